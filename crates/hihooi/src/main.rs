@@ -1,0 +1,2 @@
+//! hihooi
+fn main() {}
