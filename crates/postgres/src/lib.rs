@@ -1,1 +1,3 @@
-//! (placeholder)
+//! Everything that talks to PostgreSQL servers on the manager's own behalf.
+
+pub mod connection;

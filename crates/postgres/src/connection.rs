@@ -1,0 +1,403 @@
+//! A connection of our own to a PostgreSQL server: queries of the manager, the replication
+//! stream, appliers. (Clients' statements travel over the relay's own sockets instead.)
+//!
+//! Text format throughout. Messages can be pipelined: write into [`Connection::buffer`],
+//! [`Connection::flush`], then take answers with [`Connection::next`].
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use hihooi_wire::backend::{self, ErrorFields, Status, tag};
+use hihooi_wire::{ProtocolError, frame, frontend, startup};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long a server may take to accept a connection and finish start-up.
+const CONNECT_MS_MAX: u64 = 10_000;
+/// Read this much at once.
+const READ_LEN: usize = 64 * 1024;
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Address {
+    /// Host name or IP address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Why a connection or a statement failed, by what the caller must do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server answered with an error; the connection can go on (unless the error was fatal).
+    #[error("{0}")]
+    Server(Box<ErrorFields>),
+    /// The connection is gone.
+    #[error("connection to {address} lost: {source}")]
+    Lost {
+        /// The server.
+        address: Address,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The server speaks something else than the protocol.
+    #[error("unexpected answer from the server: {0}")]
+    Protocol(String),
+}
+
+impl Error {
+    /// SQLSTATE of a server's error.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Error::Server(fields) => Some(fields.code()),
+            _ => None,
+        }
+    }
+}
+
+impl From<ProtocolError> for Error {
+    fn from(error: ProtocolError) -> Error {
+        Error::Protocol(error.to_string())
+    }
+}
+
+/// The result of talking to a server.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Number and cancel key of a server's backend.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BackendKey {
+    /// Process id of the backend.
+    pub process: i32,
+    /// Its cancel key.
+    pub secret: Vec<u8>,
+}
+
+/// One row of text values.
+pub type Row = Vec<Option<String>>;
+
+/// What one statement answered.
+#[derive(Debug, Default, Clone)]
+pub struct Answer {
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Command tag, such as `UPDATE 1`.
+    pub command: String,
+}
+
+impl Answer {
+    /// The value of the first column of the first row.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.rows.first().and_then(|row| row.first()).and_then(|value| value.as_deref())
+    }
+
+    /// Rows affected, from the command tag.
+    #[must_use]
+    pub fn affected(&self) -> Option<u64> {
+        backend::rows_of(&self.command)
+    }
+}
+
+/// One message of a server.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// Its type (see [`hihooi_wire::backend::tag`]).
+    pub tag: u8,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// What a connection is opened with.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The server.
+    pub address: Address,
+    /// Role.
+    pub user: String,
+    /// Database.
+    pub database: String,
+    /// Further start-up parameters, such as `application_name`, `options`, `replication`.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Login {
+    /// A login without further parameters than `application_name`.
+    #[must_use]
+    pub fn new(address: Address, user: &str, database: &str, application: &str) -> Login {
+        Login {
+            address,
+            user: user.to_owned(),
+            database: database.to_owned(),
+            parameters: vec![("application_name".to_owned(), application.to_owned())],
+        }
+    }
+
+    /// Adds a start-up parameter.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Login {
+        self.parameters.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// An open session on a server.
+pub struct Connection {
+    address: Address,
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+    key: BackendKey,
+    parameters: Vec<(String, String)>,
+    status: Status,
+}
+
+impl Connection {
+    /// Opens a session and waits until it is ready.
+    ///
+    /// # Errors
+    /// The server's own error, or [`Error::Lost`] when it can't be reached within 10 s.
+    pub async fn open(login: &Login) -> Result<Connection> {
+        let lost = |source| Error::Lost { address: login.address.clone(), source };
+        let limit = Duration::from_millis(CONNECT_MS_MAX);
+        match tokio::time::timeout(limit, Connection::start(login)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(lost(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    async fn start(login: &Login) -> Result<Connection> {
+        let lost = |source| Error::Lost { address: login.address.clone(), source };
+        let target = (login.address.host.as_str(), login.address.port);
+        let stream = TcpStream::connect(target).await.map_err(lost)?;
+        stream.set_nodelay(true).map_err(lost)?;
+        let mut connection = Connection {
+            address: login.address.clone(),
+            stream,
+            input: BytesMut::with_capacity(READ_LEN),
+            output: BytesMut::new(),
+            key: BackendKey::default(),
+            parameters: Vec::new(),
+            status: Status::Idle,
+        };
+        let fixed = [("user", login.user.as_str()), ("database", login.database.as_str())];
+        let further = login.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        startup::startup(fixed.into_iter().chain(further), &mut connection.output);
+        connection.flush().await?;
+        connection.finish_startup().await?;
+        Ok(connection)
+    }
+
+    async fn finish_startup(&mut self) -> Result<()> {
+        loop {
+            let message = self.next().await?;
+            match message.tag {
+                tag::AUTHENTICATION if message.body[..] == [0, 0, 0, 0] => {}
+                tag::AUTHENTICATION => {
+                    let what = "the server asks for a password; only trust is supported so far";
+                    return Err(Error::Protocol(what.to_owned()));
+                }
+                tag::BACKEND_KEY_DATA => {
+                    let mut body = message.body;
+                    if body.len() < 8 {
+                        return Err(Error::Protocol("short BackendKeyData".to_owned()));
+                    }
+                    self.key = BackendKey { process: body.get_i32(), secret: body.to_vec() };
+                }
+                tag::ERROR => return Err(server_error(&message.body)),
+                tag::READY_FOR_QUERY => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Number and cancel key of the backend.
+    #[must_use]
+    pub fn key(&self) -> &BackendKey {
+        &self.key
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The last value the server reported of a parameter, such as `server_version`.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Transaction status after the last ReadyForQuery.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Where messages to the server are written; [`Connection::flush`] sends them.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.output
+    }
+
+    /// Sends what is in the buffer.
+    pub async fn flush(&mut self) -> Result<()> {
+        let sent = self.stream.write_all(&self.output).await;
+        self.output.clear();
+        sent.map_err(|source| self.lost(source))
+    }
+
+    /// The next message, notices and parameter changes aside. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Message> {
+        loop {
+            while let Some(message) = self.buffered()? {
+                match message.tag {
+                    tag::NOTICE | tag::NOTIFICATION => {}
+                    tag::PARAMETER_STATUS => self.keep_parameter(&message.body)?,
+                    tag::READY_FOR_QUERY => {
+                        self.status = message
+                            .body
+                            .first()
+                            .and_then(|&byte| Status::from_byte(byte))
+                            .ok_or_else(|| Error::Protocol("bad ReadyForQuery".to_owned()))?;
+                        return Ok(message);
+                    }
+                    _ => return Ok(message),
+                }
+            }
+            self.read().await?;
+        }
+    }
+
+    /// The next message if it has arrived already (see [`Connection::next`]); never waits.
+    pub fn next_buffered(&mut self) -> Result<Option<Message>> {
+        loop {
+            let Some(message) = self.buffered()? else { return Ok(None) };
+            match message.tag {
+                tag::NOTICE | tag::NOTIFICATION => {}
+                tag::PARAMETER_STATUS => self.keep_parameter(&message.body)?,
+                _ => return Ok(Some(message)),
+            }
+        }
+    }
+
+    fn buffered(&mut self) -> Result<Option<Message>> {
+        let Some(head) = frame::peek(&self.input)? else { return Ok(None) };
+        if self.input.len() < head.len {
+            self.input.reserve(head.len - self.input.len());
+            return Ok(None);
+        }
+        let mut message = self.input.split_to(head.len).freeze();
+        message.advance(frame::HEADER_LEN);
+        Ok(Some(Message { tag: head.tag, body: message }))
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        self.input.reserve(READ_LEN);
+        match self.stream.read_buf(&mut self.input).await {
+            Ok(0) => Err(self.lost(std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(()),
+            Err(source) => Err(self.lost(source)),
+        }
+    }
+
+    fn keep_parameter(&mut self, body: &[u8]) -> Result<()> {
+        let (name, value) = backend::read_parameter_status(body)?;
+        self.parameters.retain(|(n, _)| *n != name);
+        self.parameters.push((name, value));
+        Ok(())
+    }
+
+    fn lost(&self, source: std::io::Error) -> Error {
+        Error::Lost { address: self.address.clone(), source }
+    }
+
+    /// Runs one or several statements by the simple protocol; the answers in order.
+    pub async fn simple(&mut self, text: &str) -> Result<Vec<Answer>> {
+        frontend::query(text.as_bytes(), &mut self.output);
+        self.flush().await?;
+        self.answers().await
+    }
+
+    /// Runs one or several statements and returns the last answer.
+    pub async fn query(&mut self, text: &str) -> Result<Answer> {
+        Ok(self.simple(text).await?.pop().unwrap_or_default())
+    }
+
+    /// Runs one statement with text values for `$1`, `$2` … (unnamed statement).
+    pub async fn query_with(&mut self, text: &str, values: &[Option<&str>]) -> Result<Answer> {
+        frontend::parse(b"", text.as_bytes(), &mut self.output);
+        let values = values.iter().map(|value| value.map(str::as_bytes));
+        frontend::bind(b"", b"", values, &mut self.output);
+        frontend::describe(frontend::Target::Portal, b"", &mut self.output);
+        frontend::execute(b"", 0, &mut self.output);
+        frontend::sync(&mut self.output);
+        self.flush().await?;
+        Ok(self.answers().await?.pop().unwrap_or_default())
+    }
+
+    /// Collects answers up to ReadyForQuery; the first error, if any, is the result.
+    pub async fn answers(&mut self) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        let mut current = Answer::default();
+        let mut failed = None;
+        loop {
+            let message = self.next().await?;
+            match message.tag {
+                tag::ROW_DESCRIPTION => {
+                    let columns = backend::read_row_description(&message.body)?;
+                    current.columns = columns.into_iter().map(|(name, _)| name).collect();
+                }
+                tag::DATA_ROW => current.rows.push(text_row(&message.body)?),
+                tag::COMMAND_COMPLETE => {
+                    current.command = backend::read_command_complete(&message.body)?.to_owned();
+                    answers.push(std::mem::take(&mut current));
+                }
+                tag::ERROR => {
+                    failed.get_or_insert_with(|| server_error(&message.body));
+                }
+                tag::COPY_IN => {
+                    frontend::copy_fail("no COPY data expected", &mut self.output);
+                    self.flush().await?;
+                }
+                tag::READY_FOR_QUERY => return failed.map_or(Ok(answers), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends the session in good order.
+    pub async fn close(mut self) {
+        frontend::terminate(&mut self.output);
+        // The peer may be gone already; then there is nothing left to close.
+        let _ = self.flush().await;
+        let _ = self.stream.shutdown().await;
+    }
+}
+
+/// The error that a server's ErrorResponse stands for.
+#[must_use]
+pub fn server_error(body: &[u8]) -> Error {
+    match ErrorFields::read(body) {
+        Ok(fields) => Error::Server(Box::new(fields)),
+        Err(error) => error.into(),
+    }
+}
+
+fn text_row(body: &[u8]) -> Result<Row> {
+    let values = backend::read_data_row(body)?;
+    Ok(values
+        .into_iter()
+        .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+        .collect())
+}
