@@ -1,3 +1,4 @@
 //! Everything that talks to PostgreSQL servers on the manager's own behalf.
 
 pub mod connection;
+pub mod site;

@@ -1,0 +1,157 @@
+//! Sites: the PostgreSQL servers of a cluster, and what the rest of the process may know of a
+//! replica at any moment.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use hihooi_replication::ids::Tsid;
+use tokio::sync::watch;
+
+use crate::connection::Address;
+
+/// What a site is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Takes the writes.
+    Primary,
+    /// Serves reads.
+    Replica,
+    /// Serves nobody; others are cloned from it.
+    Seed,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Primary => "primary",
+            Role::Replica => "replica",
+            Role::Seed => "seed",
+        })
+    }
+}
+
+/// A PostgreSQL server that we manage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// Its name in every SHOW, config and route: `primary`, `replica1` …
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// Where it listens.
+    pub address: Address,
+    /// The superuser that we use there.
+    pub user: String,
+}
+
+/// Where a replica stands (`SHOW REPLICAS`, column state).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// Its first copy is being made.
+    Cloning = 0,
+    /// It applies what it missed; reads whose items are fresh there may be served already.
+    CatchingUp = 1,
+    /// Close behind the primary.
+    Serving = 2,
+    /// Applies nothing on the operator's request; serves what is fresh.
+    Paused = 3,
+    /// Takes no new reads and will leave.
+    Draining = 4,
+    /// Out of routing; the reason is told.
+    Failed = 5,
+}
+
+impl State {
+    /// Whether reads may be routed there, freshness aside.
+    #[must_use]
+    pub fn is_readable(self) -> bool {
+        matches!(self, State::CatchingUp | State::Serving | State::Paused)
+    }
+
+    fn from_u8(value: u8) -> State {
+        match value {
+            0 => State::Cloning,
+            1 => State::CatchingUp,
+            2 => State::Serving,
+            3 => State::Paused,
+            4 => State::Draining,
+            _ => State::Failed,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Cloning => "cloning",
+            State::CatchingUp => "catching_up",
+            State::Serving => "serving",
+            State::Paused => "paused",
+            State::Draining => "draining",
+            State::Failed => "failed",
+        })
+    }
+}
+
+/// What is known of a replica: written by its applier, read by the router without a lock.
+#[derive(Debug)]
+pub struct Replica {
+    /// The server.
+    pub site: Site,
+    applied: AtomicU64,
+    state: AtomicU8,
+    reason: Mutex<String>,
+    progress: watch::Sender<Tsid>,
+}
+
+impl Replica {
+    /// A replica of which nothing is known yet.
+    #[must_use]
+    pub fn new(site: Site) -> Replica {
+        Replica {
+            site,
+            applied: AtomicU64::new(0),
+            state: AtomicU8::new(State::Failed as u8),
+            reason: Mutex::new("not connected yet".to_owned()),
+            progress: watch::Sender::new(Tsid::ZERO),
+        }
+    }
+
+    /// The applied prefix: every entry up to here is visible at the replica (I2).
+    #[must_use]
+    pub fn applied(&self) -> Tsid {
+        Tsid(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::from_u8(self.state.load(Ordering::Acquire))
+    }
+
+    /// Why it stands there; empty while all is well.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Wakes whoever waits for the applied prefix or the state to change.
+    #[must_use]
+    pub fn progress(&self) -> watch::Receiver<Tsid> {
+        self.progress.subscribe()
+    }
+
+    /// Publishes the applied prefix. After a crash of the replica it may go back.
+    pub fn set_applied(&self, tsid: Tsid) {
+        self.applied.store(tsid.0, Ordering::Release);
+        self.progress.send_replace(tsid);
+    }
+
+    /// Publishes a new state and its reason.
+    pub fn set_state(&self, state: State, reason: impl Into<String>) {
+        *self.reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = reason.into();
+        self.state.store(state as u8, Ordering::Release);
+        self.progress.send_replace(self.applied());
+    }
+}
