@@ -2,5 +2,6 @@
 //! entries, what a read needs, and what may be applied now. No sockets, files or clocks.
 
 pub mod entry;
+pub mod freshness;
 pub mod ids;
 pub mod items;
