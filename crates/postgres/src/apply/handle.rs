@@ -1,0 +1,157 @@
+//! What the rest of the process holds of an applier: its wishes go one way, how far it is comes
+//! back. Wishes are a state, not a queue, so nothing piles up while a replica is away (I8).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hihooi_replication::ids::Tsid;
+use tokio::sync::watch;
+
+use super::stats::ApplyStats;
+
+/// What the operator and `verify` want of an applier.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Wish {
+    /// Apply nothing (`PAUSE REPLICA`).
+    pub paused: bool,
+    /// Apply up to exactly here and stay.
+    pub limit: Option<Tsid>,
+    /// Counted up to make the applier connect anew, also after a divergence.
+    pub attempt: u64,
+    /// End.
+    pub stop: bool,
+}
+
+/// What an applier tells.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Applied and flushed at the replica: the log is needed from the next one on.
+    pub flushed: AtomicU64,
+    /// Latencies of the last entries.
+    pub stats: Mutex<ApplyStats>,
+}
+
+/// Where an applier stands with respect to a hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Applying, or not there yet.
+    Moving,
+    /// Nothing is being committed and nothing will be beyond this position.
+    Held {
+        /// The applied prefix.
+        applied: Tsid,
+        /// The limit that it stands at or under.
+        limit: Tsid,
+    },
+    /// Not applying at all (connection lost, diverged, paused, stopped).
+    Away,
+}
+
+/// Why a hold was not reached.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// The applier is not applying; the replica's reason says why.
+    #[error("the replica is not applying")]
+    Away,
+    /// It did not get there in time.
+    #[error("the replica did not reach {wanted} in time, it stands at {applied}")]
+    Late {
+        /// Where it was to stop.
+        wanted: Tsid,
+        /// Where it was when time was up.
+        applied: Tsid,
+    },
+}
+
+/// A handle on a running applier; clones speak to the same one.
+#[derive(Clone, Debug)]
+pub struct ApplierHandle {
+    pub(super) wish: Arc<watch::Sender<Wish>>,
+    pub(super) standing: watch::Receiver<Standing>,
+    pub(super) told: Arc<Told>,
+    pub(super) ended: watch::Receiver<bool>,
+}
+
+impl ApplierHandle {
+    /// Stops applying; the replica keeps serving what is fresh.
+    pub fn pause(&self) {
+        self.wish.send_modify(|wish| wish.paused = true);
+    }
+
+    /// Applies again, also after a failure that stopped it.
+    pub fn resume(&self) {
+        self.wish.send_modify(|wish| {
+            wish.paused = false;
+            wish.attempt += 1;
+        });
+    }
+
+    /// Connects anew and goes on from the replica's own position.
+    pub fn restart(&self) {
+        self.wish.send_modify(|wish| wish.attempt += 1);
+    }
+
+    /// Lets the applier commit nothing more, and tells the prefix at which it stands then.
+    ///
+    /// # Errors
+    /// [`HoldError`] when it isn't applying or doesn't answer within `limit`.
+    pub async fn hold(&self, limit: Duration) -> Result<Tsid, HoldError> {
+        self.hold_until(Tsid::ZERO, limit).await
+    }
+
+    /// Applies up to exactly `tsid` and stays there until [`ApplierHandle::release`].
+    ///
+    /// # Errors
+    /// [`HoldError`] when it isn't applying, is beyond `tsid`, or isn't there within `limit`.
+    pub async fn hold_at(&self, tsid: Tsid, limit: Duration) -> Result<(), HoldError> {
+        let applied = self.hold_until(tsid, limit).await?;
+        if applied == tsid { Ok(()) } else { Err(HoldError::Late { wanted: tsid, applied }) }
+    }
+
+    async fn hold_until(&self, tsid: Tsid, limit: Duration) -> Result<Tsid, HoldError> {
+        self.wish.send_modify(|wish| wish.limit = Some(tsid));
+        let mut standing = self.standing.clone();
+        let reached = |standing: &Standing| match *standing {
+            Standing::Held { applied, limit } => limit == tsid && applied >= tsid,
+            Standing::Away => true,
+            Standing::Moving => false,
+        };
+        let waited = tokio::time::timeout(limit, standing.wait_for(reached)).await;
+        match waited {
+            Ok(Ok(standing)) => match *standing {
+                Standing::Held { applied, .. } => Ok(applied),
+                _ => Err(HoldError::Away),
+            },
+            Ok(Err(_)) => Err(HoldError::Away),
+            Err(_) => match *self.standing.borrow() {
+                Standing::Held { applied, .. } => Err(HoldError::Late { wanted: tsid, applied }),
+                _ => Err(HoldError::Late { wanted: tsid, applied: Tsid::ZERO }),
+            },
+        }
+    }
+
+    /// Ends a hold.
+    pub fn release(&self) {
+        self.wish.send_modify(|wish| wish.limit = None);
+    }
+
+    /// Ends the applier; returns when its connections are closed.
+    pub async fn stop(&self) {
+        self.wish.send_modify(|wish| wish.stop = true);
+        // An applier that is gone already has ended.
+        let _ = self.ended.clone().wait_for(|&ended| ended).await;
+    }
+
+    /// The prefix that is on the replica's disk: what retention of the log goes by (I5).
+    #[must_use]
+    pub fn flushed(&self) -> Tsid {
+        Tsid(self.told.flushed.load(Ordering::Acquire))
+    }
+
+    /// Latencies of the last entries applied.
+    #[must_use]
+    pub fn stats(&self) -> ApplyStats {
+        self.told.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
