@@ -1,7 +1,10 @@
 //! Everything that talks to PostgreSQL servers on the manager's own behalf.
 
-pub mod cluster;
 pub mod apply;
+pub mod cluster;
+pub mod collector;
 pub mod connection;
+pub mod resolver;
+pub mod setup;
 pub mod site;
 pub mod verify;

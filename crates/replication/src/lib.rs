@@ -1,6 +1,8 @@
 //! The pure core of replication: what an entry of the log is, how the primary's stream becomes
 //! entries, what a read needs, and what may be applied now. No sockets, files or clocks.
 
+pub mod codec;
+pub mod ddl;
 pub mod entry;
 pub mod freshness;
 pub mod ids;
