@@ -3,14 +3,18 @@
 
 use std::time::Duration;
 
+use hihooi_log::{BackendRecord, Log};
 use tokio::time::{Instant, sleep};
 
-use crate::connection::{self, Connection};
+use crate::connection::{self, Connection, Login};
+use crate::site::Site;
 
 /// How long the backends of older epochs may take to go away.
 pub const END_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether they are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Backends that one statement names.
+const RECORDS_AT_ONCE: usize = 500;
 
 /// Asks a session when its own backend started, in microseconds since 1970. With the process id
 /// this names a backend for ever, since process ids come again. Safe under any `search_path`.
@@ -18,71 +22,141 @@ pub const BACKEND_START: &str = "SELECT (extract(epoch FROM a.backend_start) \
      OPERATOR(pg_catalog.*) 1000000)::bigint \
      FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a";
 
-/// A backend of a site.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Backend {
-    /// Process id.
-    pub pid: i32,
-    /// When it started, microseconds since 1970.
-    pub start_us: i64,
-}
-
 /// Why old backends could not be ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The site can't be asked.
     #[error(transparent)]
     Site(#[from] connection::Error),
+    /// The log can't be asked.
+    #[error(transparent)]
+    Log(#[from] hihooi_log::Error),
     /// They are still there after [`END_LIMIT`].
     #[error("{0} server connections of an earlier manager don't end: see pg_stat_activity")]
     Stubborn(usize),
 }
 
-/// The backend that serves `connection`.
-///
-/// # Errors
-/// What the connection says.
-pub async fn backend_of(connection: &mut Connection) -> connection::Result<Backend> {
-    let answer = connection.query(BACKEND_START).await?;
-    let start_us = answer.value().and_then(|value| value.parse().ok());
-    let start_us = start_us
-        .ok_or_else(|| connection::Error::Protocol("no start time of the backend".to_owned()))?;
-    Ok(Backend { pid: connection.key().process, start_us })
+/// A manager's epoch: what it notes of its own connections, and how it ends those of others.
+/// Clones stand for the same epoch.
+#[derive(Clone)]
+pub struct Fence {
+    log: Log,
+    epoch: u64,
 }
 
-/// Ends those of `backends` that still live, and waits until they are gone.
-///
-/// # Errors
-/// [`Error::Stubborn`] when some live on.
-pub async fn end(connection: &mut Connection, backends: &[Backend]) -> Result<(), Error> {
-    let deadline = Instant::now() + END_LIMIT;
-    loop {
-        let left = terminate(connection, backends).await?;
-        if left == 0 {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(Error::Stubborn(left));
-        }
-        sleep(LOOK_EVERY).await;
+impl Fence {
+    /// Takes a new epoch in the log, durably.
+    ///
+    /// # Errors
+    /// What the log says.
+    pub async fn take(log: Log) -> hihooi_log::Result<Fence> {
+        let epoch = log.take_epoch().await?;
+        Ok(Fence { log, epoch })
     }
+
+    /// The epoch.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Notes a fresh connection of our own durably; to be called before it does anything else.
+    /// The record is what [`Fence::forget`] takes when the connection is closed.
+    ///
+    /// # Errors
+    /// What the connection or the log says.
+    pub async fn record(
+        &self,
+        site: &str,
+        connection: &mut Connection,
+    ) -> Result<BackendRecord, Error> {
+        let answer = connection.query(BACKEND_START).await?;
+        let start = answer.value().map(str::to_owned).ok_or_else(|| {
+            connection::Error::Protocol("the server does not tell when a backend began".to_owned())
+        })?;
+        Ok(self.record_backend(site, connection.key().process, start).await?)
+    }
+
+    /// Notes a connection by its backend's process id and its answer to [`BACKEND_START`].
+    ///
+    /// # Errors
+    /// What the log says.
+    pub async fn record_backend(
+        &self,
+        site: &str,
+        pid: i32,
+        backend_start: String,
+    ) -> hihooi_log::Result<BackendRecord> {
+        let site = site.to_owned();
+        let record = BackendRecord { epoch: self.epoch, site, pid, backend_start };
+        self.log.record_backend(&record).await?;
+        Ok(record)
+    }
+
+    /// Forgets a connection that is closed.
+    pub fn forget(&self, record: &BackendRecord) {
+        self.log.forget_backend(record);
+    }
+
+    /// Ends what managers of older epochs left open at `site`, and waits until it is gone. Until
+    /// this succeeded, nothing there can be trusted. Returns how many records there were.
+    ///
+    /// # Errors
+    /// The site or the log can't be asked, or [`Error::Stubborn`].
+    pub async fn end_older(&self, site: &Site) -> Result<usize, Error> {
+        let mut records = self.log.backends_before(self.epoch).await?;
+        records.retain(|record| record.site == site.name);
+        if records.is_empty() {
+            return Ok(0);
+        }
+        let login = Login::new(site.address.clone(), &site.user, "postgres", "hihooi fence");
+        let mut connection = Connection::open(&login).await?;
+        end(&mut connection, &records).await?;
+        connection.close().await;
+        for record in &records {
+            self.log.forget_backend(record);
+        }
+        Ok(records.len())
+    }
+}
+
+async fn end(connection: &mut Connection, records: &[BackendRecord]) -> Result<(), Error> {
+    let deadline = Instant::now() + END_LIMIT;
+    for some in records.chunks(RECORDS_AT_ONCE) {
+        loop {
+            let left = terminate(connection, some).await?;
+            if left == 0 {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Stubborn(left));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+    Ok(())
 }
 
 /// Asks the live ones to end; how many there were.
-async fn terminate(connection: &mut Connection, backends: &[Backend]) -> connection::Result<usize> {
-    if backends.is_empty() {
+async fn terminate(
+    connection: &mut Connection,
+    records: &[BackendRecord],
+) -> connection::Result<usize> {
+    let live: Vec<String> = records
+        .iter()
+        // What isn't a number was not written by this version and can't name a backend.
+        .filter_map(|record| Some((record.pid, record.backend_start.parse::<i64>().ok()?)))
+        .map(|(pid, start_us)| format!("({pid}, {start_us}::bigint)"))
+        .collect();
+    if live.is_empty() {
         return Ok(0);
-    }
-    let mut values = String::new();
-    for Backend { pid, start_us } in backends {
-        let comma = if values.is_empty() { "" } else { ", " };
-        values.push_str(&format!("{comma}({pid}, {start_us}::bigint)"));
     }
     let text = format!(
         "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a \
-         JOIN (VALUES {values}) AS old (pid, start_us) ON a.pid = old.pid \
+         JOIN (VALUES {}) AS old (pid, start_us) ON a.pid = old.pid \
          AND (extract(epoch FROM a.backend_start) * 1000000)::bigint = old.start_us \
-         WHERE a.pid <> pg_backend_pid()"
+         WHERE a.pid <> pg_backend_pid()",
+        live.join(", ")
     );
     Ok(connection.query(&text).await?.rows.len())
 }
