@@ -4,6 +4,8 @@
 pub mod codec;
 pub mod ddl;
 pub mod entry;
+pub mod footprint;
 pub mod freshness;
 pub mod ids;
 pub mod items;
+pub mod schedule;

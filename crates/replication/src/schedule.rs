@@ -1,0 +1,644 @@
+//! Which entries a replica may execute now, and which it may commit now (Hihooi section 4.2,
+//! Algorithm 2). Pure: events in, effects out.
+//!
+//! Keeps I2: units of work, each a run of consecutive entries, commit strictly in the log's order.
+//! Two units execute at once only if nothing that either writes is written by the other or by an
+//! entry between them.
+//!
+//! Departures: the paper's Extractors commit in any order and report gapless prefixes; a reader
+//! there can see a gap. Here parallel execution is an optimism that a failure takes back: whoever
+//! failed runs again, entry by entry, as the oldest and alone; failing then is divergence.
+
+use std::collections::VecDeque;
+
+use crate::footprint::{Footprint, Union};
+use crate::ids::Tsid;
+
+/// A younger entry may overtake at most this many waiting ones.
+const LOOKAHEAD_MAX: usize = 64;
+
+/// The sizes that bound a schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections that execute, at least 1.
+    pub workers: usize,
+    /// Entries that are held at once.
+    pub window: usize,
+    /// More entries waiting than this are taken together in groups.
+    pub crowd: usize,
+    /// Entries of a group.
+    pub group_entries: usize,
+    /// Bytes of a group; a single larger entry is a unit by itself.
+    pub group_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { workers: 4, window: 512, crowd: 4, group_entries: 64, group_bytes: 1 << 18 }
+    }
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The next entry of the log; only while [`Schedule::room`] is not 0.
+    Arrived {
+        /// What it writes.
+        footprint: Footprint,
+        /// Its size.
+        bytes: usize,
+    },
+    /// Everything up to here may be committed: durable in the log and shown by the primary.
+    Gate(Tsid),
+    /// A worker executed its unit and awaits the commit.
+    Executed(usize),
+    /// A worker's unit is committed.
+    Committed(usize),
+    /// A worker's unit failed and is rolled back.
+    Failed(usize),
+    /// A worker's unit is rolled back as [`Effect::Abort`] asked.
+    Aborted(usize),
+    /// A worker is in the way of the oldest unit: it must be rolled back.
+    InTheWay(usize),
+    /// Commit nothing beyond this position, or nothing at all if it lies behind; `None` lifts it.
+    Hold(Option<Tsid>),
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Execute these consecutive entries in one transaction, without committing.
+    Execute {
+        /// The worker.
+        worker: usize,
+        /// The first entry.
+        first: Tsid,
+        /// The last entry.
+        last: Tsid,
+    },
+    /// Commit what the worker executed.
+    Commit {
+        /// The worker.
+        worker: usize,
+    },
+    /// Roll back what the worker executed.
+    Abort {
+        /// The worker.
+        worker: usize,
+    },
+    /// The entry failed alone and as the oldest, after it had failed before.
+    Diverged(Tsid),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Executing,
+    /// Executing, to be rolled back afterwards.
+    Doomed,
+    Executed,
+    Committing,
+    Aborting,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Unit {
+    first: Tsid,
+    last: Tsid,
+    phase: Phase,
+    /// It runs alone and as the oldest, because it failed before.
+    alone: bool,
+}
+
+struct Waiting {
+    footprint: Footprint,
+    bytes: usize,
+    /// A worker has it.
+    taken: bool,
+}
+
+/// The schedule of one replica.
+pub struct Schedule {
+    limits: Limits,
+    /// Everything up to here is committed.
+    applied: Tsid,
+    /// The entries behind `applied`, in order.
+    entries: VecDeque<Waiting>,
+    units: Vec<Option<Unit>>,
+    gate: Tsid,
+    hold: Option<Tsid>,
+    /// Up to here entries run one by one, because one of them failed.
+    careful: Tsid,
+    diverged: bool,
+}
+
+impl Schedule {
+    /// A schedule for a replica that has applied everything up to `applied`.
+    #[must_use]
+    pub fn new(limits: Limits, applied: Tsid) -> Schedule {
+        Schedule {
+            limits,
+            applied,
+            entries: VecDeque::new(),
+            units: vec![None; limits.workers],
+            gate: Tsid::ZERO,
+            hold: None,
+            careful: Tsid::ZERO,
+            diverged: false,
+        }
+    }
+
+    /// The committed prefix.
+    #[must_use]
+    pub fn applied(&self) -> Tsid {
+        self.applied
+    }
+
+    /// How many more entries may arrive.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.limits.window.saturating_sub(self.entries.len())
+    }
+
+    /// The newest entry that arrived.
+    #[must_use]
+    pub fn newest(&self) -> Tsid {
+        Tsid(self.applied.0 + self.entries.len() as u64)
+    }
+
+    /// Entries that arrived and aren't committed.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Everything up to here may be committed as far as is known.
+    #[must_use]
+    pub fn gate(&self) -> Tsid {
+        self.gate
+    }
+
+    /// Whether a commit is on its way.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.units.iter().flatten().any(|unit| unit.phase == Phase::Committing)
+    }
+
+    /// The worker that executes the oldest entry at this moment.
+    #[must_use]
+    pub fn oldest_executing(&self) -> Option<usize> {
+        let head = self.applied.next();
+        self.worker_of(|unit| {
+            unit.first == head && matches!(unit.phase, Phase::Executing | Phase::Doomed)
+        })
+    }
+
+    /// Takes in what happened; tells what is to be done now.
+    pub fn step(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.take(event, &mut effects);
+        if !self.diverged {
+            self.commit_oldest(&mut effects);
+            self.dispatch(&mut effects);
+        }
+        effects
+    }
+
+    fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Arrived { footprint, bytes } => {
+                self.entries.push_back(Waiting { footprint, bytes, taken: false });
+            }
+            Event::Gate(tsid) => self.gate = self.gate.max(tsid),
+            Event::Executed(worker) => self.executed(worker, effects),
+            Event::Committed(worker) => self.committed(worker),
+            Event::Failed(worker) => self.failed(worker, effects),
+            Event::Aborted(worker) => {
+                self.give_back(worker);
+            }
+            Event::InTheWay(worker) => self.doom(worker, effects),
+            Event::Hold(limit) => self.set_hold(limit, effects),
+        }
+    }
+
+    fn executed(&mut self, worker: usize, effects: &mut Vec<Effect>) {
+        let unit = self.units[worker].as_mut().expect("a worker that executed has a unit");
+        unit.phase = match unit.phase {
+            Phase::Doomed => {
+                effects.push(Effect::Abort { worker });
+                Phase::Aborting
+            }
+            _ => Phase::Executed,
+        };
+    }
+
+    fn committed(&mut self, worker: usize) {
+        let unit = self.units[worker].take().expect("a worker that committed has a unit");
+        assert_eq!(unit.first, self.applied.next(), "commits come in the log's order (I2)");
+        self.entries.drain(..self.index(unit.last) + 1);
+        self.applied = unit.last;
+    }
+
+    fn failed(&mut self, worker: usize, effects: &mut Vec<Effect>) {
+        let unit = self.give_back(worker);
+        if unit.phase == Phase::Doomed {
+            return;
+        }
+        if unit.alone {
+            self.diverged = true;
+            effects.push(Effect::Diverged(unit.first));
+            return;
+        }
+        self.careful = self.careful.max(unit.last);
+        self.doom_where(effects, |other| other.first > unit.first);
+    }
+
+    fn set_hold(&mut self, limit: Option<Tsid>, effects: &mut Vec<Effect>) {
+        self.hold = limit;
+        if let Some(limit) = limit {
+            self.doom_where(effects, |unit| unit.last > limit);
+        }
+    }
+
+    fn doom_where(&mut self, effects: &mut Vec<Effect>, which: impl Fn(&Unit) -> bool) {
+        for worker in 0..self.units.len() {
+            if self.units[worker].as_ref().is_some_and(&which) {
+                self.doom(worker, effects);
+            }
+        }
+    }
+
+    fn doom(&mut self, worker: usize, effects: &mut Vec<Effect>) {
+        let Some(unit) = self.units[worker].as_mut() else { return };
+        match unit.phase {
+            Phase::Executing => unit.phase = Phase::Doomed,
+            Phase::Executed => {
+                unit.phase = Phase::Aborting;
+                effects.push(Effect::Abort { worker });
+            }
+            Phase::Doomed | Phase::Committing | Phase::Aborting => {}
+        }
+    }
+
+    fn give_back(&mut self, worker: usize) -> Unit {
+        let unit = self.units[worker].take().expect("a worker that ended a unit has one");
+        self.mark(&unit, false);
+        unit
+    }
+
+    fn commit_oldest(&mut self, effects: &mut Vec<Effect>) {
+        let head = self.applied.next();
+        let limit = self.hold.map_or(self.gate, |hold| hold.min(self.gate));
+        let ready = self.worker_of(|unit| {
+            unit.first == head && unit.phase == Phase::Executed && unit.last <= limit
+        });
+        if let Some(worker) = ready {
+            self.units[worker].as_mut().expect("just found").phase = Phase::Committing;
+            effects.push(Effect::Commit { worker });
+        }
+    }
+
+    fn dispatch(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(worker) = self.units.iter().position(Option::is_none) {
+            let Some((first, last)) = self.next_unit() else { return };
+            let alone = first <= self.careful;
+            let unit = Unit { first, last, phase: Phase::Executing, alone };
+            self.mark(&unit, true);
+            self.units[worker] = Some(unit);
+            effects.push(Effect::Execute { worker, first, last });
+        }
+    }
+
+    fn next_unit(&self) -> Option<(Tsid, Tsid)> {
+        if self.applied.next() <= self.careful {
+            return self.next_careful();
+        }
+        let mut ahead = Union::default();
+        let end = self.end_of_dispatch();
+        let mut overtaken = 0;
+        for (index, entry) in self.entries.iter().enumerate().take(end) {
+            if !entry.taken {
+                if !ahead.conflicts(&entry.footprint) {
+                    let last = self.extend(index, end, &ahead);
+                    return Some((self.tsid(index), self.tsid(last)));
+                }
+                overtaken += 1;
+            }
+            if overtaken > LOOKAHEAD_MAX {
+                return None;
+            }
+            ahead.add(&entry.footprint);
+        }
+        None
+    }
+
+    /// The oldest entry, once nothing else is on its way.
+    fn next_careful(&self) -> Option<(Tsid, Tsid)> {
+        let head = self.applied.next();
+        let idle = self.units.iter().all(Option::is_none);
+        (idle && self.end_of_dispatch() > 0).then_some((head, head))
+    }
+
+    /// How many of the entries lie under the hold.
+    fn end_of_dispatch(&self) -> usize {
+        let held = self.hold.map_or(u64::MAX, |hold| hold.0.saturating_sub(self.applied.0));
+        self.entries.len().min(usize::try_from(held).unwrap_or(usize::MAX))
+    }
+
+    /// The last entry of the unit that starts at `first`. Entries that may be committed already
+    /// are taken together when many wait, or when they would wait for this unit anyway; one that
+    /// the primary may not show for long never holds back those before it.
+    fn extend(&self, first: usize, end: usize, ahead: &Union) -> usize {
+        let crowded = self.entries.iter().filter(|entry| !entry.taken).count() > self.limits.crowd;
+        let mut own = Union::default();
+        own.add(&self.entries[first].footprint);
+        let mut bytes = self.entries[first].bytes;
+        let mut last = first;
+        while !self.entries[last].footprint.is_everything() && last + 1 < end {
+            let next = &self.entries[last + 1];
+            bytes += next.bytes;
+            let fits = last + 1 - first < self.limits.group_entries
+                && bytes <= self.limits.group_bytes
+                && self.tsid(last + 1) <= self.gate;
+            let alone = next.taken || next.footprint.is_everything();
+            let useful = crowded || own.conflicts(&next.footprint);
+            if !fits || alone || !useful || ahead.conflicts(&next.footprint) {
+                break;
+            }
+            own.add(&next.footprint);
+            last += 1;
+        }
+        last
+    }
+
+    fn worker_of(&self, which: impl Fn(&Unit) -> bool) -> Option<usize> {
+        self.units.iter().position(|unit| unit.as_ref().is_some_and(&which))
+    }
+
+    fn mark(&mut self, unit: &Unit, taken: bool) {
+        let range = self.index(unit.first)..=self.index(unit.last);
+        self.entries.range_mut(range).for_each(|entry| entry.taken = taken);
+    }
+
+    fn index(&self, tsid: Tsid) -> usize {
+        usize::try_from(tsid.0 - self.applied.0 - 1).expect("the window fits into memory")
+    }
+
+    fn tsid(&self, index: usize) -> Tsid {
+        Tsid(self.applied.0 + 1 + index as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entry::{Change, Column, Identity, Relation, Value};
+    use crate::items::RelId;
+
+    fn footprint(keys: &[u8]) -> Footprint {
+        let column = Column { name: "id".to_owned(), type_oid: 23, key: true };
+        let mut changes = vec![Change::Relation(Relation {
+            id: RelId(1),
+            schema: "public".to_owned(),
+            name: "t".to_owned(),
+            identity: Identity::Default,
+            columns: vec![column],
+        })];
+        changes.extend(keys.iter().map(|&key| Change::Delete {
+            relation: RelId(1),
+            old: vec![Value::Text(Bytes::copy_from_slice(&[key]))],
+        }));
+        Footprint::of(&changes, |_| false)
+    }
+
+    fn arrived(keys: &[u8]) -> Event {
+        Event::Arrived { footprint: footprint(keys), bytes: 100 }
+    }
+
+    fn execute(worker: usize, first: u64, last: u64) -> Effect {
+        Effect::Execute { worker, first: Tsid(first), last: Tsid(last) }
+    }
+
+    fn small() -> Limits {
+        Limits { workers: 3, window: 64, crowd: 4, group_entries: 4, group_bytes: 1000 }
+    }
+
+    #[test]
+    fn independent_entries_run_at_once_and_commit_in_order() {
+        let mut schedule = Schedule::new(small(), Tsid(10));
+        assert_eq!(schedule.step(arrived(&[1])), [execute(0, 11, 11)]);
+        assert_eq!(schedule.step(arrived(&[2])), [execute(1, 12, 12)]);
+        assert_eq!(schedule.step(arrived(&[1])), []);
+        assert_eq!(schedule.step(arrived(&[3])), [execute(2, 14, 14)]);
+        assert_eq!(schedule.step(Event::Gate(Tsid(14))), []);
+        assert_eq!(schedule.step(Event::Executed(1)), [], "12 waits for 11 (I2)");
+        assert_eq!(schedule.step(Event::Executed(0)), [Effect::Commit { worker: 0 }]);
+        let then = schedule.step(Event::Committed(0));
+        assert_eq!(then, [Effect::Commit { worker: 1 }, execute(0, 13, 13)]);
+    }
+
+    #[test]
+    fn nothing_commits_before_its_gate_opens() {
+        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        schedule.step(arrived(&[1]));
+        assert_eq!(schedule.step(Event::Executed(0)), []);
+        assert_eq!(schedule.step(Event::Gate(Tsid(1))), [Effect::Commit { worker: 0 }]);
+    }
+
+    #[test]
+    fn what_waits_for_a_conflict_is_taken_together() {
+        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        for _ in 0..4 {
+            schedule.step(arrived(&[1]));
+        }
+        schedule.step(Event::Gate(Tsid(3)));
+        schedule.step(Event::Executed(0));
+        assert_eq!(schedule.step(Event::Committed(0)), [execute(0, 2, 3)], "4 isn't shown yet");
+    }
+
+    #[test]
+    fn who_fails_alone_after_a_failure_has_diverged() {
+        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        schedule.step(arrived(&[1]));
+        schedule.step(arrived(&[2]));
+        schedule.step(Event::Executed(1));
+        assert_eq!(schedule.step(Event::Failed(0)), [Effect::Abort { worker: 1 }]);
+        assert_eq!(schedule.step(Event::Aborted(1)), [execute(0, 1, 1)]);
+        assert_eq!(schedule.step(Event::Failed(0)), [Effect::Diverged(Tsid(1))]);
+    }
+
+    #[test]
+    fn a_first_failure_is_never_divergence() {
+        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        schedule.step(arrived(&[1]));
+        schedule.step(arrived(&[2]));
+        assert_eq!(schedule.step(Event::Failed(1)), [], "2 waits for 1");
+        assert_eq!(schedule.step(Event::Failed(0)), [execute(0, 1, 1)]);
+    }
+
+    #[test]
+    fn a_hold_takes_back_what_lies_beyond() {
+        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        (1..=3).for_each(|key| drop(schedule.step(arrived(&[key]))));
+        schedule.step(Event::Executed(1));
+        schedule.step(Event::Gate(Tsid(3)));
+        assert_eq!(schedule.step(Event::Hold(Some(Tsid(1)))), [Effect::Abort { worker: 1 }]);
+        assert_eq!(schedule.step(Event::Executed(0)), [Effect::Commit { worker: 0 }]);
+        schedule.step(Event::Aborted(1));
+        schedule.step(Event::Committed(0));
+        assert_eq!(schedule.step(Event::Executed(2)), [Effect::Abort { worker: 2 }]);
+        assert_eq!(schedule.step(Event::Aborted(2)), []);
+        assert_eq!(schedule.applied(), Tsid(1));
+        let released = schedule.step(Event::Hold(None));
+        assert_eq!(released, [execute(0, 2, 2), execute(1, 3, 3)]);
+    }
+
+    /// The stupid twin: knows every entry's keys and every worker's unit, compares all with all.
+    struct Twin {
+        keys: Vec<Vec<u8>>,
+        units: Vec<Option<(u64, u64, bool)>>,
+        committed: u64,
+        gate: u64,
+        failures: usize,
+    }
+
+    impl Twin {
+        fn obey(&mut self, effects: &[Effect]) {
+            for effect in effects {
+                match *effect {
+                    Effect::Execute { worker, first, last } => self.execute(worker, first, last),
+                    Effect::Commit { worker } => {
+                        let (first, last, executed) = self.units[worker].expect("a unit");
+                        assert!(executed && first == self.committed + 1 && last <= self.gate);
+                    }
+                    Effect::Abort { worker } => assert!(self.units[worker].expect("a unit").2),
+                    Effect::Diverged(tsid) => panic!("{tsid} failed but once"),
+                }
+            }
+        }
+
+        fn execute(&mut self, worker: usize, first: Tsid, last: Tsid) {
+            assert_eq!(self.units[worker], None);
+            assert!(last.0 - first.0 < 4 && first.0 > self.committed);
+            let running: Vec<u64> =
+                self.units.iter().flatten().flat_map(|unit| unit.0..=unit.1).collect();
+            for tsid in first.0..=last.0 {
+                let older = self.committed + 1..first.0;
+                for other in older.chain(running.iter().copied()) {
+                    let keys = &self.keys[other as usize - 1];
+                    let mine = &self.keys[tsid as usize - 1];
+                    assert!(!mine.iter().any(|key| keys.contains(key)), "{tsid} beside {other}");
+                }
+            }
+            self.units[worker] = Some((first.0, last.0, false));
+        }
+    }
+
+    proptest! {
+        // Hihooi section 4.2: independent transaction states run in parallel, dependent ones in
+        // order; ours also commit in order, and every one of them in the end.
+        #[test]
+        fn obeys_the_serial_order(
+            keys in prop::collection::vec(prop::collection::vec(0u8..12, 0..4), 1..60),
+            choices in prop::collection::vec((0u8..8, 0usize..3), 3000),
+        ) {
+            let mut schedule = Schedule::new(small(), Tsid::ZERO);
+            let mut twin =
+                Twin { keys, units: vec![None; 3], committed: 0, gate: 0, failures: 0 };
+            let mut arrived_count = 0;
+            let mut committing = None;
+            let mut aborting = [false; 3];
+            for (what, worker) in choices {
+                let event = match (what, twin.units[worker]) {
+                    (0, _) if arrived_count < twin.keys.len() && schedule.room() > 0 => {
+                        arrived_count += 1;
+                        arrived(&twin.keys[arrived_count - 1])
+                    }
+                    (1, _) if (twin.gate as usize) < arrived_count => {
+                        twin.gate += 1;
+                        Event::Gate(Tsid(twin.gate))
+                    }
+                    (2 | 3, Some((first, last, false))) => {
+                        twin.units[worker] = Some((first, last, true));
+                        Event::Executed(worker)
+                    }
+                    (4, Some((.., false))) if twin.failures < 3 && schedule.careful.0 == 0 => {
+                        twin.failures += 1;
+                        twin.units[worker] = None;
+                        Event::Failed(worker)
+                    }
+                    (5, Some(_)) if committing != Some(worker) && !aborting[worker] => {
+                        Event::InTheWay(worker)
+                    }
+                    (6 | 7, Some(_)) if aborting[worker] => {
+                        aborting[worker] = false;
+                        twin.units[worker] = None;
+                        Event::Aborted(worker)
+                    }
+                    (6 | 7, Some((_, last, _))) if committing == Some(worker) => {
+                        committing = None;
+                        twin.units[worker] = None;
+                        twin.committed = last;
+                        Event::Committed(worker)
+                    }
+                    _ => continue,
+                };
+                let effects = schedule.step(event);
+                twin.obey(&effects);
+                for effect in &effects {
+                    match *effect {
+                        Effect::Commit { worker } => committing = Some(worker),
+                        Effect::Abort { worker } => aborting[worker] = true,
+                        _ => {}
+                    }
+                }
+            }
+            finish(&mut schedule, &mut twin, &mut committing, &mut aborting);
+            prop_assert_eq!(schedule.applied().0, arrived_count as u64);
+        }
+    }
+
+    /// Lets everything that is on its way go well until nothing moves.
+    fn finish(
+        schedule: &mut Schedule,
+        twin: &mut Twin,
+        committing: &mut Option<usize>,
+        aborting: &mut [bool; 3],
+    ) {
+        twin.gate = schedule.newest().0;
+        let mut pending = schedule.step(Event::Gate(Tsid(twin.gate)));
+        for _ in 0..10_000 {
+            twin.obey(&pending);
+            for effect in pending.drain(..) {
+                match effect {
+                    Effect::Commit { worker } => *committing = Some(worker),
+                    Effect::Abort { worker } => aborting[worker] = true,
+                    _ => {}
+                }
+            }
+            let Some(event) = (0..3).find_map(|worker| {
+                let (first, last, executed) = twin.units[worker]?;
+                if aborting[worker] {
+                    aborting[worker] = false;
+                    twin.units[worker] = None;
+                    Some(Event::Aborted(worker))
+                } else if *committing == Some(worker) {
+                    *committing = None;
+                    twin.units[worker] = None;
+                    twin.committed = last;
+                    Some(Event::Committed(worker))
+                } else if !executed {
+                    twin.units[worker] = Some((first, last, true));
+                    Some(Event::Executed(worker))
+                } else {
+                    None
+                }
+            }) else {
+                return;
+            };
+            pending = schedule.step(event);
+        }
+    }
+}
