@@ -1,1 +1,28 @@
-//! (placeholder)
+//! What a statement does, from its text and the catalog alone: which items it reads and writes,
+//! whether a replica may run it, and what it leaves in its session (Hihooi section 4.1, the
+//! affecting classes). No sockets, files, clocks or threads.
+//!
+//! Keeps I6: a statement may be taken to touch more than it does, never less. What can't be
+//! understood touches everything and isn't safe on a replica.
+//!
+//! What this crate must NOT know: sessions, sites, freshness, and where a statement will run.
+
+pub mod analysis;
+mod builtins;
+pub mod cache;
+pub mod catalog;
+mod catalog_builder;
+pub mod catalog_queries;
+pub mod facts;
+pub mod hint;
+pub mod lexer;
+
+pub use analysis::analyse;
+pub use cache::Cache;
+pub use catalog::{Catalog, SearchPath};
+pub use catalog_builder::Builder;
+pub use facts::{
+    Analysis, Ddl, Discard, HihooiCommand, Isolation, Kind, Replica, SessionCommand, SessionEffect,
+    Statement, Temporary, TransactionModes, Unsafe,
+};
+pub use hint::{Hint, hint};

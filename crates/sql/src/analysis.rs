@@ -1,0 +1,88 @@
+//! Finds the facts about a text: parses it with PostgreSQL's own parser (of version 18, which
+//! takes what versions 14 to 17 take) and walks the raw parse tree.
+//!
+//! Keeps I6: a node that the walk doesn't know, a name that the catalog doesn't know, and a
+//! nesting that is too deep all touch everything.
+//!
+//! The caller must know that the server reads the text as the parser does: the text is UTF-8 and
+//! `standard_conforming_strings` is on. Otherwise a text means something else there.
+
+mod ddl;
+mod dml;
+mod expressions;
+mod functions;
+mod query;
+mod relations;
+mod scan;
+mod utility;
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use hihooi_replication::items::Items;
+use pg_raw_parse::nodes::RawStmt;
+
+use crate::catalog::{Catalog, SearchPath};
+use crate::facts::{Analysis, Kind, Replica, SessionEffect, Statement, Unsafe};
+pub(crate) use scan::Facts;
+use scan::Scan;
+
+/// The facts about a text. `path` is the session's search path, `None` if it isn't known.
+#[must_use]
+pub fn analyse(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Analysis {
+    // The parser's bindings panic on a string constant that isn't UTF-8, such as E'\xff', when
+    // it is looked at. That is a strange text, not a broken invariant of ours.
+    let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path)));
+    let statements = analysis.unwrap_or_else(|_| Box::new([unparsable(0..text.len())]));
+    Analysis { statements }
+}
+
+fn statements(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Box<[Statement]> {
+    let whole = 0..text.len();
+    let Ok(tree) = pg_raw_parse::parse(text) else { return Box::new([unparsable(whole)]) };
+    if tree.is_empty() {
+        return Box::new([empty(whole)]);
+    }
+    tree.iter()
+        .map(|raw| Scan::new(catalog, path).statement(raw.stmt(), range_of(raw, text)))
+        .collect()
+}
+
+/// Where a statement stands: the parser counts the space before it, and says length 0 for "to the
+/// end of the text".
+fn range_of(raw: &RawStmt, text: &str) -> Range<usize> {
+    let start = usize::try_from(raw.stmt_location).unwrap_or(0).min(text.len());
+    let end = match usize::try_from(raw.stmt_len) {
+        Ok(0) | Err(_) => text.len(),
+        Ok(len) => (start + len).min(text.len()),
+    };
+    let Some(statement) = text.get(start..end) else { return 0..text.len() };
+    let start = start + (statement.len() - statement.trim_start().len());
+    start..start + statement.trim().len()
+}
+
+fn unparsable(range: Range<usize>) -> Statement {
+    Statement {
+        range,
+        kind: Kind::Unparsable,
+        reads: Items::Everything,
+        writes: Items::Everything,
+        replica: Replica::Unsafe(Unsafe::Unparsable),
+        session: SessionEffect::anything(),
+        row_locks: true,
+        may_commit_inside: true,
+    }
+}
+
+fn empty(range: Range<usize>) -> Statement {
+    Statement {
+        range,
+        kind: Kind::Empty,
+        reads: Items::Nothing,
+        writes: Items::Nothing,
+        replica: Replica::Safe,
+        session: SessionEffect::default(),
+        row_locks: false,
+        may_commit_inside: false,
+    }
+}

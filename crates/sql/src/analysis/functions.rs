@@ -1,0 +1,139 @@
+//! Function calls. An unqualified name can mean a function of any schema, and a user's function
+//! can shadow a built-in one (manual, section 5.9.6), so all functions of the name count.
+
+use pg_raw_parse::nodes::FuncCall;
+use pg_raw_parse::{ConstValue, Node};
+
+use super::scan::Scan;
+use crate::builtins::Builtin;
+use crate::catalog::UserFunction;
+use crate::facts::Unsafe;
+
+impl<'t> Scan<'_, 't> {
+    pub fn function(&mut self, call: &'t FuncCall) {
+        self.list(call.args());
+        for sort in call.agg_order() {
+            self.sort(sort);
+        }
+        self.expr(call.agg_filter());
+        if let Some(window) = call.over() {
+            self.window(window);
+        }
+        let mut names = call.funcname().iter().rev().map(|node| node.as_str());
+        let name = names.next().flatten().unwrap_or_default();
+        let schema = names.next().flatten();
+        self.call(schema, name, call);
+    }
+
+    fn call(&mut self, schema: Option<&str>, name: &str, call: &'t FuncCall) {
+        let Some(functions) = self.catalog.functions.get(name) else {
+            return self.unknown(Unsafe::UnknownFunction);
+        };
+        let in_reach = |function: &&UserFunction| schema.is_none_or(|s| *s == *function.schema);
+        let user = functions.user.iter().filter(in_reach).map(|f| f.routine).max();
+        let builtin =
+            functions.builtin.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"));
+        if user.is_none() && builtin.is_none() {
+            return self.unknown(Unsafe::UnknownFunction);
+        }
+        if let Some(routine) = user {
+            self.routine(routine);
+        }
+        if let Some(builtin) = builtin {
+            self.builtin(builtin, Some(call));
+        }
+    }
+
+    /// `row.name` may mean name(row), if a user's function takes a row.
+    pub fn row_function(&mut self, name: &str) {
+        let Some(functions) = self.catalog.functions.get(name) else { return };
+        let user = functions.user.iter().filter(|f| f.takes_row).map(|f| f.routine).max();
+        if let Some(routine) = user {
+            self.routine(routine);
+        }
+    }
+
+    /// `(expression).name`: as for a row, and a built-in function may be meant too.
+    pub fn field(&mut self, name: &str) {
+        self.row_function(name);
+        if let Some(builtin) = self.catalog.functions.get(name).and_then(|f| f.builtin) {
+            self.builtin(builtin, None);
+        }
+    }
+
+    fn builtin(&mut self, builtin: Builtin, call: Option<&'t FuncCall>) {
+        match builtin {
+            Builtin::Safe => {}
+            Builtin::Primary(reason) => self.primary_only(reason),
+            Builtin::ReadsAnything(reason) => {
+                self.primary_only(reason);
+                self.reads.add_everything();
+            }
+            Builtin::Opaque => self.opaque(Unsafe::VolatileFunction),
+            Builtin::TakesNumber => {
+                self.session.sequences = true;
+                self.primary_only(Unsafe::Sequence);
+            }
+            Builtin::SessionLock => {
+                self.session.advisory = true;
+                self.primary_only(Unsafe::AdvisoryLock);
+            }
+            Builtin::SetSeed => {
+                self.session.settings = true;
+                self.primary_only(Unsafe::SessionState);
+            }
+            Builtin::SetConfig => self.set_config(call),
+            Builtin::CurrentSetting => {
+                let name = call.and_then(|call| constant(call, 0));
+                if !name.is_some_and(|name| name.contains('.')) {
+                    self.primary_only(Unsafe::ServerState);
+                }
+            }
+        }
+    }
+
+    /// `set_config(name, value, is_local)` (manual, section 9.28.1).
+    fn set_config(&mut self, call: Option<&'t FuncCall>) {
+        self.primary_only(Unsafe::SessionState);
+        match call.and_then(constant_bool) {
+            Some(true) => self.session.local_settings = true,
+            Some(false) => self.session.settings = true,
+            None => (self.session.local_settings, self.session.settings) = (true, true),
+        }
+        let Some(name) = call.and_then(|call| constant(call, 0)) else {
+            (self.session.search_path, self.session.role) = (true, true);
+            // Any name may have been meant: `*` can't be one.
+            return self.session.custom_settings.push("*".into());
+        };
+        let name = name.to_ascii_lowercase();
+        match &*name {
+            "search_path" => self.session.search_path = true,
+            "role" | "session_authorization" => self.session.role = true,
+            _ if name.contains('.') => self.session.custom_settings.push(name.into()),
+            _ => {}
+        }
+    }
+}
+
+/// The string constant that is an argument of a call, perhaps with a cast.
+fn constant(call: &FuncCall, argument: usize) -> Option<&str> {
+    let mut node = call.args().get(argument)?;
+    if let Node::TypeCast(cast) = node {
+        node = cast.arg();
+    }
+    match node {
+        Node::A_Const(constant) => match constant.val()? {
+            ConstValue::String(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The boolean constant that is the third argument of a call.
+fn constant_bool(call: &FuncCall) -> Option<bool> {
+    match call.args().get(2)? {
+        Node::A_Const(constant) => constant.val()?.bool_value(),
+        _ => None,
+    }
+}

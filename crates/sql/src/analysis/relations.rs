@@ -1,0 +1,232 @@
+//! Relations that a statement reads or writes, and what that brings with it: descendants, views,
+//! policies, triggers, defaults, foreign keys (manual, sections 5.4 to 5.12 and chapter 41).
+
+use hihooi_replication::items::{Items, RelId};
+use pg_raw_parse::nodes::RangeVar;
+
+use super::scan::{Facts, Scan};
+use crate::catalog::{Class, ForeignKey, Relation};
+use crate::facts::Unsafe;
+
+/// How rows of a table are changed; several at once are possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Change {
+    pub insert: bool,
+    pub update: bool,
+    pub delete: bool,
+}
+
+impl Change {
+    pub const INSERT: Change = Change { insert: true, update: false, delete: false };
+    pub const UPDATE: Change = Change { insert: false, update: true, delete: false };
+    pub const DELETE: Change = Change { insert: false, update: false, delete: true };
+    /// What a cascade may do.
+    const CASCADE: Change = Change { insert: false, update: true, delete: true };
+    pub const ANY: Change = Change { insert: true, update: true, delete: true };
+
+    fn or(self, other: Change) -> Change {
+        Change {
+            insert: self.insert | other.insert,
+            update: self.update | other.update,
+            delete: self.delete | other.delete,
+        }
+    }
+}
+
+/// The tables that a write reaches, and how; walked until no more come.
+#[derive(Default)]
+struct Reached {
+    tables: Vec<(RelId, Change)>,
+    next: Vec<(RelId, Change)>,
+}
+
+impl Reached {
+    fn add(&mut self, table: RelId, change: Change) {
+        match self.tables.iter_mut().find(|(known, _)| *known == table) {
+            Some((_, known)) if known.or(change) == *known => return,
+            Some((_, known)) => *known = known.or(change),
+            None => self.tables.push((table, change)),
+        }
+        self.next.push((table, change));
+    }
+}
+
+impl<'t> Scan<'_, 't> {
+    /// A relation in FROM.
+    pub fn read(&mut self, name: &'t RangeVar) {
+        let (schema, name) = (name.schemaname(), name.relname().unwrap_or_default());
+        if schema.is_none() && self.ctes.contains(&name) {
+            return;
+        }
+        if is_temporary(schema) {
+            return self.opaque(Unsafe::Temporary);
+        }
+        let resolved = self.catalog.resolve(schema, name, self.path);
+        if resolved.relations().is_empty() {
+            return self.unknown_relation();
+        }
+        for relation in resolved.relations() {
+            self.read_relation(relation);
+        }
+    }
+
+    fn unknown_relation(&mut self) {
+        self.met_unknown_relation = true;
+        self.opaque(Unsafe::UnknownRelation);
+    }
+
+    fn read_relation(&mut self, relation: &Relation) {
+        match (relation.class, &relation.view) {
+            (Class::View, Some(query)) => {
+                self.passes_code |= relation.has_code;
+                return self.code(query);
+            }
+            (Class::View, None) => return self.unknown_relation(),
+            (Class::System, _) => self.reads.add_everything(),
+            _ => {}
+        }
+        self.reads.add_all(&relation.members);
+        for member in relation.members.iter().filter_map(|id| self.catalog.relation(*id)) {
+            if let Some(reason) = not_on_replicas(member.class) {
+                self.primary_only(reason);
+            }
+        }
+        if let Some(policies) = &relation.policies {
+            self.code(policies);
+        }
+    }
+
+    /// The target of an INSERT and the like. Names of WITH don't hide it.
+    pub fn write(&mut self, name: &'t RangeVar, change: Change) {
+        self.primary_only(Unsafe::Writes);
+        let (schema, name) = (name.schemaname(), name.relname().unwrap_or_default());
+        if is_temporary(schema) {
+            // Nobody else sees it, but its triggers may do anything; they would be temporary too.
+            self.session.temp = true;
+            return self.opaque(Unsafe::Temporary);
+        }
+        let resolved = self.catalog.resolve(schema, name, self.path);
+        if resolved.relations().is_empty() {
+            return self.unknown_relation();
+        }
+        let mut reached = Reached::default();
+        for relation in resolved.relations() {
+            self.reach(relation, change, &mut reached);
+        }
+        while let Some((table, change)) = reached.next.pop() {
+            match self.catalog.relation(table) {
+                Some(table) => self.change_table(table, change, &mut reached),
+                None => self.unknown_relation(),
+            }
+        }
+    }
+
+    /// Adds where the rows of a relation are: in itself, its descendants, or under a view.
+    fn reach(&mut self, relation: &Relation, change: Change, reached: &mut Reached) {
+        match (relation.class, &relation.view) {
+            (Class::View, Some(_)) if relation.has_code => self.runs_opaque_code(),
+            (Class::View, Some(query)) => {
+                self.code(query);
+                match query.facts.get() {
+                    Some(facts) if facts.passes_code => self.runs_opaque_code(),
+                    Some(Facts { reads: Items::Tables(tables), .. }) => {
+                        tables.iter().for_each(|table| reached.add(*table, change));
+                    }
+                    Some(Facts { reads: Items::Nothing, .. }) => {}
+                    _ => self.opaque(Unsafe::Writes),
+                }
+            }
+            (Class::Table | Class::Unlogged | Class::Foreign, _) => {
+                relation.members.iter().for_each(|member| reached.add(*member, change));
+            }
+            _ => self.opaque(Unsafe::Writes),
+        }
+    }
+
+    /// One table whose rows change, with all that this sets off.
+    fn change_table(&mut self, table: &Relation, change: Change, reached: &mut Reached) {
+        self.writes.add(table.id);
+        if change.update || change.delete {
+            self.reads.add(table.id);
+        }
+        if table.has_code {
+            self.runs_opaque_code();
+        }
+        if change.insert && table.takes_numbers {
+            self.session.sequences = true;
+        }
+        let expressions = table.expressions.as_ref().filter(|_| change.insert || change.update);
+        for code in expressions.into_iter().chain(&table.policies) {
+            self.code(code);
+        }
+        if change.insert || change.update {
+            for key in &table.references {
+                self.read_other_side(key);
+            }
+        }
+        for key in &table.referenced_by {
+            let deletes = change.delete && key.changes_on_delete;
+            let updates = change.update && key.changes_on_update;
+            if change.delete || change.update {
+                self.read_other_side(key);
+            }
+            if let Some(other) = self.catalog.relation(key.other).filter(|_| deletes || updates) {
+                self.reach(other, Change::CASCADE, reached);
+            }
+        }
+    }
+
+    /// Checking a foreign key reads the table at its other side.
+    fn read_other_side(&mut self, key: &ForeignKey) {
+        match self.catalog.relation(key.other) {
+            Some(other) => self.reads.add_all(&other.members),
+            None => self.reads.add(key.other),
+        }
+    }
+
+    /// TRUNCATE: empties the table and its descendants, and with CASCADE all that refers to them.
+    pub fn truncate(&mut self, name: &'t RangeVar, cascade: bool) {
+        self.primary_only(Unsafe::Writes);
+        if is_temporary(name.schemaname()) {
+            self.session.temp = true;
+            return self.opaque(Unsafe::Temporary);
+        }
+        let resolved =
+            self.catalog.resolve(name.schemaname(), name.relname().unwrap_or_default(), self.path);
+        if resolved.relations().is_empty() {
+            return self.unknown_relation();
+        }
+        let mut reached = Reached::default();
+        for relation in resolved.relations() {
+            self.reach(relation, Change::DELETE, &mut reached);
+        }
+        while let Some((table, _)) = reached.next.pop() {
+            let Some(table) = self.catalog.relation(table) else { continue };
+            self.writes.add(table.id);
+            if table.has_code {
+                self.runs_opaque_code();
+            }
+            for key in table.referenced_by.iter().filter(|_| cascade) {
+                if let Some(other) = self.catalog.relation(key.other) {
+                    self.reach(other, Change::DELETE, &mut reached);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a name is of the session's own temporary schema.
+pub(super) fn is_temporary(schema: Option<&str>) -> bool {
+    schema.is_some_and(|schema| schema == "pg_temp" || schema.starts_with("pg_temp_"))
+}
+
+fn not_on_replicas(class: Class) -> Option<Unsafe> {
+    match class {
+        Class::Table | Class::View => None,
+        Class::Unlogged => Some(Unsafe::Unlogged),
+        Class::Foreign => Some(Unsafe::Foreign),
+        Class::MaterializedView => Some(Unsafe::MaterializedView),
+        Class::Sequence => Some(Unsafe::Sequence),
+        Class::System => Some(Unsafe::SystemCatalog),
+    }
+}

@@ -1,0 +1,244 @@
+//! What a walk over a parse tree gathers.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use hihooi_replication::items::{Items, RelId};
+use pg_raw_parse::Node;
+
+use crate::catalog::{Catalog, Code, Routine, SearchPath};
+use crate::facts::{Kind, Replica, SessionEffect, Statement, Unsafe};
+
+/// How deep expressions and queries may nest before they touch everything. PostgreSQL's own
+/// limit (max_stack_depth) lies at some thousands; ours protects our stack.
+pub(super) const DEPTH_MAX: usize = 400;
+
+/// How deep views may stand on views before they touch everything.
+const CODE_DEPTH_MAX: usize = 32;
+
+/// The search path of code that the catalog prints: all its names are qualified.
+static NOWHERE: LazyLock<SearchPath> = LazyLock::new(|| SearchPath::new::<&str>([]));
+
+/// What was found, apart from what the statement is.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub reads: Items,
+    pub writes: Items,
+    pub unsafe_on_replica: Option<Unsafe>,
+    pub session: SessionEffect,
+    pub row_locks: bool,
+    /// It reads through a view with triggers or rules: writing through it runs them.
+    pub passes_code: bool,
+}
+
+/// A set of tables that grows.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    everything: bool,
+    tables: Vec<RelId>,
+}
+
+impl Touched {
+    pub fn add(&mut self, table: RelId) {
+        if !self.everything && !self.tables.contains(&table) {
+            self.tables.push(table);
+        }
+    }
+
+    pub fn add_all(&mut self, tables: &[RelId]) {
+        match tables {
+            [one] => self.add(*one),
+            // A partitioned table may have thousands: duplicates go at the end.
+            _ if !self.everything => self.tables.extend_from_slice(tables),
+            _ => {}
+        }
+    }
+
+    pub fn add_everything(&mut self) {
+        self.everything = true;
+    }
+
+    pub fn merge(&mut self, items: &Items) {
+        match items {
+            Items::Nothing => {}
+            Items::Tables(tables) => self.add_all(tables),
+            Items::Everything => self.add_everything(),
+        }
+    }
+
+    fn into_items(self) -> Items {
+        if self.everything { Items::Everything } else { Items::tables(self.tables) }
+    }
+}
+
+/// A walk over one statement (`'t`: its tree, `'c`: the catalog).
+pub(super) struct Scan<'c, 't> {
+    pub catalog: &'c Catalog,
+    pub path: Option<&'c SearchPath>,
+    pub reads: Touched,
+    pub writes: Touched,
+    pub session: SessionEffect,
+    pub row_locks: bool,
+    pub may_commit_inside: bool,
+    /// The names that WITH gives here; they hide relations.
+    pub ctes: Vec<&'t str>,
+    /// A relation was named that the catalog doesn't know.
+    pub met_unknown_relation: bool,
+    /// It reads through a view with triggers or rules.
+    pub passes_code: bool,
+    unsafe_on_replica: Option<Unsafe>,
+    depth: usize,
+    code_depth: usize,
+}
+
+impl<'c, 't> Scan<'c, 't> {
+    pub fn new(catalog: &'c Catalog, path: Option<&'c SearchPath>) -> Scan<'c, 't> {
+        Scan {
+            catalog,
+            path,
+            reads: Touched::default(),
+            writes: Touched::default(),
+            session: SessionEffect::default(),
+            row_locks: false,
+            may_commit_inside: false,
+            ctes: Vec::new(),
+            met_unknown_relation: false,
+            passes_code: false,
+            unsafe_on_replica: None,
+            depth: 0,
+            code_depth: 0,
+        }
+    }
+
+    /// Walks a statement and says what it is.
+    pub fn statement(mut self, node: Node<'t>, range: Range<usize>) -> Statement {
+        let kind = self.kind_of(node, &range);
+        self.into_statement(kind, range)
+    }
+
+    pub fn into_statement(self, kind: Kind, range: Range<usize>) -> Statement {
+        Statement {
+            range,
+            kind,
+            row_locks: self.row_locks,
+            may_commit_inside: self.may_commit_inside,
+            replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
+            reads: self.reads.into_items(),
+            writes: self.writes.into_items(),
+            session: self.session,
+        }
+    }
+
+    fn into_facts(self) -> Facts {
+        Facts {
+            reads: self.reads.into_items(),
+            writes: self.writes.into_items(),
+            unsafe_on_replica: self.unsafe_on_replica,
+            session: self.session,
+            row_locks: self.row_locks,
+            passes_code: self.passes_code,
+        }
+    }
+
+    /// Notes why a replica may not run it. The first reason stays.
+    pub fn primary_only(&mut self, reason: Unsafe) {
+        self.unsafe_on_replica.get_or_insert(reason);
+    }
+
+    /// It may read and write anything.
+    pub fn opaque(&mut self, reason: Unsafe) {
+        self.primary_only(reason);
+        self.reads.add_everything();
+        self.writes.add_everything();
+    }
+
+    /// It may also leave anything in the session.
+    pub fn unknown(&mut self, reason: Unsafe) {
+        self.opaque(reason);
+        self.session.merge(&SessionEffect::anything());
+    }
+
+    pub fn may_write(&self) -> bool {
+        self.writes.everything || !self.writes.tables.is_empty()
+    }
+
+    /// It was only planned: it changes nothing, and leaves nothing.
+    pub fn forget_effects(&mut self) {
+        self.writes = Touched::default();
+        self.session = SessionEffect::default();
+        self.row_locks = false;
+        self.may_commit_inside = false;
+    }
+
+    /// It runs a routine of a user.
+    pub fn routine(&mut self, routine: Routine) {
+        match routine {
+            Routine::Pure | Routine::Harmless => {}
+            Routine::Reads => self.reads.add_everything(),
+            Routine::Primary => {
+                self.primary_only(Unsafe::ServerState);
+                self.reads.add_everything();
+            }
+            Routine::Opaque => self.runs_opaque_code(),
+        }
+    }
+
+    /// It runs code of a user that may do anything.
+    pub fn runs_opaque_code(&mut self) {
+        self.opaque(Unsafe::VolatileFunction);
+        if !self.catalog.functions_leave.is_none() {
+            self.session.merge(&self.catalog.functions_leave);
+        }
+    }
+
+    /// Goes one level deeper, if that is still allowed.
+    pub fn deeper(&mut self, walk: impl FnOnce(&mut Self)) {
+        if self.depth >= DEPTH_MAX {
+            return self.unknown(Unsafe::Unparsable);
+        }
+        self.depth += 1;
+        walk(self);
+        self.depth -= 1;
+    }
+
+    /// It runs code that the catalog knows: a view, policies, defaults.
+    pub fn code(&mut self, code: &Code) {
+        if let Some(facts) = code.facts.get() {
+            return self.merge(facts);
+        }
+        let facts = self.facts_of(code);
+        self.merge(&facts);
+        // Another thread, or the walk itself in a circle of views, may have been first.
+        let _ = code.facts.set(facts);
+    }
+
+    fn facts_of(&self, code: &Code) -> Facts {
+        let mut scan = Scan::new(self.catalog, Some(&NOWHERE));
+        scan.code_depth = self.code_depth + 1;
+        match pg_raw_parse::parse(&code.text) {
+            Ok(tree) if scan.code_depth <= CODE_DEPTH_MAX => {
+                for raw in tree.iter() {
+                    scan.query(raw.stmt());
+                }
+                scan.into_facts()
+            }
+            _ => {
+                scan.unknown(Unsafe::Unparsable);
+                scan.into_facts()
+            }
+        }
+    }
+
+    fn merge(&mut self, facts: &Facts) {
+        self.reads.merge(&facts.reads);
+        self.writes.merge(&facts.writes);
+        self.row_locks |= facts.row_locks;
+        self.passes_code |= facts.passes_code;
+        if let Some(reason) = facts.unsafe_on_replica {
+            self.primary_only(reason);
+        }
+        if !facts.session.is_none() {
+            self.session.merge(&facts.session);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The catalog model: what analysis must know about relations, functions and operators. Plain
+//! data without I/O; a loader fills it through [`crate::Builder`] with the rows that
+//! [`crate::catalog_queries`] bring.
+//!
+//! Keeps I6 where names are ambiguous: a name stands for every relation or function that it
+//! could mean. Not modelled, and taken as harmless: the input and output functions of types,
+//! and the support functions of operator classes (which must be immutable).
+//!
+//! Temporary relations are no part of it. A session that made some keeps away from replicas.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use ahash::RandomState;
+use hihooi_replication::items::RelId;
+
+use crate::analysis::Facts;
+use crate::builtins::Builtin;
+use crate::facts::SessionEffect;
+
+pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// The schemas of a session's `search_path`, in order, with `"$user"` already replaced by the
+/// caller. Cheap to clone and to compare with a clone of itself.
+#[derive(Clone, Debug, Eq)]
+pub struct SearchPath {
+    schemas: Arc<[Box<str>]>,
+}
+
+impl SearchPath {
+    /// A search path of these schemas. `pg_catalog` need not be named.
+    pub fn new<S: AsRef<str>>(schemas: impl IntoIterator<Item = S>) -> SearchPath {
+        SearchPath { schemas: schemas.into_iter().map(|s| s.as_ref().into()).collect() }
+    }
+
+    /// The schemas in order.
+    #[must_use]
+    pub fn schemas(&self) -> &[Box<str>] {
+        &self.schemas
+    }
+}
+
+impl PartialEq for SearchPath {
+    fn eq(&self, other: &SearchPath) -> bool {
+        Arc::ptr_eq(&self.schemas, &other.schemas) || self.schemas == other.schemas
+    }
+}
+
+/// The schema of one database as analysis sees it, at one version.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    pub(crate) version: u64,
+    pub(crate) relations: Map<RelId, Relation>,
+    /// All relations of a name, whatever their schema.
+    pub(crate) by_name: Map<Box<str>, Vec<RelId>>,
+    pub(crate) functions: Map<Box<str>, Functions>,
+    /// User-defined operators by name, whatever their schema and operands.
+    pub(crate) operators: Map<Box<str>, Routine>,
+    /// The worst of the user-defined casts that PostgreSQL applies unasked.
+    pub(crate) implicit_casts: Routine,
+    /// The worst of the user-defined casts that must be asked for.
+    pub(crate) explicit_casts: Routine,
+    /// The checks of domains, by the name of every type that contains one.
+    pub(crate) domains: Map<Box<str>, Code>,
+    /// What any opaque function of a user may leave in the session.
+    pub(crate) functions_leave: SessionEffect,
+}
+
+impl Catalog {
+    /// Starts a catalog from rows.
+    #[must_use]
+    pub fn builder() -> crate::Builder {
+        crate::Builder::default()
+    }
+
+    /// Its version, as the builder was told. Two catalogs of one version are taken as equal by
+    /// [`crate::Cache`].
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A relation by its OID.
+    #[must_use]
+    pub fn relation(&self, id: RelId) -> Option<&Relation> {
+        self.relations.get(&id)
+    }
+
+    /// Whether some function of a user may change the session's settings.
+    #[must_use]
+    pub fn functions_may_set(&self) -> bool {
+        self.functions_leave.settings
+    }
+
+    /// Which relations a name may mean.
+    ///
+    /// With a known path these are the matches in all its schemas, not only the first: PostgreSQL
+    /// skips schemas that the user may not use, which isn't known here. With an unknown path they
+    /// are all relations of that name. `pg_catalog` comes first unless the path names it.
+    #[must_use]
+    pub fn resolve(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        path: Option<&SearchPath>,
+    ) -> Resolved<'_> {
+        let Some(ids) = self.by_name.get(name) else { return Resolved::Unknown };
+        let mut found = Resolved::Unknown;
+        for relation in ids.iter().map(|id| &self.relations[id]) {
+            if in_reach(&relation.schema, schema, path) {
+                found.add(relation);
+            }
+        }
+        found
+    }
+}
+
+fn in_reach(of: &str, schema: Option<&str>, path: Option<&SearchPath>) -> bool {
+    match (schema, path) {
+        (Some(schema), _) => of == schema,
+        (None, None) => true,
+        (None, Some(path)) => of == "pg_catalog" || path.schemas.iter().any(|s| &**s == of),
+    }
+}
+
+/// What a relation's name may mean.
+#[derive(Debug)]
+pub enum Resolved<'c> {
+    /// Nothing that the catalog knows.
+    Unknown,
+    /// This relation.
+    One(&'c Relation),
+    /// One of these.
+    Many(Vec<&'c Relation>),
+}
+
+impl<'c> Resolved<'c> {
+    fn add(&mut self, relation: &'c Relation) {
+        *self = match std::mem::replace(self, Resolved::Unknown) {
+            Resolved::Unknown => Resolved::One(relation),
+            Resolved::One(first) => Resolved::Many(vec![first, relation]),
+            Resolved::Many(mut all) => {
+                all.push(relation);
+                Resolved::Many(all)
+            }
+        };
+    }
+
+    /// The relations, none if unknown.
+    #[must_use]
+    pub fn relations(&self) -> &[&'c Relation] {
+        match self {
+            Resolved::Unknown => &[],
+            Resolved::One(relation) => std::slice::from_ref(relation),
+            Resolved::Many(all) => all,
+        }
+    }
+}
+
+/// A relation: table, view, sequence and so on.
+#[derive(Debug)]
+pub struct Relation {
+    /// Its OID on the primary.
+    pub id: RelId,
+    /// Its schema.
+    pub schema: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// What it is, as far as replication cares.
+    pub class: Class,
+    /// Writing to it runs code that isn't in the statement: triggers or rules.
+    pub(crate) has_code: bool,
+    /// Inserting into it takes a number from a sequence.
+    pub(crate) takes_numbers: bool,
+    /// Itself and all that inherits from it, directly or not: where its rows are.
+    pub(crate) members: Box<[RelId]>,
+    /// Foreign keys from this table to others.
+    pub(crate) references: Vec<ForeignKey>,
+    /// Foreign keys from others to this table.
+    pub(crate) referenced_by: Vec<ForeignKey>,
+    /// The query of a view.
+    pub(crate) view: Option<Code>,
+    /// Row security policies: run when it is read or written.
+    pub(crate) policies: Option<Code>,
+    /// Defaults, generation expressions, checks, index expressions: run when it is written.
+    pub(crate) expressions: Option<Code>,
+}
+
+/// What a relation is, as far as replication cares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// A table whose rows are in the stream; also a partitioned one.
+    Table,
+    /// An unlogged table.
+    Unlogged,
+    /// A foreign table.
+    Foreign,
+    /// A view, expanded where it is used.
+    View,
+    /// A materialized view.
+    MaterializedView,
+    /// A sequence.
+    Sequence,
+    /// A system catalog, a view of the information schema, or a relation of our own.
+    System,
+}
+
+/// One side of a foreign key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ForeignKey {
+    /// The table at the other side.
+    pub other: RelId,
+    /// Deleting a referenced row changes the referencing table.
+    pub changes_on_delete: bool,
+    /// Updating a referenced key changes the referencing table.
+    pub changes_on_update: bool,
+}
+
+/// SQL that runs where the catalog says and no statement shows: the query of a view, policies,
+/// defaults. Its facts are found at first use and kept.
+#[derive(Debug)]
+pub(crate) struct Code {
+    /// A statement, with all names qualified that are not in `pg_catalog`.
+    pub text: Box<str>,
+    pub facts: OnceLock<Facts>,
+}
+
+impl Code {
+    pub fn new(text: impl Into<Box<str>>) -> Code {
+        Code { text: text.into(), facts: OnceLock::new() }
+    }
+}
+
+/// What calling a routine of a user may do. In order: the worst of several counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Routine {
+    /// Depends on its arguments only.
+    #[default]
+    Pure,
+    /// Gives another value each time, but touches nothing.
+    Harmless,
+    /// May read anything that is replicated.
+    Reads,
+    /// May read anything, also what only the primary has.
+    Primary,
+    /// May do anything.
+    Opaque,
+}
+
+/// All functions of one name.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    /// Those of `pg_catalog`.
+    pub builtin: Option<Builtin>,
+    /// Those of users, the worst per schema.
+    pub user: Vec<UserFunction>,
+}
+
+/// The functions of one name in one schema, as one.
+#[derive(Debug)]
+pub(crate) struct UserFunction {
+    pub schema: Box<str>,
+    pub routine: Routine,
+    /// One of them can be written like a column: `row.function`.
+    pub takes_row: bool,
+}
