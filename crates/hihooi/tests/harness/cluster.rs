@@ -1,0 +1,443 @@
+//! A cluster made by `hihooi up`, which a test can kill in parts and start again.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::reaper::Folder;
+use super::{
+    Answer, DATABASE, Failure, Reference, Session, USER, eventually, finish, free_port, ms, s,
+    succeed, target_is_plain, tool,
+};
+
+/// `up` promises to be ready in 60 s or to name who isn't.
+const READY_S_MAX: u64 = 90;
+/// How long replicas may take to catch up with a load of a test.
+const CATCH_UP_S_MAX: u64 = 60;
+
+/// What a cluster is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub replicas: usize,
+    /// Further arguments of `up`.
+    pub arguments: Vec<String>,
+    /// Further environment of `up`.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { replicas: 2, arguments: Vec::new(), environment: Vec::new() }
+    }
+}
+
+impl Options {
+    /// A cluster of that many replicas.
+    pub fn replicas(replicas: usize) -> Options {
+        Options { replicas, ..Options::default() }
+    }
+
+    /// Sets a variable of the environment of `up`.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Options {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// Where a server of the cluster is.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub name: String,
+    pub role: String,
+    pub port: u16,
+}
+
+/// A running cluster, or a plain server if the tests' target is that.
+pub struct Cluster {
+    folder: Folder,
+    /// Where clients connect.
+    pub port: u16,
+    options: Options,
+    manager: Mutex<Option<Child>>,
+    plain: Option<Reference>,
+    /// As last seen; sites keep their names and ports for life.
+    sites: Mutex<Vec<Site>>,
+}
+
+impl Cluster {
+    /// Makes a cluster and waits until it is ready.
+    pub fn start(options: Options) -> Cluster {
+        let plain = target_is_plain().then(Reference::start);
+        let port = plain.as_ref().map_or_else(free_port, |server| server.port);
+        let cluster = Cluster {
+            folder: Folder::new(),
+            port,
+            options,
+            manager: Mutex::new(None),
+            plain,
+            sites: Mutex::default(),
+        };
+        cluster.up();
+        cluster
+    }
+
+    /// Whether this is hihooi, not a plain server.
+    pub fn is_hihooi(&self) -> bool {
+        self.plain.is_none()
+    }
+
+    /// Folder of the cluster's data.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The command that `up` is.
+    pub fn up_command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        command
+            .arg("up")
+            .arg("--data")
+            .arg(self.data())
+            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--replicas", &self.options.replicas.to_string()])
+            .args(&self.options.arguments)
+            .envs(self.options.environment.iter().cloned())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the manager and waits for its ready line.
+    pub fn up(&self) {
+        if !self.is_hihooi() {
+            return;
+        }
+        let log = File::options().create(true).append(true).open(self.log_path()).expect("log");
+        let mut command = self.up_command();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("hihooi up");
+        let pid_file = self.folder.path().join("manager.pid");
+        std::fs::write(pid_file, format!("{}\n", child.id())).expect("own folder");
+        let ready = ready_line(&mut child);
+        let heard = ready.recv_timeout(s(READY_S_MAX));
+        *self.lock_manager() = Some(child);
+        match heard {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("hihooi up isn't ready after {READY_S_MAX} s:\n{}", self.log_tail())
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("hihooi up ended before it was ready:\n{}", self.log_tail())
+            }
+        }
+        *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
+    }
+
+    fn lock_manager(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
+        self.manager.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("manager.log")
+    }
+
+    /// The last lines the manager logged.
+    pub fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// A session of the superuser.
+    pub fn connect(&self) -> Session {
+        self.connect_with(&[])
+    }
+
+    /// A session with further or other start-up parameters.
+    pub fn connect_with(&self, parameters: &[(&str, &str)]) -> Session {
+        match self.try_connect(parameters) {
+            Ok(session) => session,
+            Err(failure) => panic!("no session ({parameters:?}): {failure}\n{}", self.log_tail()),
+        }
+    }
+
+    /// A session, or why there is none.
+    pub fn try_connect(&self, parameters: &[(&str, &str)]) -> Result<Session, Failure> {
+        let mut all = BTreeMap::from([("user", USER), ("database", DATABASE)]);
+        all.extend(parameters.iter().copied());
+        Session::open(self.port, &all.into_iter().collect::<Vec<_>>())
+    }
+
+    /// A session of the admin database.
+    pub fn admin(&self) -> Session {
+        self.connect_with(&[("database", "hihooi")])
+    }
+
+    /// A session at a site, past hihooi.
+    pub fn direct(&self, site: &str) -> Session {
+        let port = self.site(site).port;
+        match Session::open(port, &[("user", USER), ("database", DATABASE)]) {
+            Ok(session) => session,
+            Err(failure) => panic!("no session at {site}: {failure}"),
+        }
+    }
+
+    /// A site by its name.
+    pub fn site(&self, name: &str) -> Site {
+        let sites = self.sites();
+        let found = sites.iter().find(|site| site.name == name);
+        found.unwrap_or_else(|| panic!("no site {name} in {sites:?}")).clone()
+    }
+
+    /// All sites.
+    pub fn sites(&self) -> Vec<Site> {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The names of the replicas.
+    pub fn replicas(&self) -> Vec<String> {
+        let sites = self.sites();
+        sites.into_iter().filter(|s| s.role == "replica").map(|site| site.name).collect()
+    }
+
+    fn ask_sites(&self) -> Vec<Site> {
+        let servers = self.admin().run("SHOW SERVERS");
+        let record = |record: BTreeMap<String, String>| Site {
+            name: record["site"].clone(),
+            role: record["role"].clone(),
+            port: record["port"].parse().expect("a port"),
+        };
+        let mut sites: Vec<Site> = servers.records().into_iter().map(record).collect();
+        sites.sort_by(|a, b| a.name.cmp(&b.name));
+        sites.dedup_by(|a, b| a.name == b.name);
+        sites
+    }
+
+    /// `SHOW REPLICAS`, by the site's name.
+    pub fn show_replicas(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let answer = self.admin().run("SHOW REPLICAS");
+        answer.records().into_iter().map(|record| (record["site"].clone(), record)).collect()
+    }
+
+    /// The state of a replica.
+    pub fn state(&self, site: &str) -> String {
+        self.show_replicas().remove(site).map_or_else(String::new, |r| r["state"].clone())
+    }
+
+    /// `SHOW STATS`: a number of a site.
+    pub fn stat(&self, site: &str, column: &str) -> i64 {
+        let answer = self.admin().run("SHOW STATS");
+        let of_site = answer.records().into_iter().filter(|record| record["site"] == site);
+        of_site.map(|record| record[column].parse::<i64>().expect("a number")).sum()
+    }
+
+    /// Reads that replicas have served so far.
+    pub fn replica_reads(&self) -> i64 {
+        self.replicas().iter().map(|site| self.stat(site, "reads")).sum()
+    }
+
+    /// Waits until every replica serves and has applied all that the primary committed.
+    pub fn caught_up(&self) {
+        if !self.is_hihooi() {
+            return;
+        }
+        let deadline = Instant::now() + s(CATCH_UP_S_MAX);
+        loop {
+            let replicas = self.show_replicas();
+            let equal = |r: &BTreeMap<String, String>| {
+                r["lag_entries"] == "0" && r["state"] == "serving"
+            };
+            if replicas.len() == self.options.replicas && replicas.values().all(equal) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "replicas haven't caught up in {CATCH_UP_S_MAX} s: {replicas:#?}\n{}",
+                self.log_tail()
+            );
+            std::thread::sleep(ms(50));
+        }
+    }
+
+    /// Asserts that every site answers a query alike, once caught up (I2, I5).
+    pub fn assert_equal(&self, query: &str) -> Answer {
+        self.caught_up();
+        let expected = self.direct("primary").run(query);
+        for replica in self.replicas() {
+            let got = self.direct(&replica).run(query);
+            assert_eq!(expected, got, "{replica} differs from the primary: {query}");
+        }
+        expected
+    }
+
+    /// Asserts that tables, rows and definitions of a schema are the same at every site.
+    pub fn assert_schema_equal(&self, schema: &str) {
+        if !self.is_hihooi() {
+            return;
+        }
+        self.caught_up();
+        let expected = definitions(self.site("primary").port, schema);
+        for replica in self.replicas() {
+            let got = definitions(self.site(&replica).port, schema);
+            if let Some(differs) = super::script::difference(&expected, &got) {
+                panic!("{replica} (as hihooi) differs from the primary (as PostgreSQL): {differs}");
+            }
+        }
+        let tables = format!(
+            "SELECT quote_ident(relname) FROM pg_class WHERE relkind = 'r' \
+             AND relpersistence = 'p' AND relnamespace = '{schema}'::regnamespace ORDER BY 1"
+        );
+        for row in self.direct("primary").run(&tables).rows {
+            let table = row[0].clone().expect("a name");
+            let sum = format!("md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), ''))");
+            self.assert_equal(&format!("SELECT count(*), {sum} FROM {schema}.{table} t"));
+        }
+    }
+
+    /// Runs `hihooi verify`; what it printed and whether it said equal.
+    pub fn run_verify(&self) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        command.arg("verify").arg("--data").arg(self.data());
+        command.envs(self.options.environment.iter().cloned());
+        let output = finish(&mut command);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Asserts that `hihooi verify` finds all replicas equal.
+    pub fn assert_verified(&self) {
+        if self.is_hihooi() {
+            self.caught_up();
+            let (equal, text) = self.run_verify();
+            assert!(equal, "verify: {text}");
+        }
+    }
+
+    /// Runs an admin command.
+    pub fn command(&self, text: &str) {
+        self.admin().run(text);
+    }
+
+    /// Runs SQL through psql.
+    pub fn psql(&self, sql: &str) -> String {
+        succeed(tool("psql", self.port).args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql]))
+    }
+
+    /// kill -9 of the manager.
+    pub fn kill_manager(&self) {
+        if let Some(mut child) = self.lock_manager().take() {
+            child.kill().expect("a child of ours");
+            child.wait().expect("a child of ours");
+        }
+    }
+
+    /// Sends the manager a signal and waits for its end.
+    pub fn stop_manager(&self, signal: Signal, limit: Duration) -> std::process::ExitStatus {
+        let mut child = self.lock_manager().take().expect("a running manager");
+        kill(Pid::from_raw(child.id() as i32), signal).expect("a child of ours");
+        let mut status = None;
+        eventually("the manager ends after a signal", limit, || {
+            status = child.try_wait().expect("a child of ours");
+            status.is_some()
+        });
+        status.expect("it ended")
+    }
+
+    /// Process id of the manager.
+    pub fn manager_pid(&self) -> u32 {
+        self.lock_manager().as_ref().expect("a running manager").id()
+    }
+
+    /// Whether the manager still runs.
+    pub fn manager_runs(&self) -> bool {
+        let mut manager = self.lock_manager();
+        manager.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Process id of a site's postmaster, if it runs.
+    pub fn postmaster(&self, site: &str) -> Option<i32> {
+        let port = self.site(site).port.to_string();
+        let of_port = |file: &PathBuf| {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            (lines.get(3).map(|l| l.trim()) == Some(port.as_str())).then(|| lines[0].parse().ok())
+        };
+        let pid: i32 = pid_files(&self.data()).iter().find_map(of_port)??;
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+        cwd.starts_with(self.folder.path()).then_some(pid)
+    }
+
+    /// kill -9 of a site's postmaster.
+    pub fn kill_site(&self, site: &str) {
+        let pid = self.postmaster(site).unwrap_or_else(|| panic!("{site} doesn't run"));
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("a server of ours");
+    }
+
+    /// kill -9 of the manager and of every server.
+    pub fn kill_everything(&self) {
+        self.kill_manager();
+        for site in self.sites() {
+            if self.postmaster(&site.name).is_some() {
+                self.kill_site(&site.name);
+            }
+        }
+    }
+
+    /// Sends a signal to the manager without waiting, such as SIGSTOP.
+    pub fn signal_manager(&self, signal: Signal) {
+        kill(Pid::from_raw(self.manager_pid() as i32), signal).expect("a child of ours");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.kill_manager();
+    }
+}
+
+/// Tells once when the child printed its ready line; goes on reading so that it never blocks.
+fn ready_line(child: &mut Child) -> Receiver<()> {
+    let stdout = child.stdout.take().expect("piped");
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if line.starts_with("hihooi: ready at postgres://") {
+                // Nobody listens any more if the test has given up.
+                let _ = sender.send(());
+            }
+        }
+    });
+    receiver
+}
+
+fn pid_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let inner = entries.flat_map(|entry| {
+        let path = entry.path();
+        let own = path.join("postmaster.pid");
+        let below = if own.exists() || !path.is_dir() { vec![] } else { pid_files(&path) };
+        own.exists().then_some(own).into_iter().chain(below).collect::<Vec<_>>()
+    });
+    inner.collect()
+}
+
+/// What pg_dump says a schema is made of; what hihooi itself sets differently on replicas (the
+/// replica identity of keyless tables, disabled ALWAYS triggers) is left out.
+fn definitions(port: u16, schema: &str) -> String {
+    let dump = succeed(tool("pg_dump", port).args(["--schema-only", "--schema", schema]));
+    let ours = |line: &&str| {
+        !(line.contains("REPLICA IDENTITY") || line.contains("ABLE ALWAYS TRIGGER"))
+            && !line.starts_with("--")
+            && !line.starts_with('\\')
+            && !line.is_empty()
+    };
+    dump.lines().filter(ours).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,146 @@
+//! What all black-box tests share: clusters made by the real `hihooi up` with real PostgreSQL
+//! servers, a plain PostgreSQL server to compare with, and clients.
+//!
+//! Environment:
+//! - `HIHOOI_TEST_TARGET=postgres`: the tests run against one plain PostgreSQL server instead,
+//!   which shows whether a test asks for something that PostgreSQL itself doesn't do.
+//! - `HIHOOI_TEST_KEEP=1`: keeps the data folders of a run.
+//! - `HIHOOI_TEST_PGBIN`: folder of the PostgreSQL programs (default: `pg_config --bindir`).
+
+#![allow(dead_code, reason = "every test binary uses another part of the harness")]
+#![allow(unused_imports, reason = "every test binary uses another part of the harness")]
+
+pub mod client;
+pub mod cluster;
+pub mod load;
+pub mod reaper;
+pub mod reference;
+pub mod script;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use client::{Answer, Failure, Message, Session};
+pub use cluster::{Cluster, Options};
+pub use reference::Reference;
+
+/// Superuser and database that `hihooi up` makes.
+pub const USER: &str = "postgres";
+/// The replicated database.
+pub const DATABASE: &str = "postgres";
+
+/// The cluster that the tests of one binary share: a primary and two replicas.
+pub fn shared() -> &'static Cluster {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    SHARED.get_or_init(|| Cluster::start(Options::default()))
+}
+
+/// The plain server that the tests of one binary compare with.
+pub fn reference() -> &'static Reference {
+    static SHARED: OnceLock<Reference> = OnceLock::new();
+    SHARED.get_or_init(Reference::start)
+}
+
+/// Whether the tests run against plain PostgreSQL.
+pub fn target_is_plain() -> bool {
+    std::env::var("HIHOOI_TEST_TARGET").is_ok_and(|target| target == "postgres")
+}
+
+/// Keeps tests that pause, kill or measure apart from the others of their binary.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A failed test poisons the lock; the next one is no worse for it.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Folder of the PostgreSQL programs.
+pub fn bin_dir() -> PathBuf {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| match std::env::var_os("HIHOOI_TEST_PGBIN") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let told = Command::new("pg_config").arg("--bindir").output().expect("pg_config");
+            PathBuf::from(String::from_utf8_lossy(&told.stdout).trim())
+        }
+    })
+    .clone()
+}
+
+/// A client program of PostgreSQL, pointed at a port.
+pub fn tool(name: &str, port: u16) -> Command {
+    let mut command = Command::new(bin_dir().join(name));
+    command
+        .env("PGHOST", "127.0.0.1")
+        .env("PGPORT", port.to_string())
+        .env("PGUSER", USER)
+        .env("PGDATABASE", DATABASE)
+        .env("PGCONNECT_TIMEOUT", "20")
+        .env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// Runs a program that must succeed; what it printed.
+pub fn succeed(command: &mut Command) -> String {
+    let output = finish(command);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{errors}\n{text}", output.status);
+    text
+}
+
+/// Runs a program to its end, whatever that is; one that hangs fails the test.
+pub fn finish(command: &mut Command) -> Output {
+    const RUN_S_MAX: u64 = 120;
+    command.stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    let (done, waited) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let output = child.wait_with_output().expect("a child of ours");
+        let _ = done.send(());
+        output
+    });
+    if waited.recv_timeout(Duration::from_secs(RUN_S_MAX)).is_err() {
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        let output = reader.join().expect("reader");
+        panic!("{command:?} hangs; it said {}", String::from_utf8_lossy(&output.stderr));
+    }
+    reader.join().expect("reader")
+}
+
+/// Asks again and again until the answer is yes.
+pub fn eventually(what: &str, limit: Duration, mut asked: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !asked() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Milliseconds as a duration.
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Seconds as a duration.
+pub fn s(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+/// A port that nothing listens on.
+pub fn free_port() -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Below the ephemeral ports, and apart from those of other test binaries; servers of a
+    // cluster listen from 100 above its own port on.
+    let base = 10_000 + (std::process::id() % 19) as u16 * 1_000;
+    loop {
+        let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
