@@ -5,14 +5,15 @@
 //!
 //! [`Log`] is the embedded implementation.
 
-use std::path::{Path, PathBuf};
+mod embedded;
+mod tail;
+mod writer;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use hihooi_replication::entry::{Entry, Header};
 use hihooi_replication::ids::Tsid;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 /// Entries up to this many bytes in all are kept in memory for [`Log::read`]; older ones are
 /// read from disk.
@@ -67,119 +68,8 @@ pub struct BackendRecord {
     pub backend_start: String,
 }
 
-/// The embedded log. Clones share it.
+/// The embedded log. Clones share it; when the last one goes, what is pending becomes durable.
 #[derive(Clone)]
-pub struct Log {}
-
-#[allow(unused_variables, clippy::unused_async)]
-impl Log {
-    /// Opens the log in `dir`, which is made if missing.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if another process has it open; [`Error::Format`] if a newer version
-    /// wrote it.
-    pub fn open(dir: &Path) -> Result<Log> {
-        unimplemented!("skeleton")
-    }
-
-    /// Stores chunk `n` of the entry that will get `tsid`. Waits at [`PENDING_LEN_MAX`].
-    /// The entry does not exist before [`Log::append`] of its header.
-    pub async fn append_chunk(&self, tsid: Tsid, n: u32, bytes: Bytes) -> Result<()> {
-        unimplemented!("skeleton")
-    }
-
-    /// Appends an entry; its chunks travel inside, or were stored before by
-    /// [`Log::append_chunk`]. Idempotent: an entry already there, by incarnation and commit LSN,
-    /// is skipped and `false` returned. Waits at [`PENDING_LEN_MAX`], never for the disk
-    /// otherwise; visible to [`Log::read`] at once, durable when [`Log::durable`] says so.
-    ///
-    /// # Errors
-    /// [`Error::Gap`] if it does not follow the last entry.
-    pub async fn append(&self, entry: Entry) -> Result<bool> {
-        unimplemented!("skeleton")
-    }
-
-    /// Starts making durable what was appended; never waits.
-    pub fn flush(&self) {
-        unimplemented!("skeleton")
-    }
-
-    /// Makes durable what was appended so far; returns the last durable entry.
-    pub async fn persist(&self) -> Result<Tsid> {
-        unimplemented!("skeleton")
-    }
-
-    /// The last entry that is durable. Replicas commit nothing beyond (log before apply).
-    #[must_use]
-    pub fn durable(&self) -> watch::Receiver<Tsid> {
-        unimplemented!("skeleton")
-    }
-
-    /// Header of the last appended entry: where the collector goes on.
-    #[must_use]
-    pub fn last(&self) -> Option<Header> {
-        unimplemented!("skeleton")
-    }
-
-    /// The oldest entry still there; 1 while the log is empty.
-    #[must_use]
-    pub fn first(&self) -> Tsid {
-        unimplemented!("skeleton")
-    }
-
-    /// Entries from `from` on, in order without gap: at most `entries_max`, and no more than
-    /// `bytes_max` bytes of chunks unless the first one alone is larger. Empty if `from` was not
-    /// appended yet. Includes entries that are not durable yet: look at [`Log::durable`].
-    /// Of an entry with more than one chunk `chunks` is empty: use [`Log::chunk`].
-    ///
-    /// # Errors
-    /// [`Error::Trimmed`] if `from` is gone.
-    pub async fn read(
-        &self,
-        from: Tsid,
-        entries_max: usize,
-        bytes_max: usize,
-    ) -> Result<Vec<Arc<Entry>>> {
-        unimplemented!("skeleton")
-    }
-
-    /// Chunk `n` of a durable entry.
-    pub async fn chunk(&self, tsid: Tsid, n: u32) -> Result<Bytes> {
-        unimplemented!("skeleton")
-    }
-
-    /// Forgets every entry below `below`, except the last one of the log.
-    pub async fn trim(&self, below: Tsid) -> Result<()> {
-        unimplemented!("skeleton")
-    }
-
-    /// Takes the next epoch, durably: a number greater than any manager before had.
-    pub async fn take_epoch(&self) -> Result<u64> {
-        unimplemented!("skeleton")
-    }
-
-    /// Notes a server connection, durably before it returns.
-    pub async fn record_backend(&self, backend: &BackendRecord) -> Result<()> {
-        unimplemented!("skeleton")
-    }
-
-    /// Forgets a server connection that is closed. Lazy: may come back after a crash.
-    pub fn forget_backend(&self, backend: &BackendRecord) {
-        unimplemented!("skeleton")
-    }
-
-    /// Connections noted by managers of epochs below `epoch`.
-    pub async fn backends_before(&self, epoch: u64) -> Result<Vec<BackendRecord>> {
-        unimplemented!("skeleton")
-    }
-
-    /// A small value kept under a name, such as the incarnation.
-    pub fn meta(&self, name: &str) -> Result<Option<Bytes>> {
-        unimplemented!("skeleton")
-    }
-
-    /// Keeps a small value, durably before it returns.
-    pub async fn set_meta(&self, name: &str, value: &[u8]) -> Result<()> {
-        unimplemented!("skeleton")
-    }
+pub struct Log {
+    inner: Arc<embedded::Inner>,
 }

@@ -1,0 +1,249 @@
+//! The thread that writes: takes everything that is pending, writes it as one atomic batch with
+//! one fsync, tells who waits, and begins again. So many appends share an fsync, nobody's event
+//! loop ever waits for a disk, and appending goes on while the disk is busy.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use fjall::{Database, Keyspace, PersistMode};
+use hihooi_replication::entry::Header;
+use hihooi_replication::ids::Tsid;
+use tokio::sync::watch;
+
+use crate::tail::Tail;
+use crate::{Error, Result};
+
+/// The parts of the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Space {
+    Entries,
+    Chunks,
+    Backends,
+    Meta,
+}
+
+/// The open database.
+#[derive(Clone)]
+pub(crate) struct Store {
+    pub(crate) database: Database,
+    pub(crate) entries: Keyspace,
+    pub(crate) chunks: Keyspace,
+    pub(crate) backends: Keyspace,
+    pub(crate) meta: Keyspace,
+}
+
+impl Store {
+    pub(crate) fn space(&self, space: Space) -> &Keyspace {
+        match space {
+            Space::Entries => &self.entries,
+            Space::Chunks => &self.chunks,
+            Space::Backends => &self.backends,
+            Space::Meta => &self.meta,
+        }
+    }
+
+    /// Writes all of it or nothing, durably.
+    fn write(&self, operations: Vec<Operation>) -> fjall::Result<()> {
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        for operation in operations {
+            let space = self.space(operation.space);
+            match operation.value {
+                Some(value) => batch.insert(space, operation.key, value),
+                None => batch.remove(space, operation.key),
+            }
+        }
+        batch.commit()
+    }
+}
+
+/// One record to be written or (without a value) removed.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) space: Space,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+impl Operation {
+    pub(crate) fn put(space: Space, key: impl Into<Vec<u8>>, value: Vec<u8>) -> Operation {
+        Operation { space, key: key.into(), value: Some(value) }
+    }
+
+    pub(crate) fn remove(space: Space, key: impl Into<Vec<u8>>) -> Operation {
+        Operation { space, key: key.into(), value: None }
+    }
+
+    fn len(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// What appenders, readers and the writing thread share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Number of operations that are durable; `u64::MAX` once the disk failed.
+    written: watch::Sender<u64>,
+    pub(crate) durable: watch::Sender<Tsid>,
+}
+
+pub(crate) struct State {
+    pub(crate) tail: Tail,
+    pub(crate) last: Option<Header>,
+    pub(crate) first: Tsid,
+    pub(crate) epoch: u64,
+    pub(crate) failed: Option<String>,
+    pending: Vec<Operation>,
+    /// Bytes pending and being written.
+    pending_len: usize,
+    /// Operations ever pushed.
+    pushed: u64,
+    kicked: bool,
+    closing: bool,
+}
+
+impl State {
+    pub(crate) fn push(&mut self, operation: Operation) {
+        self.pending_len += operation.len();
+        self.pushed += 1;
+        self.pending.push(operation);
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |why| Err(Error::Failed(why.clone())))
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(tail: Tail, last: Option<Header>, first: Tsid, epoch: u64) -> Shared {
+        let durable = last.as_ref().map_or(Tsid::ZERO, |header| header.tsid);
+        let state = State {
+            tail,
+            last,
+            first,
+            epoch,
+            failed: None,
+            pending: Vec::new(),
+            pending_len: 0,
+            pushed: 0,
+            kicked: false,
+            closing: false,
+        };
+        Shared {
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            written: watch::Sender::new(0),
+            durable: watch::Sender::new(durable),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the thread write what is pending.
+    pub(crate) fn kick(&self) {
+        self.lock().kicked = true;
+        self.wake.notify_one();
+    }
+
+    /// Makes the thread write the rest and end.
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits until less than `len_max` bytes are pending.
+    pub(crate) async fn room(&self, len_max: usize) -> Result<()> {
+        if self.has_room(len_max)? {
+            return Ok(());
+        }
+        let mut written = self.written.subscribe();
+        loop {
+            written.mark_unchanged();
+            if self.has_room(len_max)? {
+                return Ok(());
+            }
+            self.kick();
+            // The sender lives as long as `self`, so an error can't come.
+            let _ = written.changed().await;
+        }
+    }
+
+    fn has_room(&self, len_max: usize) -> Result<bool> {
+        let state = self.lock();
+        state.check()?;
+        Ok(state.pending_len < len_max)
+    }
+
+    /// Pushes operations and waits until they are durable.
+    pub(crate) async fn write(&self, operations: Vec<Operation>) -> Result<()> {
+        {
+            let mut state = self.lock();
+            state.check()?;
+            operations.into_iter().for_each(|operation| state.push(operation));
+        }
+        self.persist().await
+    }
+
+    /// Waits until everything pushed so far is durable.
+    pub(crate) async fn persist(&self) -> Result<()> {
+        let pushed = self.lock().pushed;
+        let mut written = self.written.subscribe();
+        if *written.borrow_and_update() < pushed {
+            self.kick();
+            let _ = written.wait_for(|&written| written >= pushed).await;
+        }
+        self.lock().check()
+    }
+
+    /// What the thread does until [`Shared::close`], or until the disk fails.
+    pub(crate) fn run(self: &Arc<Shared>, store: &Store) {
+        while let Some(work) = self.next() {
+            match store.write(work.operations) {
+                Ok(()) => self.done(work.len, work.pushed, work.last),
+                Err(error) => return self.fail(&error.to_string()),
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if !state.pending.is_empty() && (state.kicked || state.closing) {
+                break;
+            }
+            if state.closing {
+                return None;
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.kicked = false;
+        let operations = std::mem::take(&mut state.pending);
+        Some(Work {
+            len: operations.iter().map(Operation::len).sum(),
+            operations,
+            pushed: state.pushed,
+            last: state.last.as_ref().map_or(Tsid::ZERO, |header| header.tsid),
+        })
+    }
+
+    fn done(&self, len: usize, pushed: u64, last: Tsid) {
+        self.lock().pending_len -= len;
+        self.durable.send_if_modified(|durable| std::mem::replace(durable, last) != last);
+        self.written.send_replace(pushed);
+    }
+
+    fn fail(&self, why: &str) {
+        tracing::error!("the log failed: {why}");
+        self.lock().failed = Some(why.to_owned());
+        self.written.send_replace(u64::MAX);
+    }
+}
+
+/// What the thread writes next.
+struct Work {
+    operations: Vec<Operation>,
+    len: usize,
+    pushed: u64,
+    last: Tsid,
+}

@@ -1,0 +1,247 @@
+//! The embedded log keeps I5: dense order, nothing twice, and after a crash a prefix without gap
+//! that holds everything it called durable.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+use hihooi_log::{BackendRecord, Error, Log};
+use hihooi_replication::entry::{Entry, Header};
+use hihooi_replication::ids::{Lsn, Tsid};
+use hihooi_replication::items::{Items, RelId};
+
+fn header(tsid: u64, chunks: u32) -> Header {
+    Header {
+        tsid: Tsid(tsid),
+        incarnation: 1,
+        commit_lsn: Lsn(1000 + tsid * 10),
+        end_lsn: Lsn(1000 + tsid * 10 + 8),
+        xid: 700,
+        commit_time_us: 5,
+        items: Items::tables([RelId(1), RelId(2)]),
+        has_ddl: false,
+        chunks,
+        changes: 3,
+    }
+}
+
+fn content(tsid: u64, n: u32) -> Bytes {
+    format!("{tsid} {n} ").repeat(1 + (tsid as usize * 7) % 40).into()
+}
+
+fn entry(tsid: u64) -> Entry {
+    Entry { header: header(tsid, 1), chunks: vec![content(tsid, 0)] }
+}
+
+async fn fill(log: &Log, tsids: std::ops::RangeInclusive<u64>) {
+    for tsid in tsids {
+        assert!(log.append(entry(tsid)).await.expect("appends"));
+    }
+}
+
+fn open(dir: &Path) -> Log {
+    Log::open(dir).expect("opens")
+}
+
+#[tokio::test]
+async fn entries_come_back_in_order_from_memory_and_from_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    assert_eq!((log.last(), log.first()), (None, Tsid(1)));
+    fill(&log, 1..=100).await;
+    assert_eq!(*log.durable().borrow(), Tsid::ZERO, "nobody asked for durability yet");
+    assert_eq!(log.persist().await.expect("persists"), Tsid(100));
+    let read = log.read(Tsid(40), 10, usize::MAX).await.expect("reads");
+    let expected: Vec<Entry> = (40..50).map(entry).collect();
+    assert_eq!(read.iter().map(|entry| (**entry).clone()).collect::<Vec<_>>(), expected);
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.last(), Some(header(100, 1)));
+    let read = log.read(Tsid(95), 100, usize::MAX).await.expect("reads from disk");
+    assert_eq!(read.len(), 6);
+    assert_eq!(*read[5], entry(100));
+    fill(&log, 101..=102).await;
+    let read = log.read(Tsid(99), 100, usize::MAX).await.expect("reads up to the tail");
+    assert_eq!(read.first().expect("some").header.tsid, Tsid(99));
+    let read = log.read(Tsid(101), 100, 1).await.expect("reads");
+    assert_eq!(read.len(), 1, "one entry is returned even if it is larger than the limit");
+    assert!(log.read(Tsid(103), 9, 9).await.expect("reads").is_empty());
+}
+
+#[tokio::test]
+async fn appending_is_idempotent_and_refuses_gaps() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    assert!(matches!(log.append(entry(2)).await, Err(Error::Gap { .. })));
+    fill(&log, 1..=3).await;
+    assert!(!log.append(entry(2)).await.expect("is skipped"));
+    assert!(!log.append(entry(3)).await.expect("is skipped"));
+    assert!(matches!(log.append(entry(5)).await, Err(Error::Gap { .. })));
+    // An older transaction can't come under a new number.
+    let twice = Entry { header: Header { tsid: Tsid(4), ..header(3, 1) }, ..entry(4) };
+    assert!(matches!(log.append(twice).await, Err(Error::Gap { .. })));
+    // A new incarnation counts LSNs anew.
+    let promoted = Header { incarnation: 2, commit_lsn: Lsn(1), ..header(4, 1) };
+    assert!(log.append(Entry { header: promoted, ..entry(4) }).await.expect("appends"));
+}
+
+#[tokio::test]
+async fn large_entries_are_read_by_chunk_and_orphans_vanish() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    fill(&log, 1..=1).await;
+    for n in 0..3 {
+        log.append_chunk(Tsid(2), n, content(2, n)).await.expect("appends");
+    }
+    let large = Entry { header: header(2, 3), chunks: Vec::new() };
+    assert!(log.append(large.clone()).await.expect("appends"));
+    log.append_chunk(Tsid(3), 0, content(9, 9)).await.expect("appends");
+    log.persist().await.expect("persists");
+    assert_eq!(*log.read(Tsid(2), 1, 1).await.expect("reads")[0], large);
+    for n in 0..3 {
+        assert_eq!(log.chunk(Tsid(2), n).await.expect("reads"), content(2, n));
+    }
+    assert_eq!(log.chunk(Tsid(1), 0).await.expect("reads"), content(1, 0));
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.last().expect("two entries").tsid, Tsid(2));
+    assert!(log.chunk(Tsid(3), 0).await.is_err(), "the orphan chunk is gone");
+}
+
+#[tokio::test]
+async fn trimming_keeps_the_last_entry_and_says_what_is_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    fill(&log, 1..=50).await;
+    log.persist().await.expect("persists");
+    log.trim(Tsid(20)).await.expect("trims");
+    for log in [&log, &log.clone()] {
+        assert_eq!(log.first(), Tsid(20));
+        assert!(matches!(
+            log.read(Tsid(19), 1, 1).await,
+            Err(Error::Trimmed { wanted: Tsid(19), first: Tsid(20) })
+        ));
+        assert_eq!(*log.read(Tsid(20), 1, 1).await.expect("reads")[0], entry(20));
+    }
+    log.trim(Tsid(1000)).await.expect("trims");
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!((log.first(), log.last()), (Tsid(50), Some(header(50, 1))));
+    assert!(matches!(log.read(Tsid(20), 1, 1).await, Err(Error::Trimmed { .. })));
+    fill(&log, 51..=51).await;
+}
+
+#[tokio::test]
+async fn epochs_backends_and_meta_survive() {
+    let backend = |epoch, pid| BackendRecord {
+        epoch,
+        site: "replica1".to_owned(),
+        pid,
+        backend_start: "2026-01-01 00:00:00.123456+00".to_owned(),
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    assert_eq!(log.take_epoch().await.expect("an epoch"), 1);
+    let (one, two) = (backend(1, 10), backend(1, 11));
+    tokio::try_join!(log.record_backend(&one), log.record_backend(&two)).expect("records");
+    log.forget_backend(&one);
+    log.set_meta("incarnation", b"7").await.expect("keeps");
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.take_epoch().await.expect("an epoch"), 2);
+    log.record_backend(&backend(2, 12)).await.expect("records");
+    assert_eq!(log.backends_before(2).await.expect("reads"), [two]);
+    assert_eq!(log.meta("incarnation").expect("reads").as_deref(), Some(&b"7"[..]));
+    assert_eq!(log.meta("other").expect("reads"), None);
+}
+
+#[tokio::test]
+async fn a_second_process_and_a_newer_format_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    assert!(matches!(Log::open(dir.path()), Err(Error::Locked(_))));
+    drop(log);
+    let database = fjall::Database::builder(dir.path()).open().expect("opens");
+    let meta = database.keyspace("meta", fjall::KeyspaceCreateOptions::default).expect("opens");
+    meta.insert("log.format", [99]).expect("writes");
+    drop((meta, database));
+    let error = Log::open(dir.path()).err().expect("is refused");
+    assert!(error.to_string().contains("version [99]"), "{error}");
+}
+
+const CHILD_DIR: &str = "HIHOOI_LOG_TEST_DIR";
+const ROUNDS: u64 = 4;
+
+/// Not a test by itself: what [`kill_9_loses_nothing_durable`] runs and kills.
+#[tokio::test]
+#[ignore = "run by kill_9_loses_nothing_durable in a process of its own"]
+async fn child_appends() {
+    let Ok(dir) = std::env::var(CHILD_DIR) else { return };
+    let log = open(Path::new(&dir));
+    let start = log.last().map_or(1, |header| header.tsid.0 + 1);
+    for tsid in start.. {
+        if tsid % 5 == 0 {
+            for n in 0..3 {
+                log.append_chunk(Tsid(tsid), n, content(tsid, n)).await.expect("appends");
+            }
+            let large = Entry { header: header(tsid, 3), chunks: Vec::new() };
+            log.append(large).await.expect("appends");
+        } else {
+            log.append(entry(tsid)).await.expect("appends");
+        }
+        if tsid % 3 == 0 {
+            println!("durable {}", log.persist().await.expect("persists"));
+        }
+    }
+}
+
+/// I5, DESIGN 8: after kill -9 everything that was called durable is there, as a prefix.
+#[tokio::test]
+async fn kill_9_loses_nothing_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for round in 1..=ROUNDS {
+        let durable = kill_after(dir.path(), 40 * round);
+        let log = open(dir.path());
+        let last = log.last().expect("entries").tsid;
+        assert!(last >= Tsid(durable), "{last} is there, {durable} was durable");
+        let entries = log.read(Tsid(1), usize::MAX, usize::MAX).await.expect("reads");
+        assert_eq!(entries.len() as u64, last.0, "no gap");
+        for (tsid, found) in (1..).zip(entries) {
+            if tsid % 5 == 0 {
+                assert_eq!(found.header, header(tsid, 3));
+                for n in 0..3 {
+                    assert_eq!(log.chunk(Tsid(tsid), n).await.expect("reads"), content(tsid, n));
+                }
+            } else {
+                assert_eq!(*found, entry(tsid));
+            }
+        }
+    }
+}
+
+/// Lets a child append until it has called `durable_min` durable, kills it, and returns the last
+/// entry it called durable.
+fn kill_after(dir: &Path, durable_min: u64) -> u64 {
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--ignored", "--exact", "child_appends", "--nocapture"])
+        .env(CHILD_DIR, dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the child starts");
+    let mut durable = 0;
+    let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut killed = false;
+    for line in stdout.lines() {
+        let line = line.expect("a line");
+        if let Some((_, number)) = line.split_once("durable ") {
+            durable = number.parse().expect("a number");
+        }
+        if durable >= durable_min && !killed {
+            child.kill().expect("kill -9");
+            killed = true;
+        }
+    }
+    child.wait().expect("the child ends");
+    durable
+}
