@@ -451,7 +451,7 @@ fn backend_key(backend: &BackendRecord) -> Vec<u8> {
     key
 }
 
-/// Version, length of the header, header, chunk (if there is exactly one).
+/// Version, length of the header, header, chunk (if it travels inside; never empty then).
 fn encode_entry(entry: &Entry) -> Vec<u8> {
     let header = encode_header(&entry.header);
     let chunk = entry.chunks.first().map_or(&[][..], |chunk| chunk);
@@ -479,7 +479,7 @@ fn split_entry(value: &Bytes) -> Result<(Header, Option<Bytes>)> {
     }
     let header = decode_header(&body.slice(4..end));
     let header = header.map_err(|error| Error::Format(error.to_string()))?;
-    let chunk = (header.chunks == 1).then(|| body.slice(end..));
+    let chunk = (end < body.len()).then(|| body.slice(end..));
     Ok((header, chunk))
 }
 

@@ -401,11 +401,7 @@ impl<'a> Reader<'a> {
                 _ => return Err(CodecError::Damaged("an unknown replica identity")),
             },
             columns: self.list(9, |reader| {
-                Ok(Column {
-                    name: reader.text()?,
-                    type_oid: reader.u32()?,
-                    key: reader.bool()?,
-                })
+                Ok(Column { name: reader.text()?, type_oid: reader.u32()?, key: reader.bool()? })
             })?,
         })
     }
@@ -430,8 +426,11 @@ mod tests {
     }
 
     fn relation() -> impl Strategy<Value = Relation> {
-        let column = (".*", any::<u32>(), any::<bool>())
-            .prop_map(|(name, type_oid, key)| Column { name, type_oid, key });
+        let column = (".*", any::<u32>(), any::<bool>()).prop_map(|(name, type_oid, key)| Column {
+            name,
+            type_oid,
+            key,
+        });
         let identity = prop_oneof![
             Just(Identity::Default),
             Just(Identity::Index),

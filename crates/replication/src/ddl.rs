@@ -44,6 +44,9 @@ pub enum Refused {
     /// Made for another transaction.
     #[error("it was made for another transaction")]
     OtherTransaction,
+    /// Authentic, but not newer than another one of its transaction.
+    #[error("it was seen before in its transaction")]
+    Replayed,
     /// Authentic, but of a version we don't know.
     #[error("it has an unknown format version")]
     Version,

@@ -1,6 +1,7 @@
 //! The pure core of replication: what an entry of the log is, how the primary's stream becomes
 //! entries, what a read needs, and what may be applied now. No sockets, files or clocks.
 
+pub mod assemble;
 pub mod codec;
 pub mod ddl;
 pub mod entry;
@@ -8,4 +9,6 @@ pub mod footprint;
 pub mod freshness;
 pub mod ids;
 pub mod items;
+pub mod pgoutput;
+pub mod retention;
 pub mod schedule;

@@ -1,0 +1,392 @@
+//! From the messages of the stream to entries of the log (Hihooi section 4.2, where the TSID
+//! becomes the transaction's place in the write-ahead log). Pure.
+//!
+//! Keeps I5: transactions come in commit order and one after the other, so each gets the next
+//! TSID when it begins; what the log holds already is skipped by its commit LSN. A transaction
+//! that changes nothing that we replicate gets neither entry nor TSID. Keeps I6: items are exact
+//! or everything.
+//!
+//! DDL is in the stream twice. Our sessions put it there in front of the statement, with a MAC
+//! ([`crate::ddl`]); event triggers on the primary insert a row into `hihooi.ddl` behind every
+//! DDL statement, whoever ran it. A row whose statement was not announced becomes
+//! [`Change::Bypassed`].
+
+use ahash::{AHashMap, AHashSet};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::codec::ChunkWriter;
+use crate::ddl::{self, ClusterKey, Refused};
+use crate::entry::{Change, Ddl, Entry, Header, Relation, Tuple, Value};
+use crate::ids::{Lsn, Tsid};
+use crate::items::{Items, RelId};
+use crate::pgoutput::Message;
+
+/// Schema of everything that we create on the primary; its changes are not replicated.
+pub const OUR_SCHEMA: &str = "hihooi";
+/// Table in it into which the event triggers write.
+pub const DDL_TABLE: &str = "ddl";
+/// An entry that writes more tables counts as touching everything.
+pub const ITEMS_TABLES_MAX: usize = 256;
+/// Relations that one stream may describe. Beyond, the stream begins anew, which forgets those
+/// that are gone.
+pub const RELATIONS_MAX: usize = 1 << 20;
+/// Announced statements remembered in one transaction; later ones count as bypassed.
+pub const ANNOUNCED_MAX: usize = 1 << 20;
+
+/// What the messages amount to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// A full chunk of the transaction that is coming in.
+    Chunk {
+        /// TSID that its entry will have.
+        tsid: Tsid,
+        /// Its number, from 0.
+        n: u32,
+        /// Its content.
+        bytes: Bytes,
+    },
+    /// A whole entry; its only chunk is inside, several were told before.
+    Entry(Entry),
+    /// Every transaction whose commit record begins before this LSN was told.
+    Passed(Lsn),
+    /// A message under our prefix that does not count.
+    Refused {
+        /// Low bits of its transaction's id.
+        xid: u32,
+        /// Why.
+        why: Refused,
+    },
+}
+
+/// Messages in an order that makes no sense: the stream must begin anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// A change, or an end, without a beginning, or two beginnings.
+    #[error("the stream's transactions don't begin and end in turn")]
+    Unbalanced,
+    /// A change of a relation that was not described, or with another number of columns.
+    #[error("the stream did not describe relation {0}")]
+    Relation(u32),
+    /// More than [`RELATIONS_MAX`] relations.
+    #[error("the stream described more than {RELATIONS_MAX} relations")]
+    TooManyRelations,
+}
+
+type Result<T> = std::result::Result<T, AssembleError>;
+
+/// Turns messages into entries.
+#[derive(Debug)]
+pub struct Assembler {
+    incarnation: u32,
+    key: ClusterKey,
+    next: Tsid,
+    /// Transactions up to this commit LSN are in the log.
+    resume: Lsn,
+    relations: AHashMap<RelId, Relation>,
+    open: Option<Transaction>,
+}
+
+/// The transaction that is coming in.
+#[derive(Debug)]
+struct Transaction {
+    commit_lsn: Lsn,
+    commit_time_us: i64,
+    xid: u32,
+    /// The log holds it already.
+    known: bool,
+    chunk: ChunkWriter,
+    chunks: u32,
+    changes: u64,
+    tables: AHashSet<RelId>,
+    has_ddl: bool,
+    /// Of the last announcement that counted.
+    sequence: Option<u32>,
+    announced: AHashSet<[u8; 32]>,
+}
+
+impl Assembler {
+    /// An assembler for a stream that goes on behind `last`, the last entry of the log, and
+    /// belongs to this incarnation of the primary.
+    #[must_use]
+    pub fn new(incarnation: u32, key: ClusterKey, last: Option<&Header>) -> Assembler {
+        let known = last.filter(|last| last.incarnation == incarnation);
+        Assembler {
+            incarnation,
+            key,
+            next: last.map_or(Tsid(1), |last| last.tsid.next()),
+            resume: known.map_or(Lsn(0), |last| last.commit_lsn),
+            relations: AHashMap::new(),
+            open: None,
+        }
+    }
+
+    /// Whether a transaction has come in partly.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Takes the position of a keepalive.
+    pub fn keepalive(&mut self, end: Lsn, out: &mut Vec<Output>) {
+        if self.open.is_none() {
+            out.push(Output::Passed(end));
+        }
+    }
+
+    /// Takes the next message.
+    ///
+    /// # Errors
+    /// [`AssembleError`]: the stream must begin anew with another assembler.
+    pub fn step(&mut self, message: Message, out: &mut Vec<Output>) -> Result<()> {
+        match message {
+            Message::Begin { commit_lsn, commit_time_us, xid } => {
+                self.begin(commit_lsn, commit_time_us, xid)
+            }
+            Message::Commit { end_lsn, .. } => self.commit(end_lsn, out),
+            Message::Relation(relation) => self.describe(relation),
+            Message::Insert { relation, new } => self.insert(relation, new, out),
+            Message::Update { relation, old, new } => {
+                self.check(relation, old.iter().chain([&new]))?;
+                self.change(&[relation], Change::Update { relation, old, new }, out)
+            }
+            Message::Delete { relation, old } => {
+                self.check(relation, [&old])?;
+                self.change(&[relation], Change::Delete { relation, old }, out)
+            }
+            Message::Truncate { relations, restart_identity } => {
+                self.truncate(relations, restart_identity, out)
+            }
+            Message::Logical { transactional, prefix, content } => {
+                if transactional && prefix == ddl::PREFIX.as_bytes() {
+                    self.announcement(&content, out);
+                }
+                Ok(())
+            }
+            Message::Origin | Message::Type => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, commit_lsn: Lsn, commit_time_us: i64, xid: u32) -> Result<()> {
+        if self.open.is_some() {
+            return Err(AssembleError::Unbalanced);
+        }
+        self.open = Some(Transaction {
+            commit_lsn,
+            commit_time_us,
+            xid,
+            known: commit_lsn <= self.resume,
+            chunk: ChunkWriter::new(),
+            chunks: 0,
+            changes: 0,
+            tables: AHashSet::new(),
+            has_ddl: false,
+            sequence: None,
+            announced: AHashSet::new(),
+        });
+        Ok(())
+    }
+
+    fn commit(&mut self, end_lsn: Lsn, out: &mut Vec<Output>) -> Result<()> {
+        let transaction = self.open.take().ok_or(AssembleError::Unbalanced)?;
+        if !transaction.known && transaction.changes > 0 {
+            let entry = self.entry(transaction, end_lsn, out);
+            self.resume = entry.header.commit_lsn;
+            self.next = self.next.next();
+            out.push(Output::Entry(entry));
+        }
+        out.push(Output::Passed(end_lsn));
+        Ok(())
+    }
+
+    fn entry(&self, mut transaction: Transaction, end_lsn: Lsn, out: &mut Vec<Output>) -> Entry {
+        let mut chunks = Vec::new();
+        if transaction.chunks == 0 {
+            chunks.push(transaction.chunk.finish());
+            transaction.chunks = 1;
+        } else if !transaction.chunk.is_empty() {
+            out.push(transaction.close_chunk(self.next));
+        }
+        Entry {
+            header: Header {
+                tsid: self.next,
+                incarnation: self.incarnation,
+                commit_lsn: transaction.commit_lsn,
+                end_lsn,
+                xid: transaction.xid,
+                commit_time_us: transaction.commit_time_us,
+                items: transaction.items(),
+                has_ddl: transaction.has_ddl,
+                chunks: transaction.chunks,
+                changes: transaction.changes,
+            },
+            chunks,
+        }
+    }
+
+    fn describe(&mut self, relation: Relation) -> Result<()> {
+        if let Some(transaction) = &mut self.open {
+            transaction.chunk.redefine(relation.id);
+        }
+        self.relations.insert(relation.id, relation);
+        let fits = self.relations.len() <= RELATIONS_MAX;
+        if fits { Ok(()) } else { Err(AssembleError::TooManyRelations) }
+    }
+
+    fn relation(&self, id: RelId) -> Result<&Relation> {
+        self.relations.get(&id).ok_or(AssembleError::Relation(id.0))
+    }
+
+    fn check<'a>(&self, id: RelId, tuples: impl IntoIterator<Item = &'a Tuple>) -> Result<()> {
+        let columns = self.relation(id)?.columns.len();
+        let fits = tuples.into_iter().all(|tuple| tuple.len() == columns);
+        if fits { Ok(()) } else { Err(AssembleError::Relation(id.0)) }
+    }
+
+    fn is_ours(&self, id: RelId) -> Result<bool> {
+        Ok(self.relation(id)?.schema == OUR_SCHEMA)
+    }
+
+    fn insert(&mut self, relation: RelId, new: Tuple, out: &mut Vec<Output>) -> Result<()> {
+        self.check(relation, [&new])?;
+        if self.is_ours(relation)? {
+            return self.detected(relation, &new, out);
+        }
+        self.change(&[relation], Change::Insert { relation, new }, out)
+    }
+
+    fn truncate(
+        &mut self,
+        mut relations: Vec<RelId>,
+        restart_identity: bool,
+        out: &mut Vec<Output>,
+    ) -> Result<()> {
+        for &relation in &relations {
+            self.relation(relation)?;
+        }
+        relations.retain(|relation| !self.is_ours(*relation).unwrap_or(true));
+        let change = Change::Truncate { relations: relations.clone(), restart_identity };
+        self.change(&relations, change, out)
+    }
+
+    /// Adds a change of these relations, described in front of it where its chunk has not yet.
+    fn change(&mut self, relations: &[RelId], change: Change, out: &mut Vec<Output>) -> Result<()> {
+        let Some(&first) = relations.first() else { return Ok(()) };
+        if self.is_ours(first)? {
+            return Ok(());
+        }
+        let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
+        if transaction.known {
+            return Ok(());
+        }
+        for id in relations {
+            if !transaction.chunk.describes(*id) {
+                let relation = self.relations.get(id).ok_or(AssembleError::Relation(id.0))?;
+                transaction.chunk.push(&Change::Relation(relation.clone()));
+            }
+            transaction.touch(*id);
+        }
+        transaction.push(&change, self.next, out);
+        Ok(())
+    }
+
+    /// Takes DDL that somebody announces: one of our sessions, if the MAC is right.
+    fn announcement(&mut self, content: &[u8], out: &mut Vec<Output>) {
+        let Some(transaction) = &mut self.open else { return };
+        if transaction.known {
+            return;
+        }
+        match transaction.admit(&self.key, content) {
+            Ok(ddl) => {
+                transaction.has_ddl = true;
+                transaction.announce(&ddl.text);
+                transaction.push(&Change::Ddl(ddl), self.next, out);
+            }
+            Err(why) => out.push(Output::Refused { xid: transaction.xid, why }),
+        }
+    }
+
+    /// Takes a row that an event trigger wrote into one of our tables.
+    fn detected(&mut self, id: RelId, row: &Tuple, out: &mut Vec<Output>) -> Result<()> {
+        let relation = self.relations.get(&id).ok_or(AssembleError::Relation(id.0))?;
+        if relation.name != DDL_TABLE {
+            return Ok(());
+        }
+        let column = |name| value_of(relation, row, name);
+        let (event, command, text) = (column("event"), column("tag"), column("text"));
+        let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
+        if transaction.known || (event != "rewrite" && transaction.is_announced(&text)) {
+            return Ok(());
+        }
+        let command = if event == "rewrite" {
+            format!("{command} that computes values which replicas can't know")
+        } else {
+            command
+        };
+        transaction.has_ddl = true;
+        transaction.push(&Change::Bypassed { command, text }, self.next, out);
+        Ok(())
+    }
+}
+
+impl Transaction {
+    fn push(&mut self, change: &Change, tsid: Tsid, out: &mut Vec<Output>) {
+        self.chunk.push(change);
+        self.changes += 1;
+        if self.chunk.is_full() {
+            out.push(self.close_chunk(tsid));
+        }
+    }
+
+    fn close_chunk(&mut self, tsid: Tsid) -> Output {
+        let n = self.chunks;
+        self.chunks += 1;
+        Output::Chunk { tsid, n, bytes: self.chunk.finish() }
+    }
+
+    /// Remembers at most one table more than makes the entry touch everything.
+    fn touch(&mut self, table: RelId) {
+        if self.tables.len() <= ITEMS_TABLES_MAX {
+            self.tables.insert(table);
+        }
+    }
+
+    fn items(&self) -> Items {
+        if self.has_ddl || self.tables.len() > ITEMS_TABLES_MAX {
+            Items::Everything
+        } else {
+            Items::tables(self.tables.iter().copied())
+        }
+    }
+
+    fn admit(&mut self, key: &ClusterKey, content: &[u8]) -> std::result::Result<Ddl, Refused> {
+        let (sequence, ddl) = ddl::open(key, self.xid, content)?;
+        if self.sequence.is_some_and(|last| sequence <= last) {
+            return Err(Refused::Replayed);
+        }
+        self.sequence = Some(sequence);
+        Ok(ddl)
+    }
+
+    fn announce(&mut self, text: &str) {
+        if self.announced.len() < ANNOUNCED_MAX {
+            self.announced.insert(digest(text));
+        }
+    }
+
+    fn is_announced(&self, text: &str) -> bool {
+        self.announced.contains(&digest(text))
+    }
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.trim().as_bytes()).into()
+}
+
+fn value_of(relation: &Relation, row: &Tuple, name: &str) -> String {
+    let at = relation.columns.iter().position(|column| column.name == name);
+    match at.and_then(|at| row.get(at)) {
+        Some(Value::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+        _ => String::new(),
+    }
+}
