@@ -1,2 +1,32 @@
-//! hihooi
-fn main() {}
+//! The command `hihooi`.
+
+mod check;
+mod cli;
+mod cluster;
+mod config;
+mod data_dir;
+mod failure;
+mod log_view;
+mod manager;
+mod process;
+mod relay;
+mod replication;
+mod serve;
+mod signals;
+mod up;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Up(args) => up::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Check(args) => check::run(&args),
+    }
+}

@@ -1,0 +1,82 @@
+//! `hihooi check`: are the servers fit, and what is to be changed?
+
+use std::process::ExitCode;
+
+use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::setup::{self, Problem};
+use hihooi_postgres::site::{Role, Site};
+
+use crate::cli::ServeArgs;
+use crate::config::Config;
+use crate::failure::{Failure, Result};
+use crate::process;
+
+/// Runs the command; it fails when a server is not fit.
+#[must_use]
+pub fn run(args: &ServeArgs) -> ExitCode {
+    process::run(check(args))
+}
+
+async fn check(args: &ServeArgs) -> Result<()> {
+    let config = args.config()?;
+    let mut unfit = Vec::new();
+    for site in std::iter::once(config.primary()).chain(config.replicas()) {
+        let problems = problems(&site, &config).await;
+        if problems.is_empty() {
+            println!("{}: fit", site.name);
+        }
+        for problem in &problems {
+            let kind = if problem.fatal { "not fit" } else { "warning" };
+            println!("{}: {kind}: {}", site.name, problem.text);
+        }
+        if problems.iter().any(|problem| problem.fatal) {
+            unfit.push(site.name);
+        }
+    }
+    match unfit.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("not fit: {}", unfit.join(", ")))),
+    }
+}
+
+async fn problems(site: &Site, config: &Config) -> Vec<Problem> {
+    let login = Login::new(site.address.clone(), &site.user, config.database(), "hihooi check");
+    let found = async {
+        let mut connection = Connection::open(&login).await?;
+        let found = match site.role {
+            Role::Primary => setup::check(&mut connection).await?,
+            Role::Replica | Role::Seed => replica_problems(&mut connection).await?,
+        };
+        connection.close().await;
+        Ok(found)
+    };
+    found.await.unwrap_or_else(|error: hihooi_postgres::connection::Error| {
+        vec![Problem { fatal: true, text: error.to_string() }]
+    })
+}
+
+/// What appliers need of a server.
+async fn replica_problems(
+    connection: &mut Connection,
+) -> hihooi_postgres::connection::Result<Vec<Problem>> {
+    let answer = connection
+        .query(
+            "SELECT current_setting('is_superuser'), pg_is_in_recovery(), \
+             current_setting('max_replication_slots')::int",
+        )
+        .await?;
+    let row = answer.rows.into_iter().next().unwrap_or_default();
+    let value = |at: usize| row.get(at).cloned().flatten().unwrap_or_default();
+    let mut problems = Vec::new();
+    let mut unfit = |text: &str| problems.push(Problem { fatal: true, text: text.to_owned() });
+    if value(0) != "on" {
+        unfit("the user is no superuser: name one in the site's `user`");
+    }
+    if value(1) == "t" {
+        unfit("it is a physical standby: only replicas that hihooi writes are supported so far");
+    }
+    if value(2).parse::<u32>().unwrap_or(0) == 0 {
+        unfit("max_replication_slots is 0: set it to 32 and restart the server");
+    }
+    Ok(problems)
+}

@@ -1,0 +1,202 @@
+//! The command line. Every key of the configuration file has a flag and a variable `HIHOOI_*`;
+//! flags win over variables, variables over the file.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, Database, Level, SiteConfig};
+
+/// Replication middleware for PostgreSQL: one port, many servers, strictly consistent.
+#[derive(Parser, Debug)]
+#[command(name = "hihooi", version, about, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  hihooi up                            a primary and two replicas on this machine
+  psql -h 127.0.0.1 -p 6432 -U postgres postgres
+  psql -h 127.0.0.1 -p 6432 -U postgres hihooi -c 'SHOW REPLICAS'
+  hihooi verify                        are the replicas equal to the primary?
+  hihooi serve --config DIR/hihooi.toml";
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make (the first time) and run a whole cluster on this machine
+    #[command(after_help = UP_EXAMPLES)]
+    Up(UpArgs),
+    /// Run the manager for servers that are there already
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Compare the replicas with the primary through a running manager
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
+    /// Are these servers fit, and what is to be changed?
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(ServeArgs),
+}
+
+const UP_EXAMPLES: &str = "Examples:
+  hihooi up
+  hihooi up --replicas 3 --listen 127.0.0.1:7000 --data /srv/hihooi
+  hihooi up --pg-bin /usr/lib/postgresql/15/bin
+
+The cluster is made by the first `up` on a data directory; the next one continues with it.
+Everything listens on loopback, superuser and database are `postgres`, without password.
+Ctrl-C stops all of it; pressed twice, at once.";
+
+const SERVE_EXAMPLES: &str = "Examples:
+  hihooi serve --config ./hihooi-data/hihooi.toml
+  hihooi serve --data /var/lib/hihooi \\
+    --site name=primary,role=primary,host=10.0.0.1,port=5432 \\
+    --site name=replica1,role=replica,host=10.0.0.2,port=5432";
+
+const VERIFY_EXAMPLES: &str = "Examples:
+  hihooi verify
+  hihooi verify --listen 127.0.0.1:7000
+
+Exit status: 0 equal, 1 different, 2 not compared.";
+
+const CHECK_EXAMPLES: &str = "Examples:
+  hihooi check --config ./hihooi-data/hihooi.toml";
+
+/// Arguments of `up`.
+#[derive(Args, Debug)]
+pub struct UpArgs {
+    /// Number of replicas to make with the cluster [default: 2]
+    #[arg(long, env = "HIHOOI_REPLICAS", value_name = "N")]
+    pub replicas: Option<usize>,
+    /// Directory of PostgreSQL's server programs [default: found]
+    #[arg(long, env = "HIHOOI_PG_BIN", value_name = "DIR")]
+    pub pg_bin: Option<PathBuf>,
+    /// User that runs the servers when started by root [default: postgres, else nobody]
+    #[arg(long, env = "HIHOOI_OS_USER", value_name = "NAME")]
+    pub os_user: Option<String>,
+    /// Settings of the manager.
+    #[command(flatten)]
+    pub settings: Overrides,
+}
+
+/// Arguments of `serve` and `check`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Configuration file
+    #[arg(long, env = "HIHOOI_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A server (repeatable; replaces those of the file): name=…,role=…,host=…,port=…,user=…
+    #[arg(long = "site", env = "HIHOOI_SITES", value_delimiter = ';', value_name = "SITE")]
+    pub sites: Vec<SiteConfig>,
+    /// The replicated database [default: postgres]
+    #[arg(long, env = "HIHOOI_DATABASE", value_name = "NAME")]
+    pub database: Option<String>,
+    /// Settings of the manager.
+    #[command(flatten)]
+    pub settings: Overrides,
+}
+
+/// Arguments of `verify`.
+#[derive(Args, Debug)]
+pub struct VerifyArgs {
+    /// Address of the running manager
+    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR",
+          default_value = crate::config::DEFAULT_LISTEN)]
+    pub listen: String,
+    /// Role to connect as: one of admin_users
+    #[arg(long, env = "HIHOOI_ADMIN_USER", value_name = "NAME", default_value = "postgres")]
+    pub user: String,
+}
+
+/// The keys of the configuration file as flags and variables.
+#[derive(Args, Debug, Default)]
+pub struct Overrides {
+    /// Address that clients connect to [default: 127.0.0.1:6432]
+    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Data directory [default: ./hihooi-data, for root /var/lib/hihooi]
+    #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Roles that may use the admin database, comma-separated [default: postgres]
+    #[arg(long, env = "HIHOOI_ADMIN_USERS", value_delimiter = ',', value_name = "NAMES")]
+    pub admin_users: Option<Vec<String>>,
+    /// Server connections per user, database and site [default: 20]
+    #[arg(long, env = "HIHOOI_POOL_SIZE", value_name = "N")]
+    pub pool_size: Option<usize>,
+    /// Longest wait for a server connection, milliseconds [default: 30000]
+    #[arg(long, env = "HIHOOI_POOL_WAIT_MS_MAX", value_name = "MS")]
+    pub pool_wait_ms_max: Option<u64>,
+    /// Consistency of sessions that choose none [default: gssi]
+    #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
+    pub consistency_default: Option<Level>,
+    /// Longest wait of a read for a replica, milliseconds [default: 100]
+    #[arg(long, env = "HIHOOI_CONSISTENCY_WAIT_MS", value_name = "MS")]
+    pub consistency_wait_ms: Option<u64>,
+    /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug
+    #[arg(long, env = "HIHOOI_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+impl Overrides {
+    /// Puts the given values over `config`.
+    pub fn put_over(&self, config: &mut Config) {
+        put(&self.listen, &mut config.listen);
+        put(&self.data, &mut config.data);
+        put(&self.admin_users, &mut config.admin_users);
+        put(&self.pool_size, &mut config.pool.size);
+        put(&self.pool_wait_ms_max, &mut config.pool.wait_ms_max);
+        put(&self.consistency_default, &mut config.consistency.default);
+        put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
+    }
+}
+
+impl ServeArgs {
+    /// The configuration that file, variables and flags make together, checked.
+    ///
+    /// # Errors
+    /// One line that says what is wrong where.
+    pub fn config(&self) -> Result<Config, crate::config::BadConfig> {
+        let mut config = match &self.config {
+            Some(file) => Config::read(file)?,
+            None => Config::default(),
+        };
+        self.settings.put_over(&mut config);
+        if !self.sites.is_empty() {
+            config.sites.clone_from(&self.sites);
+        }
+        if let Some(name) = &self.database {
+            config.databases = vec![Database { name: name.clone() }];
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn put<T: Clone>(given: &Option<T>, target: &mut T) {
+    if let Some(value) = given {
+        *target = value.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let cli = Cli::parse_from(["hihooi", "up", "--pool-size", "7", "--listen", ":7000"]);
+        let Command::Up(args) = cli.command else { panic!("not up") };
+        let mut config = Config::default();
+        args.settings.put_over(&mut config);
+        assert_eq!((config.pool.size, config.listen.as_str()), (7, ":7000"));
+        assert_eq!(config.pool.wait_ms_max, 30_000);
+    }
+}

@@ -1,0 +1,309 @@
+//! The servers of `up`: which there are, where they lie, how they are made the first time.
+//!
+//! Making a cluster is crash-safe: `creating` (the planned configuration) stands in the directory
+//! from before the first step to after the last, and `hihooi.toml` is written when all else is on disk. No client is
+//! served before, so what an interrupted `up` left is made again from nothing.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hihooi_postgres::cluster::binaries::{self, Binaries};
+use hihooi_postgres::cluster::clone::{self, Progress};
+use hihooi_postgres::cluster::os_user::OsUser;
+use hihooi_postgres::cluster::pidfile::{self, Occupant};
+use hihooi_postgres::cluster::postmaster::{Postmaster, Stop};
+use hihooi_postgres::cluster::server::{STOP_LIMIT, SUPERUSER, Server};
+use hihooi_postgres::cluster::{file_error, plain};
+use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::{setup, site};
+
+use crate::config::{Config, Kind, RoleName, SITES_MAX, SiteConfig};
+use crate::data_dir::{DataDir, write_durably};
+use crate::failure::{Failure, Result};
+
+/// Replicas that a new cluster has unless told otherwise.
+pub const DEFAULT_REPLICAS: usize = 2;
+/// Servers listen this far above clients' port, or the next free ones.
+const PORT_DISTANCE: u16 = 100;
+/// A copy that takes longer tells how far it is, this often.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// What is in a data directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Nothing: a cluster can be made.
+    Nothing,
+    /// What an interrupted `up` left: it can be made again.
+    HalfMade,
+    /// A cluster.
+    Cluster,
+}
+
+/// Looks what is in `data`.
+///
+/// # Errors
+/// Something that `up` did not make, which it won't touch.
+pub fn look(data: &DataDir) -> Result<Found> {
+    if data.config().is_file() {
+        return Ok(Found::Cluster);
+    }
+    if data.creating().is_file() {
+        return Ok(Found::HalfMade);
+    }
+    let entries = match fs::read_dir(data.path()) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => {
+            let error = file_error("read", data.path(), &error);
+            return Err(Failure::new(format!("{error}; pass another directory with --data")));
+        }
+    };
+    let ours = ["hihooi.lock", "hihooi.log", "cluster.key", "lost+found"];
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if !ours.iter().any(|our| name == *our) {
+            return Err(Failure::new(format!(
+                "{} holds {} but no hihooi.toml: it is no cluster that `hihooi up` made; restore \
+                 hihooi.toml or pass another directory with --data",
+                data.path().display(),
+                name.display()
+            )));
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+/// The user who owns the data of a cluster, by name, if that isn't ourselves.
+#[must_use]
+pub fn owner(data: &DataDir) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let uid = fs::metadata(data.file("primary")).ok()?.uid();
+    let uid = nix::unistd::Uid::from_raw(uid);
+    if uid == nix::unistd::geteuid() {
+        return None;
+    }
+    Some(nix::unistd::User::from_uid(uid).ok()??.name)
+}
+
+/// The major version that the data of a cluster were made with.
+#[must_use]
+pub fn made_with(data: &DataDir) -> Option<u32> {
+    binaries::made_with(&data.file("primary"))
+}
+
+/// The sites of a new cluster, on free ports.
+///
+/// # Errors
+/// Too many replicas or too few free ports.
+pub fn plan(listen_port: u16, replicas: usize) -> Result<Vec<SiteConfig>> {
+    if replicas >= SITES_MAX {
+        return Err(Failure::new(format!("at most {} replicas are supported", SITES_MAX - 1)));
+    }
+    let ports = free_ports(listen_port, replicas + 1)?;
+    let site = |(n, port): (usize, u16)| SiteConfig {
+        name: if n == 0 { "primary".to_owned() } else { format!("replica{n}") },
+        role: if n == 0 { RoleName::Primary } else { RoleName::Replica },
+        kind: (n > 0).then_some(Kind::Applied),
+        host: Ipv4Addr::LOCALHOST.to_string(),
+        port,
+        user: SUPERUSER.to_owned(),
+    };
+    Ok(ports.into_iter().enumerate().map(site).collect())
+}
+
+fn free_ports(listen_port: u16, count: usize) -> Result<Vec<u16>> {
+    let above = listen_port.saturating_add(PORT_DISTANCE).saturating_add(1)..=u16::MAX;
+    // Bound until all are chosen.
+    let bound: Vec<TcpListener> = above
+        .filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+        .take(count)
+        .collect();
+    if bound.len() < count {
+        return Err(Failure::new(format!(
+            "no {count} free ports above {listen_port} for the servers: pass a lower port with \
+             --listen"
+        )));
+    }
+    bound
+        .iter()
+        .map(|listener| listener.local_addr().map(|address| address.port()))
+        .collect::<std::io::Result<_>>()
+        .map_err(|error| Failure::new(plain(&error)))
+}
+
+/// The servers of a cluster, the primary first.
+///
+/// # Errors
+/// A site of the configuration that is not on this machine.
+pub fn servers(
+    data: &DataDir,
+    config: &Config,
+    binaries: &Binaries,
+    os_user: &OsUser,
+) -> Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    for site in &config.sites {
+        let directory = data.file(&site.name);
+        if site.host != Ipv4Addr::LOCALHOST.to_string() {
+            return Err(Failure::new(format!(
+                "site {} is on {}: `hihooi up` runs servers of 127.0.0.1 only; use `hihooi serve`",
+                site.name, site.host
+            )));
+        }
+        servers.push(Server {
+            name: site.name.clone(),
+            role: site.site().role,
+            data: directory,
+            log_file: data.file(&format!("{}.log", site.name)),
+            socket_dir: data.file("sockets"),
+            port: site.port,
+            binaries: binaries.clone(),
+            os_user: os_user.clone(),
+        });
+    }
+    servers.sort_by_key(|server| server.role != site::Role::Primary);
+    Ok(servers)
+}
+
+/// Makes the directory for Unix sockets where missing.
+///
+/// # Errors
+/// What the operating system says.
+pub fn make_socket_dir(server: &Server) -> Result<()> {
+    let directory = &server.socket_dir;
+    match fs::create_dir(directory) {
+        Ok(()) => Ok(server.os_user.own(directory)?),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(file_error("create", directory, &error).into()),
+    }
+}
+
+/// Makes a cluster: the primary, what we need on it, and copies of it. `tell` gets lines for
+/// the user. Afterwards no server runs.
+///
+/// # Errors
+/// One line; the directory is then recognised as half made.
+pub async fn make(
+    data: &DataDir,
+    config: &Config,
+    servers: &[Server],
+    tell: &mut dyn FnMut(String),
+) -> Result<()> {
+    write_durably(&data.creating(), &config.to_text(), 0o644)?;
+    let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
+    tell(format!("making {} with PostgreSQL {}", primary.name, primary.binaries.major));
+    primary.init()?;
+    make_socket_dir(primary)?;
+    prepare(primary, config.database()).await?;
+    for replica in replicas {
+        tell(format!("copying {} to {}", primary.name, replica.name));
+        copy(primary, replica, tell)?;
+    }
+    data.cluster_key()?;
+    sync(data.path())?;
+    write_durably(&data.config(), &config.to_text(), 0o644)?;
+    remove_file(&data.creating())
+}
+
+/// Starts the new primary, installs what we need there, and stops it: what the copies will then
+/// hold is everything before the slot's first entry.
+async fn prepare(primary: &Server, database: &str) -> Result<()> {
+    let mut postmaster = primary.start().await?;
+    let installed = install(primary, database).await;
+    postmaster.stop(Stop::Fast, STOP_LIMIT).await;
+    installed
+}
+
+async fn install(primary: &Server, database: &str) -> Result<()> {
+    let login = Login::new(primary.address(), SUPERUSER, database, "hihooi setup");
+    let mut connection = Connection::open(&login).await.map_err(Failure::new)?;
+    setup::install(&mut connection).await.map_err(Failure::new)?;
+    connection.close().await;
+    Ok(())
+}
+
+fn copy(primary: &Server, replica: &Server, tell: &mut dyn FnMut(String)) -> Result<()> {
+    let mut told = Instant::now();
+    let mut progress = |Progress { done, total }: Progress| {
+        if told.elapsed() > TELL_EVERY && total > 0 {
+            told = Instant::now();
+            tell(format!("{}: {} % of {} MB", replica.name, done * 100 / total, total >> 20));
+        }
+    };
+    Ok(clone::copy(primary, replica, &mut progress)?)
+}
+
+/// Flushes everything below the directory to disk.
+fn sync(directory: &Path) -> Result<()> {
+    let file = fs::File::open(directory).map_err(|e| file_error("read", directory, &e))?;
+    nix::unistd::syncfs(file)
+        .map_err(|error| Failure::new(format!("cannot flush {}: {error}", directory.display())))
+}
+
+/// Removes what an interrupted `up` left: only what it makes, and nothing of it was ever served.
+///
+/// # Errors
+/// What the operating system says.
+pub async fn clear_half_made(data: &DataDir) -> Result<()> {
+    let planned = Config::read(&data.creating()).unwrap_or_default();
+    for site in &planned.sites {
+        let directory = data.file(&site.name);
+        if let Occupant::Server { pid, .. } = pidfile::occupant(&directory) {
+            Postmaster::adopted(pid).stop(Stop::Immediate, STOP_LIMIT).await;
+        }
+        remove_directory(&directory)?;
+    }
+    remove_directory(&data.file("sockets"))?;
+    remove_directory(&data.file("log"))?;
+    remove_file(&data.creating())
+}
+
+fn remove_directory(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(file_error("remove", path, &error).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(|error| file_error("remove", path, &error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_cluster_has_named_sites_on_free_ports() {
+        let sites = plan(40_000, 2).expect("free ports");
+        let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
+        assert_eq!(names, ["primary", "replica1", "replica2"]);
+        assert!(sites.iter().all(|site| site.port > 40_100));
+        assert!(sites[0].port < sites[1].port && sites[1].port < sites[2].port);
+    }
+
+    #[test]
+    fn ports_that_do_not_exist_are_refused() {
+        assert!(plan(65_500, 2).is_err());
+    }
+
+    #[test]
+    fn a_directory_of_others_is_not_touched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = DataDir::new(folder.path()).expect("it exists");
+        assert_eq!(look(&data), Ok(Found::Nothing));
+        fs::write(data.file("hihooi.lock"), "").expect("writable");
+        assert_eq!(look(&data), Ok(Found::Nothing));
+        fs::write(data.file("thesis.tex"), "").expect("writable");
+        let error = look(&data).expect_err("not ours").to_string();
+        assert!(error.contains("thesis.tex"), "{error}");
+        fs::write(data.creating(), "").expect("writable");
+        assert_eq!(look(&data), Ok(Found::HalfMade));
+        fs::write(data.config(), "").expect("writable");
+        assert_eq!(look(&data), Ok(Found::Cluster));
+    }
+}

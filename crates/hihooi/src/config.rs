@@ -1,0 +1,410 @@
+//! Configuration: the file `hihooi.toml`, its defaults, and what flags and environment
+//! variables put over it. An unknown key is an error that names the key and its line.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use hihooi_postgres::connection::Address;
+use hihooi_postgres::site::{Role, Site};
+use serde::{Deserialize, Serialize};
+
+/// Where clients connect unless told otherwise.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:6432";
+/// Most sites of one cluster.
+pub const SITES_MAX: usize = 33;
+
+/// All settings of a manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Address that clients connect to, `host:port`.
+    pub listen: String,
+    /// Directory of the log and the cluster key.
+    pub data: PathBuf,
+    /// Roles that may use the admin database.
+    pub admin_users: Vec<String>,
+    /// Pooled server connections.
+    pub pool: Pool,
+    /// What reads see.
+    pub consistency: Consistency,
+    /// The servers.
+    #[serde(rename = "site")]
+    pub sites: Vec<SiteConfig>,
+    /// The replicated databases.
+    #[serde(rename = "database")]
+    pub databases: Vec<Database>,
+}
+
+/// Pooled server connections, per user, database and site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pool {
+    /// Most connections of one pool.
+    pub size: usize,
+    /// How long a statement waits for one before SQLSTATE 53300, milliseconds.
+    pub wait_ms_max: u64,
+}
+
+/// What reads see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Consistency {
+    /// Level of sessions that choose none.
+    pub default: Level,
+    /// How long a read waits for a replica before it goes to the primary, milliseconds.
+    pub wait_ms: u64,
+}
+
+/// A consistency level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[value(rename_all = "kebab-case")]
+pub enum Level {
+    /// A read sees every transaction that committed before it.
+    Gssi,
+    /// A read sees some consistent state.
+    WeakSi,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteConfig {
+    /// Its name: `primary`, `replica1` …
+    pub name: String,
+    /// What it is for.
+    pub role: RoleName,
+    /// How a replica gets what the primary commits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Superuser to use there.
+    #[serde(default = "default_user")]
+    pub user: String,
+}
+
+/// The role of a site that can be configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleName {
+    /// Takes the writes; exactly one site.
+    Primary,
+    /// Serves reads.
+    Replica,
+}
+
+/// How a replica gets what the primary commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Our appliers write it.
+    Applied,
+}
+
+/// One replicated database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Database {
+    /// Its name.
+    pub name: String,
+}
+
+fn default_user() -> String {
+    "postgres".to_owned()
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: DEFAULT_LISTEN.to_owned(),
+            data: default_data(nix::unistd::geteuid().is_root()),
+            admin_users: vec![default_user()],
+            pool: Pool::default(),
+            consistency: Consistency::default(),
+            sites: Vec::new(),
+            databases: vec![Database { name: "postgres".to_owned() }],
+        }
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        Pool { size: 20, wait_ms_max: 30_000 }
+    }
+}
+
+impl Default for Consistency {
+    fn default() -> Consistency {
+        Consistency { default: Level::Gssi, wait_ms: 100 }
+    }
+}
+
+/// The data directory unless told otherwise.
+fn default_data(root: bool) -> PathBuf {
+    PathBuf::from(if root { "/var/lib/hihooi" } else { "hihooi-data" })
+}
+
+/// Why a configuration can't be used: one line.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadConfig(String);
+
+impl Config {
+    /// Reads a configuration file. A relative `data` counts from the file's directory.
+    ///
+    /// # Errors
+    /// One line with the file, the line and the key.
+    pub fn read(path: &Path) -> Result<Config, BadConfig> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            BadConfig(format!(
+                "cannot read {}: {}",
+                path.display(),
+                hihooi_postgres::cluster::plain(&error)
+            ))
+        })?;
+        let mut config =
+            Config::parse(&text).map_err(|e| BadConfig(format!("{}: {e}", path.display())))?;
+        if config.data.is_relative()
+            && let Some(directory) = path.parent()
+        {
+            config.data = directory.join(&config.data);
+        }
+        Ok(config)
+    }
+
+    /// Reads the text of a configuration file.
+    ///
+    /// # Errors
+    /// One line that names the line and the key.
+    pub fn parse(text: &str) -> Result<Config, BadConfig> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| {
+                let at = span.start.min(text.len());
+                format!("line {}: ", text[..at].matches('\n').count() + 1)
+            });
+            let message = error.message().lines().collect::<Vec<_>>().join(" ");
+            BadConfig(format!("{}{message}", line.unwrap_or_default()))
+        })
+    }
+
+    /// The text of a configuration file that reads back as this.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let body = toml::to_string(self).expect("a configuration is always valid TOML");
+        format!("# hihooi's configuration. Flags and HIHOOI_* variables override it.\n{body}")
+    }
+
+    /// Checks what the types don't.
+    ///
+    /// # Errors
+    /// One line that says what to change.
+    pub fn check(&self) -> Result<(), BadConfig> {
+        let bad = |text: String| Err(BadConfig(text));
+        listen_address(&self.listen).map_err(BadConfig)?;
+        if self.pool.size == 0 {
+            return bad("pool.size must be at least 1".to_owned());
+        }
+        if self.databases.len() != 1 || self.databases[0].name == "*" {
+            return bad("exactly one [[database]] with its name is supported so far".to_owned());
+        }
+        let primaries = self.sites.iter().filter(|site| site.role == RoleName::Primary).count();
+        if primaries != 1 {
+            return bad(format!(
+                "exactly one [[site]] must have role \"primary\", not {primaries}"
+            ));
+        }
+        if self.sites.len() > SITES_MAX {
+            return bad(format!("at most {SITES_MAX} sites are supported"));
+        }
+        for (at, site) in self.sites.iter().enumerate() {
+            if self.sites[..at].iter().any(|other| other.name == site.name) {
+                return bad(format!("two sites have the name {:?}", site.name));
+            }
+            let same_place = |o: &SiteConfig| o.host == site.host && o.port == site.port;
+            if let Some(other) = self.sites[..at].iter().find(|other| same_place(other)) {
+                return bad(format!(
+                    "sites {:?} and {:?} are the same server",
+                    other.name, site.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The site that takes the writes, once [`Config::check`] passed.
+    #[must_use]
+    pub fn primary(&self) -> Site {
+        let primary = self.sites.iter().find(|site| site.role == RoleName::Primary);
+        primary.expect("a checked configuration has a primary").site()
+    }
+
+    /// The sites that serve reads.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Site> {
+        let replicas = self.sites.iter().filter(|site| site.role == RoleName::Replica);
+        replicas.map(SiteConfig::site).collect()
+    }
+
+    /// The replicated database, once [`Config::check`] passed.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.databases[0].name
+    }
+}
+
+impl SiteConfig {
+    /// The site as the rest of the process knows it.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        Site {
+            name: self.name.clone(),
+            role: match self.role {
+                RoleName::Primary => Role::Primary,
+                RoleName::Replica => Role::Replica,
+            },
+            address: Address { host: self.host.clone(), port: self.port },
+            user: self.user.clone(),
+        }
+    }
+}
+
+/// `name=replica1,role=replica,host=127.0.0.1,port=7002`, as `--site` takes it.
+impl FromStr for SiteConfig {
+    type Err = BadConfig;
+
+    fn from_str(text: &str) -> Result<SiteConfig, BadConfig> {
+        let mut table = toml::Table::new();
+        for pair in text.split(',') {
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                BadConfig(format!("{pair:?} is not key=value (name, role, kind, host, port, user)"))
+            })?;
+            let value = match (key.trim(), value.trim().parse::<i64>()) {
+                ("port", Ok(port)) => toml::Value::Integer(port),
+                _ => toml::Value::String(value.trim().to_owned()),
+            };
+            table.insert(key.trim().to_owned(), value);
+        }
+        table.try_into().map_err(|error: toml::de::Error| {
+            BadConfig(error.message().lines().collect::<Vec<_>>().join(" "))
+        })
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Gssi => "gssi",
+            Level::WeakSi => "weak-si",
+        })
+    }
+}
+
+/// The address that `host:port`, `:port` or `port` stands for.
+///
+/// # Errors
+/// What is wrong with it, in one line.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let full = match text.strip_prefix(':') {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None if text.parse::<u16>().is_ok() => format!("127.0.0.1:{text}"),
+        None => text.to_owned(),
+    };
+    let mut found = full.to_socket_addrs().map_err(|_| {
+        format!("{text:?} is no address to listen on: write host:port, such as {DEFAULT_LISTEN}")
+    })?;
+    found.next().ok_or_else(|| format!("{text:?} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = r#"
+listen = "127.0.0.1:6432"
+data = "/var/lib/hihooi"
+admin_users = ["postgres"]
+[pool]
+size = 20
+wait_ms_max = 30000
+[consistency]
+default = "weak-si"
+wait_ms = 100
+[[site]]
+name = "primary"
+role = "primary"
+host = "127.0.0.1"
+port = 7001
+user = "postgres"
+[[site]]
+name = "replica1"
+role = "replica"
+kind = "applied"
+host = "127.0.0.1"
+port = 7002
+[[database]]
+name = "postgres"
+"#;
+
+    #[test]
+    fn a_full_file_is_read_and_round_trips() {
+        let config = Config::parse(EXAMPLE).expect("valid");
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.consistency.default, Level::WeakSi);
+        assert_eq!(config.sites[1].user, "postgres");
+        assert_eq!(Config::parse(&config.to_text()), Ok(config));
+    }
+
+    #[test]
+    fn every_key_has_a_default() {
+        let config = Config::parse("").expect("valid");
+        assert_eq!(config, Config::default());
+        assert_eq!((config.pool.size, config.consistency.wait_ms), (20, 100));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        let error = Config::parse("listen = \"x:1\"\n[pool]\nsiez = 3\n").expect_err("unknown");
+        assert!(error.to_string().starts_with("line 3: unknown field `siez`"), "{error}");
+        assert!(!error.to_string().contains('\n'));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_in_one_line() {
+        let streaming = EXAMPLE.replace("\"applied\"", "\"streaming\"");
+        let error = Config::parse(&streaming).expect_err("not supported").to_string();
+        assert!(error.contains("streaming") && !error.contains('\n'), "{error}");
+        let all =
+            EXAMPLE.replace("[[database]]\nname = \"postgres\"", "[[database]]\nname = \"*\"");
+        assert!(Config::parse(&all).expect("valid").check().is_err());
+    }
+
+    #[test]
+    fn a_cluster_has_one_primary_and_distinct_sites() {
+        let two = EXAMPLE.replace("role = \"replica\"", "role = \"primary\"");
+        assert!(Config::parse(&two).expect("valid").check().is_err());
+        let same = EXAMPLE.replace("7002", "7001");
+        assert!(Config::parse(&same).expect("valid").check().is_err());
+    }
+
+    #[test]
+    fn a_site_can_be_given_as_a_flag() {
+        let site: SiteConfig =
+            "name=r1,role=replica,host=10.0.0.2,port=5432".parse().expect("valid");
+        assert_eq!((site.port, site.user.as_str(), site.kind), (5432, "postgres", None));
+        assert!("name=r1,colour=red".parse::<SiteConfig>().is_err());
+    }
+
+    #[test]
+    fn addresses_to_listen_on() {
+        let on = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(listen_address("127.0.0.1:6432"), Ok(on(6432)));
+        assert_eq!(listen_address(":7000"), Ok(on(7000)));
+        assert_eq!(listen_address("7000"), Ok(on(7000)));
+        assert!(listen_address("nonsense").is_err());
+    }
+}

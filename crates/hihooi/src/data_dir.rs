@@ -1,0 +1,204 @@
+//! The data directory: what lies where, its lock, the cluster key.
+//!
+//! | path | what |
+//! |---|---|
+//! | `hihooi.toml` | configuration; written last, so that it marks a finished cluster |
+//! | `hihooi.lock` | locked while a manager runs |
+//! | `hihooi.log` | what `up` logs |
+//! | `creating` | there while the first `up` makes the cluster |
+//! | `cluster.key` | the secret that authenticates DDL messages |
+//! | `log/` | the log |
+//! | `primary/`, `replica1/` … | the servers' data, `primary.log` … their logs |
+//! | `sockets/` | the servers' Unix sockets |
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use hihooi_postgres::cluster::file_error;
+use hihooi_replication::ddl::ClusterKey;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::failure::{Failure, Result};
+
+/// A data directory, by its absolute path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataDir(PathBuf);
+
+/// Held while a manager runs on a data directory.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code, reason = "held for its drop")] Flock<File>);
+
+impl DataDir {
+    /// The directory at `path`, which need not exist.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn new(path: &Path) -> Result<DataDir> {
+        let absolute = std::path::absolute(path).map_err(|e| file_error("find", path, &e))?;
+        Ok(DataDir(absolute.canonicalize().unwrap_or(absolute)))
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A file or directory in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.file("hihooi.toml")
+    }
+
+    /// Marks a cluster that is being made.
+    #[must_use]
+    pub fn creating(&self) -> PathBuf {
+        self.file("creating")
+    }
+
+    /// Whether it is a directory already.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.0.is_dir()
+    }
+
+    /// Makes it where missing, and checks that we can write there. `others_enter`: another user
+    /// must be able to go through.
+    ///
+    /// # Errors
+    /// One line that says what to do.
+    pub fn make(&self, others_enter: bool) -> Result<()> {
+        let mode = if others_enter { 0o755 } else { 0o700 };
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&self.0);
+        made.map_err(|error| self.unusable("create", &error))
+    }
+
+    fn unusable(&self, what: &str, error: &std::io::Error) -> Failure {
+        let error = file_error(what, &self.0, error);
+        Failure::new(format!("{error}; pass another directory with --data"))
+    }
+
+    /// Takes the lock of the directory, which exists.
+    ///
+    /// # Errors
+    /// Another manager runs here, or the directory can't be written.
+    pub fn lock(&self) -> Result<Lock> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .open(self.file("hihooi.lock"));
+        let file = opened.map_err(|error| self.unusable("write to", &error))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                // The number only helps whoever reads the message below.
+                let _ = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
+                Ok(Lock(lock))
+            }
+            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                let mut pid = String::new();
+                let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
+                Err(Failure::new(format!(
+                    "another hihooi (process {pid}) runs on {}: stop it first, or pass another \
+                     directory with --data",
+                    self.0.display()
+                )))
+            }
+            Err((_, error)) => {
+                Err(Failure::new(format!("cannot lock {}: {error}", self.0.display())))
+            }
+        }
+    }
+
+    /// The cluster key; made at first use, readable for us alone.
+    ///
+    /// # Errors
+    /// What the operating system says, or a damaged file.
+    pub fn cluster_key(&self) -> Result<ClusterKey> {
+        let path = self.file("cluster.key");
+        match fs::read_to_string(&path) {
+            Ok(text) => from_hex(text.trim()).map(ClusterKey).ok_or_else(|| {
+                Failure::new(format!("{} is damaged: restore it from a copy", path.display()))
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.make_key(&path),
+            Err(error) => Err(file_error("read", &path, &error).into()),
+        }
+    }
+
+    fn make_key(&self, path: &Path) -> Result<ClusterKey> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key)
+            .map_err(|error| Failure::new(format!("cannot get random bytes: {error}")))?;
+        let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        write_durably(path, &format!("{text}\n"), 0o600)?;
+        Ok(ClusterKey(key))
+    }
+}
+
+/// Writes a file so that after a crash it is there whole or not at all.
+///
+/// # Errors
+/// What the operating system says.
+pub fn write_durably(path: &Path, text: &str, mode: u32) -> Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let draft = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, path)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|error| file_error("write", path, &error).into())
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_key_is_made_once_and_is_ours_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = DataDir::new(folder.path()).expect("it exists");
+        let key = data.cluster_key().expect("made");
+        assert_eq!(data.cluster_key().expect("read"), key);
+        let mode = fs::metadata(data.file("cluster.key")).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(data.file("cluster.key"), "nonsense").expect("writable");
+        assert!(data.cluster_key().is_err(), "a damaged key is not replaced");
+    }
+
+    #[test]
+    fn one_manager_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = DataDir::new(folder.path()).expect("it exists");
+        let held = data.lock().expect("free");
+        let error = data.lock().expect_err("held").to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(held);
+        data.lock().expect("free again");
+    }
+}

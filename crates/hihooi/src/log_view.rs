@@ -1,0 +1,129 @@
+//! The log as appliers and verification see it.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hihooi_log::Log;
+use hihooi_postgres::apply::Source;
+use hihooi_postgres::collector::CollectorStatus;
+use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::resolver::Resolver;
+use hihooi_postgres::verify::LogView;
+use hihooi_replication::entry::Entry;
+use hihooi_replication::ids::Tsid;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
+
+/// How long the collector may take to catch up with the primary for a verification.
+const CAUGHT_UP_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Entries that are read at once for their transaction ids.
+const ENTRIES_AT_ONCE: usize = 1_000;
+/// Bytes of them.
+const BYTES_AT_ONCE: usize = 8 << 20;
+
+/// The log, and what it takes to know that it is complete.
+pub struct View {
+    /// The log.
+    pub log: Log,
+    /// To the replicated database of the primary.
+    pub primary: Login,
+    /// What the collector tells.
+    pub collector: Arc<CollectorStatus>,
+    /// Makes the primary tell its position at once.
+    pub poke: Arc<Notify>,
+}
+
+impl Source for View {
+    fn read(&self, from: Tsid, entries: usize, bytes: usize) -> Result<Vec<Arc<Entry>>, String> {
+        block_on(self.log.read(from, entries, bytes)).map_err(|error| error.to_string())
+    }
+
+    fn chunk(&self, tsid: Tsid, number: u32) -> Result<Bytes, String> {
+        block_on(self.log.chunk(tsid, number)).map_err(|error| error.to_string())
+    }
+
+    fn durable(&self) -> watch::Receiver<Tsid> {
+        self.log.durable()
+    }
+
+    fn first(&self) -> Tsid {
+        self.log.first()
+    }
+
+    fn last(&self) -> Tsid {
+        self.log.last().map_or(Tsid::ZERO, |header| header.tsid)
+    }
+}
+
+impl LogView for View {
+    fn last(&self) -> Tsid {
+        Source::last(self)
+    }
+
+    fn xids_after(&self, after: Tsid) -> Result<Vec<(Tsid, u32)>, String> {
+        let mut xids = Vec::new();
+        let mut next = after.next();
+        loop {
+            let entries = self.read(next, ENTRIES_AT_ONCE, BYTES_AT_ONCE)?;
+            let Some(last) = entries.last() else { return Ok(xids) };
+            next = last.header.tsid.next();
+            xids.extend(entries.iter().map(|entry| (entry.header.tsid, entry.header.xid)));
+        }
+    }
+
+    fn caught_up(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(self.wait_until_caught_up())
+    }
+}
+
+impl View {
+    async fn wait_until_caught_up(&self) -> Result<(), String> {
+        let asked = async {
+            let mut resolver = Resolver::new(Connection::open(&self.primary).await?).await?;
+            let lsn = resolver.lsn_after().await?;
+            resolver.ensure_flushed(lsn).await?;
+            Ok(lsn)
+        };
+        let lsn = asked.await.map_err(|error: hihooi_postgres::connection::Error| {
+            format!("the primary can't tell its position: {error}")
+        })?;
+        let deadline = Instant::now() + CAUGHT_UP_LIMIT;
+        while self.collector.received() < lsn {
+            if Instant::now() > deadline {
+                let connected = self.collector.connected.load(Ordering::Acquire);
+                let why = if connected { String::new() } else { self.collector.error() };
+                return Err(format!("the collector does not catch up with the primary {why}"));
+            }
+            self.poke.notify_one();
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the log on this thread. It answers from memory, or from the local disk by a thread
+/// of its own, so this neither takes long nor needs this thread's event loop.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

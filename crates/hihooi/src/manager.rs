@@ -1,0 +1,142 @@
+//! The manager of a cluster whose servers run: log, collector, appliers and relay, on two
+//! threads with an event loop each, so that neither waits for the other's work.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hihooi_log::Log;
+use hihooi_postgres::site::{Replica, State};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::data_dir::DataDir;
+use crate::failure::{Failure, Result};
+use crate::relay;
+use crate::replication::{self, Replication};
+
+/// How long the threads may take to end cleanly.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks whether a thread has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Failures of the threads that wait to be heard.
+const FAILURES_MAX: usize = 4;
+
+/// A running manager.
+pub struct Manager {
+    /// Its replicas.
+    pub replicas: Vec<Arc<Replica>>,
+    stop_relay: watch::Sender<bool>,
+    stop_replication: watch::Sender<bool>,
+    relay: JoinHandle<()>,
+    replication: JoinHandle<()>,
+    failures: mpsc::Receiver<Failure>,
+}
+
+impl Manager {
+    /// Starts a manager: when this returns, clients are served by the primary at least.
+    ///
+    /// # Errors
+    /// One line: the log, the primary or its slot can't be used.
+    pub async fn start(config: &Config, data: &DataDir, listener: TcpListener) -> Result<Manager> {
+        let key = data.cluster_key()?;
+        let log = Log::open(&data.file("log"))?;
+        let replicas: Vec<Arc<Replica>> =
+            config.replicas().into_iter().map(|site| Arc::new(Replica::new(site))).collect();
+        let (failed, failures) = mpsc::channel(FAILURES_MAX);
+        let (stop_replication, stopping) = watch::channel(false);
+        let (ready, started) = oneshot::channel();
+        let replication = Replication {
+            primary: config.primary(),
+            database: config.database().to_owned(),
+            replicas: replicas.clone(),
+            log: log.clone(),
+            key: key.clone(),
+        };
+        let replication =
+            spawn("replication", failed.clone(), replication::run(replication, ready, stopping))?;
+        let Ok(parts) = started.await else {
+            // The thread ended before it was ready and has told why.
+            return Err(first_failure(failures).await);
+        };
+        let (stop_relay, stopping) = watch::channel(false);
+        let relay = relay::run(listener, config.clone(), parts, stopping);
+        let relay = spawn("relay", failed, relay)?;
+        Ok(Manager { replicas, stop_relay, stop_replication, relay, replication, failures })
+    }
+
+    /// Waits until every replica serves; names those that don't within `limit`, with the reason.
+    pub async fn wait_for_replicas(&self, limit: Duration) -> Vec<(String, String)> {
+        let deadline = Instant::now() + limit;
+        let mut late = Vec::new();
+        for replica in &self.replicas {
+            let mut progress = replica.progress();
+            let serving = progress.wait_for(|_| replica.state() == State::Serving);
+            if tokio::time::timeout_at(deadline, serving).await.is_err() {
+                late.push((replica.site.name.clone(), replica.reason()));
+            }
+        }
+        late
+    }
+
+    /// Waits until a thread fails for good; why.
+    pub async fn failed(&mut self) -> Failure {
+        match self.failures.recv().await {
+            Some(failure) => failure,
+            None => Failure::new("the manager's threads ended"),
+        }
+    }
+
+    /// Closes all clients, then ends replication in good order.
+    pub async fn stop(self) {
+        let _ = self.stop_relay.send(true);
+        join(self.relay).await;
+        let _ = self.stop_replication.send(true);
+        join(self.replication).await;
+    }
+}
+
+/// Runs `work` on a thread of its own with its own event loop.
+fn spawn(
+    name: &'static str,
+    failed: mpsc::Sender<Failure>,
+    work: impl Future<Output = Result<()>> + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let ended = match runtime {
+            Ok(runtime) => runtime.block_on(work),
+            Err(error) => Err(Failure::new(error)),
+        };
+        if let Err(failure) = ended {
+            // Nobody listens any more once the manager stops.
+            let _ = failed.try_send(failure);
+        }
+    };
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))
+}
+
+async fn first_failure(mut failures: mpsc::Receiver<Failure>) -> Failure {
+    let told = tokio::time::timeout(STOP_LIMIT, failures.recv()).await;
+    told.ok().flatten().unwrap_or_else(|| Failure::new("the manager's thread ended at once"))
+}
+
+/// Waits for a thread, at most [`STOP_LIMIT`].
+async fn join(thread: JoinHandle<()>) {
+    let deadline = Instant::now() + STOP_LIMIT;
+    while !thread.is_finished() {
+        if Instant::now() > deadline {
+            tracing::warn!("a thread of the manager does not end in time");
+            return;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    if thread.join().is_err() {
+        tracing::error!("a thread of the manager panicked");
+    }
+}

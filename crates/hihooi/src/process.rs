@@ -1,0 +1,109 @@
+//! What the commands share: the event loop of the main thread, the operator's log, the
+//! listening socket, and lines for the user.
+
+use std::fs::OpenOptions;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use hihooi_postgres::cluster::{file_error, plain};
+use socket2::{Domain, Protocol, Socket, Type};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, listen_address};
+use crate::failure::{Failure, Result};
+
+/// Connections that wait to be accepted: thousands of clients may come at once.
+const BACKLOG: i32 = 4096;
+
+/// Runs a command on an event loop; a failure is printed as one line.
+pub fn run(command: impl Future<Output = Result<()>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => Err(Failure::new(error)),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("hihooi: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A line for the user.
+pub fn tell(text: String) {
+    println!("hihooi: {text}");
+}
+
+/// Sends the operator's log to a file, or to standard error.
+///
+/// # Errors
+/// A bad filter or a file that can't be written.
+pub fn log_to(file: Option<&Path>, filter: Option<&str>) -> Result<()> {
+    let default = if file.is_some() { "info" } else { "warn" };
+    let filter = EnvFilter::try_new(filter.unwrap_or(default))
+        .map_err(|error| Failure::new(format!("bad --log: {error}")))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    match file {
+        Some(path) => {
+            let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+            let file = opened.map_err(|error| file_error("write", path, &error))?;
+            builder.with_writer(Mutex::new(file)).init();
+        }
+        None => builder.with_writer(std::io::stderr).init(),
+    }
+    Ok(())
+}
+
+/// Takes the address that clients connect to.
+///
+/// # Errors
+/// A bad or taken address.
+pub fn listen(text: &str) -> Result<TcpListener> {
+    let address = listen_address(text).map_err(Failure::new)?;
+    bind(address).map_err(|error| {
+        Failure::new(format!(
+            "cannot listen on {address}: {}; stop the program that does, or pass another address \
+             with --listen",
+            plain(&error)
+        ))
+    })
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// How to connect.
+#[must_use]
+pub fn ready_url(listener: &TcpListener, config: &Config) -> String {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut address = listener.local_addr().unwrap_or(any);
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let user = config.primary().user;
+    format!("postgres://{user}@{address}/{}", config.database())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_refused_in_one_line() {
+        let held = listen("127.0.0.1:0").expect("a free port");
+        let taken = held.local_addr().expect("bound").to_string();
+        let error = listen(&taken).expect_err("taken").to_string();
+        assert!(error.contains(&taken) && error.contains("--listen"), "{error}");
+    }
+}

@@ -1,0 +1,248 @@
+//! `hihooi up`: makes (the first time) and runs a whole cluster on this machine.
+
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hihooi_postgres::cluster::Error as ServerError;
+use hihooi_postgres::cluster::binaries::Binaries;
+use hihooi_postgres::cluster::os_user::OsUser;
+use hihooi_postgres::cluster::postmaster::{Postmaster, Stop};
+use hihooi_postgres::cluster::server::Server;
+use hihooi_postgres::cluster::supervise::{Trouble, supervise};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::cli::UpArgs;
+use crate::cluster::{self, DEFAULT_REPLICAS, Found};
+use crate::config::{Config, RoleName};
+use crate::data_dir::{DataDir, Lock};
+use crate::failure::{Failure, Result};
+use crate::manager::Manager;
+use crate::process::{self, listen, ready_url, tell};
+use crate::signals::Signals;
+
+/// How long replicas may take before they are named and left to catch up.
+const REPLICAS_LIMIT: Duration = Duration::from_secs(60);
+/// How long the start of the primary is tried again.
+const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
+/// Pause between two tries.
+const PRIMARY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Runs the command.
+#[must_use]
+pub fn run(args: &UpArgs) -> ExitCode {
+    process::run(up(args))
+}
+
+async fn up(args: &UpArgs) -> Result<()> {
+    let mut signals = Signals::new()?;
+    let mut ground = Ground::check(args)?;
+    process::log_to(Some(&ground.data.file("hihooi.log")), args.settings.log.as_deref())?;
+    let servers = tokio::select! {
+        made = ground.servers(args) => made?,
+        () = signals.next() => return Err(Failure::new("stopped while making the cluster")),
+    };
+    let Ground { data, config, listener, lock, .. } = ground;
+    let running = Running::start(servers, &mut signals).await?;
+    let outcome = serve(&config, &data, listener, &running, &mut signals).await;
+    running.stop(&mut signals).await;
+    drop(lock);
+    outcome
+}
+
+/// Where a cluster is to run: all that can be refused before anything is touched.
+struct Ground {
+    data: DataDir,
+    found: Found,
+    config: Config,
+    binaries: Binaries,
+    os_user: OsUser,
+    listener: TcpListener,
+    lock: Lock,
+}
+
+impl Ground {
+    fn check(args: &UpArgs) -> Result<Ground> {
+        let mut config = Config::default();
+        args.settings.put_over(&mut config);
+        let data = DataDir::new(&config.data)?;
+        let found = cluster::look(&data)?;
+        if found == Found::Cluster {
+            config = Config::read(&data.config())?;
+            args.settings.put_over(&mut config);
+            config.check()?;
+            check_replicas(args.replicas, &config, &data)?;
+        }
+        config.data = data.path().to_path_buf();
+        let owner = cluster::owner(&data);
+        let os_user = OsUser::choose(args.os_user.as_deref().or(owner.as_deref()))?;
+        let made_with = if found == Found::Cluster { cluster::made_with(&data) } else { None };
+        let binaries = Binaries::find(args.pg_bin.as_deref(), made_with)?;
+        // The lock comes first where it can: who holds it has taken the port as well.
+        let early = if data.exists() { Some(data.lock()?) } else { None };
+        let listener = listen(&config.listen)?;
+        let lock = match early {
+            Some(lock) => lock,
+            None => {
+                data.make(os_user != OsUser::Same)?;
+                data.lock()?
+            }
+        };
+        os_user.check_reaches(data.path())?;
+        Ok(Ground { data, found, config, binaries, os_user, listener, lock })
+    }
+
+    /// The servers; of a new cluster they are made now.
+    async fn servers(&mut self, args: &UpArgs) -> Result<Vec<Server>> {
+        if self.found == Found::HalfMade {
+            tell(format!("{} was left half made: making it again", self.data.path().display()));
+            cluster::clear_half_made(&self.data).await?;
+        }
+        if self.found != Found::Cluster {
+            let port = self.listener.local_addr().map_or(0, |address| address.port());
+            self.config.sites = cluster::plan(port, args.replicas.unwrap_or(DEFAULT_REPLICAS))?;
+        }
+        let Ground { data, config, binaries, os_user, .. } = self;
+        let servers = cluster::servers(data, config, binaries, os_user)?;
+        if self.found != Found::Cluster {
+            cluster::make(data, config, &servers, &mut tell).await?;
+        }
+        Ok(servers)
+    }
+}
+
+fn check_replicas(wanted: Option<usize>, config: &Config, data: &DataDir) -> Result<()> {
+    let have = config.sites.iter().filter(|site| site.role == RoleName::Replica).count();
+    match wanted {
+        Some(wanted) if wanted != have => Err(Failure::new(format!(
+            "the cluster in {} has {have} replicas, and their number can't be changed yet: leave \
+             out --replicas, or pass another directory with --data",
+            data.path().display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The servers while they are kept running.
+struct Running {
+    stop: watch::Sender<Stop>,
+    keepers: Vec<JoinHandle<()>>,
+    /// By site name, why a server doesn't run.
+    troubles: Vec<(String, Trouble)>,
+}
+
+impl Running {
+    /// Starts the servers. The primary runs afterwards; replicas are started in the background.
+    async fn start(servers: Vec<Server>, signals: &mut Signals) -> Result<Running> {
+        let mut running =
+            Running { stop: watch::Sender::new(Stop::No), keepers: vec![], troubles: vec![] };
+        let mut servers = servers.into_iter();
+        let primary = servers.next().expect("a cluster has a primary");
+        for replica in servers {
+            running.keep(replica, None);
+        }
+        let started = tokio::select! {
+            started = start_primary(&primary) => started,
+            () = signals.next() => Err(Failure::new("stopped while the primary started")),
+        };
+        match started {
+            Ok(postmaster) => running.keep(primary, Some(postmaster)),
+            Err(failure) => {
+                if let Some(mut postmaster) = primary.running() {
+                    postmaster.stop(Stop::Fast, REPLICAS_LIMIT).await;
+                }
+                running.stop(signals).await;
+                return Err(failure);
+            }
+        }
+        Ok(running)
+    }
+
+    fn keep(&mut self, server: Server, postmaster: Option<Postmaster>) {
+        let trouble = Trouble::default();
+        self.troubles.push((server.name.clone(), trouble.clone()));
+        let keeper = supervise(server, postmaster, self.stop.subscribe(), trouble);
+        self.keepers.push(tokio::spawn(keeper));
+    }
+
+    /// Why a server doesn't run, if it doesn't.
+    fn trouble(&self, site: &str) -> Option<String> {
+        let (_, trouble) = self.troubles.iter().find(|(name, _)| name == site)?;
+        Some(trouble.reason()).filter(|reason| !reason.is_empty())
+    }
+
+    /// Stops all servers: cleanly, or at once when another signal comes.
+    async fn stop(self, signals: &mut Signals) {
+        self.stop.send_replace(Stop::Fast);
+        let all_ended = async {
+            for keeper in self.keepers {
+                // A keeper that panicked has left its server behind; the next `up` adopts it.
+                let _ = keeper.await;
+            }
+        };
+        tokio::pin!(all_ended);
+        loop {
+            tokio::select! {
+                () = &mut all_ended => return,
+                () = signals.next() => {
+                    self.stop.send_replace(Stop::Immediate);
+                }
+            }
+        }
+    }
+}
+
+async fn start_primary(primary: &Server) -> Result<Postmaster> {
+    let deadline = Instant::now() + PRIMARY_LIMIT;
+    loop {
+        match primary.start().await {
+            Ok(postmaster) => return Ok(postmaster),
+            Err(ServerError::Retry(reason)) if Instant::now() < deadline => {
+                tracing::warn!(site = primary.name, "{reason}");
+                sleep(PRIMARY_PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Runs the manager until a signal comes or it fails for good.
+async fn serve(
+    config: &Config,
+    data: &DataDir,
+    listener: TcpListener,
+    running: &Running,
+    signals: &mut Signals,
+) -> Result<()> {
+    let url = ready_url(&listener, config);
+    let mut manager = tokio::select! {
+        started = Manager::start(config, data, listener) => started?,
+        () = signals.next() => return Err(Failure::new("stopped while the manager started")),
+    };
+    let mut outcome = tokio::select! {
+        late = manager.wait_for_replicas(REPLICAS_LIMIT) => {
+            for (replica, reason) in late {
+                let reason = running.trouble(&replica).unwrap_or(reason);
+                tell(format!("{replica} does not serve yet: {reason}; it is left to catch up"));
+            }
+            tell(format!("ready at {url}"));
+            None
+        }
+        () = signals.next() => Some(Ok(())),
+    };
+    if outcome.is_none() {
+        outcome = Some(tokio::select! {
+            () = signals.next() => Ok(()),
+            failure = manager.failed() => Err(failure),
+        });
+    }
+    tokio::select! {
+        () = manager.stop() => {}
+        () = signals.next() => {
+            running.stop.send_replace(Stop::Immediate);
+        }
+    }
+    outcome.unwrap_or(Ok(()))
+}

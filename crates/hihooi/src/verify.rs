@@ -1,0 +1,187 @@
+//! `hihooi verify`: asks the running manager to compare the replicas with the primary, through
+//! its admin database, and prints what it says.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::ExitCode;
+
+use bytes::{Buf, BytesMut};
+use hihooi_wire::backend::{self, ErrorFields, tag};
+use hihooi_wire::{frame, frontend, startup};
+
+use crate::cli::VerifyArgs;
+use crate::config::listen_address;
+use crate::failure::{Failure, Result};
+
+/// The admin database.
+const ADMIN_DATABASE: &str = "hihooi";
+/// The column of a result row that tells whether its replica is equal.
+const VERDICT_COLUMN: &str = "result";
+/// What it says then.
+const EQUAL: &str = "equal";
+
+/// Runs the command; the exit status is 0 equal, 1 different, 2 not compared.
+#[must_use]
+pub fn run(args: &VerifyArgs) -> ExitCode {
+    match verify(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(failure) => {
+            eprintln!("hihooi: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn verify(args: &VerifyArgs) -> Result<bool> {
+    let mut admin = Admin::connect(args)?;
+    let table = admin.query("VERIFY")?;
+    print!("{}", table.to_text());
+    table.is_equal()
+}
+
+/// A result, as text.
+#[derive(Debug, Default)]
+struct Table {
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn is_equal(&self) -> Result<bool> {
+        let at = self.columns.iter().position(|column| column == VERDICT_COLUMN);
+        let at = at.ok_or_else(|| Failure::new("the manager did not tell a result"))?;
+        Ok(self.rows.iter().all(|row| row.get(at).is_some_and(|value| value == EQUAL)))
+    }
+
+    /// Columns of equal width, as psql prints them.
+    fn to_text(&self) -> String {
+        let lines = || std::iter::once(&self.columns).chain(&self.rows);
+        let width = |at: usize| lines().filter_map(|l| l.get(at)).map(|v| v.chars().count()).max();
+        let widths: Vec<usize> = (0..self.columns.len()).map(|at| width(at).unwrap_or(0)).collect();
+        let mut text = String::new();
+        for line in lines() {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A session with the admin database.
+struct Admin {
+    stream: TcpStream,
+    input: BytesMut,
+}
+
+impl Admin {
+    fn connect(args: &VerifyArgs) -> Result<Admin> {
+        let address = listen_address(&args.listen).map_err(Failure::new)?;
+        let stream = TcpStream::connect(address).map_err(|error| {
+            let error = hihooi_postgres::cluster::plain(&error);
+            Failure::new(format!("no manager at {address}: {error}; is `hihooi up` running?"))
+        })?;
+        let mut admin = Admin { stream, input: BytesMut::new() };
+        let mut packet = BytesMut::new();
+        let parameters = [
+            ("user", args.user.as_str()),
+            ("database", ADMIN_DATABASE),
+            ("application_name", "hihooi verify"),
+        ];
+        startup::startup(parameters.into_iter(), &mut packet);
+        admin.send(&packet)?;
+        admin.answer()?;
+        Ok(admin)
+    }
+
+    fn query(&mut self, text: &str) -> Result<Table> {
+        let mut packet = BytesMut::new();
+        frontend::query(text.as_bytes(), &mut packet);
+        self.send(&packet)?;
+        self.answer()
+    }
+
+    fn send(&mut self, packet: &[u8]) -> Result<()> {
+        self.stream.write_all(packet).map_err(|error| Failure::new(lost(&error)))
+    }
+
+    /// Reads up to ReadyForQuery; notices are printed as they come.
+    fn answer(&mut self) -> Result<Table> {
+        let mut table = Table::default();
+        loop {
+            let (tag, body) = self.message()?;
+            let bad = |error: hihooi_wire::ProtocolError| Failure::new(error);
+            match tag {
+                tag::NOTICE => println!("{}", ErrorFields::read(&body).map_err(bad)?.message()),
+                tag::ROW_DESCRIPTION => {
+                    let columns = backend::read_row_description(&body).map_err(bad)?;
+                    table.columns = columns.into_iter().map(|(name, _)| name).collect();
+                }
+                tag::DATA_ROW => {
+                    let row = backend::read_data_row(&body).map_err(bad)?;
+                    let text =
+                        |v: Option<&[u8]>| String::from_utf8_lossy(v.unwrap_or_default()).into();
+                    table.rows.push(row.into_iter().map(text).collect());
+                }
+                tag::ERROR => {
+                    return Err(Failure::new(ErrorFields::read(&body).map_err(bad)?.message()));
+                }
+                tag::AUTHENTICATION if body[..] != [0, 0, 0, 0] => {
+                    return Err(Failure::new("the manager asks for a password"));
+                }
+                tag::READY_FOR_QUERY => return Ok(table),
+                _ => {}
+            }
+        }
+    }
+
+    fn message(&mut self) -> Result<(u8, BytesMut)> {
+        loop {
+            if let Some(head) = frame::peek(&self.input).map_err(Failure::new)?
+                && self.input.len() >= head.len
+            {
+                let mut body = self.input.split_to(head.len);
+                body.advance(frame::HEADER_LEN);
+                return Ok((head.tag, body));
+            }
+            let mut some = [0; 8192];
+            match self.stream.read(&mut some) {
+                Ok(0) => return Err(Failure::new("the manager closed the connection")),
+                Ok(len) => self.input.extend_from_slice(&some[..len]),
+                Err(error) => return Err(Failure::new(lost(&error))),
+            }
+        }
+    }
+}
+
+fn lost(error: &std::io::Error) -> String {
+    format!("lost the manager: {}", hihooi_postgres::cluster::plain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[[&str; 2]]) -> Table {
+        Table {
+            columns: vec!["replica".to_owned(), VERDICT_COLUMN.to_owned()],
+            rows: rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect(),
+        }
+    }
+
+    #[test]
+    fn one_different_replica_makes_the_whole_different() {
+        let equal = [["replica1", "equal"], ["replica2", "equal"]];
+        assert_eq!(table(&equal).is_equal(), Ok(true));
+        let different = [["replica1", "equal"], ["replica2", "different"]];
+        assert_eq!(table(&different).is_equal(), Ok(false));
+        assert!(Table::default().is_equal().is_err(), "no result is no equality");
+    }
+
+    #[test]
+    fn results_are_aligned() {
+        let text = table(&[["replica1", "equal"]]).to_text();
+        assert_eq!(text, "replica   result\nreplica1  equal\n");
+    }
+}
