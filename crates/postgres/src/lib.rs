@@ -4,6 +4,7 @@ pub mod apply;
 pub mod cluster;
 pub mod collector;
 pub mod connection;
+pub mod control;
 pub mod resolver;
 pub mod setup;
 pub mod site;
