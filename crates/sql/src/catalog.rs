@@ -25,12 +25,20 @@ pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 #[derive(Clone, Debug, Eq)]
 pub struct SearchPath {
     schemas: Arc<[Box<str>]>,
+    hash: u64,
 }
 
 impl SearchPath {
     /// A search path of these schemas. `pg_catalog` need not be named.
     pub fn new<S: AsRef<str>>(schemas: impl IntoIterator<Item = S>) -> SearchPath {
-        SearchPath { schemas: schemas.into_iter().map(|s| s.as_ref().into()).collect() }
+        let schemas: Arc<[Box<str>]> = schemas.into_iter().map(|s| s.as_ref().into()).collect();
+        let hash = RandomState::with_seeds(1, 2, 3, 4).hash_one(&schemas);
+        SearchPath { schemas, hash }
+    }
+
+    /// A number that equal paths share.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.hash
     }
 
     /// The schemas in order.

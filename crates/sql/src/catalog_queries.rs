@@ -1,1 +1,341 @@
-//! stub
+//! The questions that fill a [`Builder`] from PostgreSQL 14 to 18, each with the function that
+//! takes its rows. A loader runs them in one REPEATABLE READ transaction with `search_path`
+//! empty, so that every printed name outside of `pg_catalog` is qualified, as a superuser, and
+//! hands over each row as text.
+//!
+//! Differences of versions: none that these questions meet. They use `pg_get_function_sqlbody`,
+//! which came with 14, and leave to `prokind`, `attidentity` and `attgenerated` what later
+//! versions add.
+
+use hihooi_replication::items::RelId;
+use thiserror::Error;
+
+use crate::catalog_builder::{Builder, FunctionRow, RelationRow, Volatility};
+
+/// What must be set before the questions are asked.
+pub const SETUP: &str = "SET LOCAL search_path = ''";
+
+/// A row of a catalog query: the columns as text, `None` for NULL.
+pub type Row<'a> = [Option<&'a str>];
+
+/// A question to PostgreSQL and what takes its answer.
+pub struct CatalogQuery {
+    /// What it is about, for messages.
+    pub name: &'static str,
+    /// The question. All its columns are text.
+    pub sql: &'static str,
+    /// Its columns in order.
+    pub columns: &'static [&'static str],
+    /// Takes one row.
+    pub read: fn(&mut Builder, &Row<'_>) -> Result<(), BadRow>,
+}
+
+/// A row that isn't as the question promised. The catalog would be wrong: don't use it.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("column {column} of a catalog query is missing or not readable")]
+pub struct BadRow {
+    /// Which column, from 0.
+    pub column: usize,
+}
+
+/// All the questions. The order doesn't matter.
+pub const QUERIES: &[CatalogQuery] = &[
+    CatalogQuery {
+        name: "relations",
+        sql: RELATIONS,
+        columns: &["oid", "schema", "name", "kind", "persistence", "has_code", "takes_numbers"],
+        read: relation,
+    },
+    CatalogQuery { name: "views", sql: VIEWS, columns: &["oid", "query"], read: view },
+    CatalogQuery {
+        name: "inheritance",
+        sql: INHERITANCE,
+        columns: &["child", "parent"],
+        read: inheritance,
+    },
+    CatalogQuery {
+        name: "foreign keys",
+        sql: FOREIGN_KEYS,
+        columns: &["referencing", "referenced", "on_delete", "on_update"],
+        read: foreign_key,
+    },
+    CatalogQuery {
+        name: "policies",
+        sql: POLICIES,
+        columns: &["relation", "expressions"],
+        read: policies,
+    },
+    CatalogQuery {
+        name: "expressions",
+        sql: EXPRESSIONS,
+        columns: &["relation", "expressions"],
+        read: expressions,
+    },
+    CatalogQuery { name: "domains", sql: DOMAINS, columns: &["type", "expressions"], read: domain },
+    CatalogQuery {
+        name: "built-in functions",
+        sql: BUILTINS,
+        columns: &["name", "volatility"],
+        read: builtin,
+    },
+    CatalogQuery {
+        name: "functions",
+        sql: FUNCTIONS,
+        columns: &["schema", "name", "volatility", "language", "takes_row", "body"],
+        read: function,
+    },
+    CatalogQuery {
+        name: "operators",
+        sql: OPERATORS,
+        columns: &["name", "function"],
+        read: operator,
+    },
+    CatalogQuery { name: "casts", sql: CASTS, columns: &["implicit", "function"], read: cast },
+];
+
+/// Relations of all schemas, without those in temporary schemas. Triggers count unless they are
+/// internal (foreign keys) or disabled; rules unless they are a view's own.
+pub const RELATIONS: &str = "\
+SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
+       (EXISTS (SELECT FROM pg_trigger t
+                WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D')
+        OR EXISTS (SELECT FROM pg_rewrite r
+                   WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'))::text,
+       (EXISTS (SELECT FROM pg_attribute a
+                WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped)
+        OR EXISTS (SELECT FROM pg_attrdef d
+                   WHERE d.adrelid = c.oid
+                     AND pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%'))::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'";
+
+/// The queries of users' views.
+pub const VIEWS: &str = "\
+SELECT c.oid::text, pg_get_viewdef(c.oid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'v' AND c.relpersistence <> 't'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hihooi')";
+
+/// Inheritance and partitions, direct ones. Partitioned indexes inherit too; their OIDs meet no
+/// relation of ours.
+pub const INHERITANCE: &str = "SELECT inhrelid::text, inhparent::text FROM pg_inherits";
+
+/// Foreign keys, also those that partitions have of their parents.
+pub const FOREIGN_KEYS: &str = "\
+SELECT conrelid::text, confrelid::text, confdeltype::text, confupdtype::text
+FROM pg_constraint WHERE contype = 'f'";
+
+/// Row security policies of tables where row security is on.
+pub const POLICIES: &str = "\
+SELECT p.polrelid::text, concat_ws(', ', pg_get_expr(p.polqual, p.polrelid),
+                                         pg_get_expr(p.polwithcheck, p.polrelid))
+FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+WHERE c.relrowsecurity AND (p.polqual IS NOT NULL OR p.polwithcheck IS NOT NULL)";
+
+/// What runs when a table is written: defaults and generation expressions, checks, expressions
+/// and predicates of indexes, partition keys, and checks of the domains that its columns contain.
+///
+/// Types below 16384 are PostgreSQL's own and contain no user's domain.
+pub const EXPRESSIONS: &str = "\
+WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
+    SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
+    UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
+    UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
+              WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
+    UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
+), contains(container, typ) AS (
+    SELECT contypid, contypid FROM pg_constraint
+    WHERE contype = 'c' AND contypid >= 16384
+  UNION
+    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
+), checked(container, expression) AS (
+    SELECT DISTINCT c.container, pg_get_expr(k.conbin, 0)
+    FROM contains c JOIN pg_constraint k ON k.contypid = c.typ
+    WHERE k.contype = 'c'
+), expressions(relation, expression) AS (
+    SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
+  UNION
+    SELECT conrelid, pg_get_expr(conbin, conrelid) FROM pg_constraint
+    WHERE contype = 'c' AND conrelid <> 0
+  UNION
+    SELECT indrelid, pg_get_expr(indexprs, indrelid) FROM pg_index WHERE indexprs IS NOT NULL
+  UNION
+    SELECT indrelid, pg_get_expr(indpred, indrelid) FROM pg_index WHERE indpred IS NOT NULL
+  UNION
+    SELECT partrelid, pg_get_expr(partexprs, partrelid) FROM pg_partitioned_table
+    WHERE partexprs IS NOT NULL
+  UNION
+    SELECT a.attrelid, k.expression
+    FROM pg_attribute a JOIN checked k ON k.container = a.atttypid
+    WHERE a.attnum > 0 AND NOT a.attisdropped
+)
+SELECT e.relation::text, string_agg(e.expression, ', ')
+FROM expressions e JOIN pg_class c ON c.oid = e.relation
+WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.relnamespace NOT IN
+      (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
+GROUP BY e.relation";
+
+/// Checks of domains, for each type that is or contains such a domain.
+pub const DOMAINS: &str = "\
+WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
+    SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
+    UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
+    UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
+              WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
+    UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
+), contains(container, typ) AS (
+    SELECT contypid, contypid FROM pg_constraint
+    WHERE contype = 'c' AND contypid >= 16384
+  UNION
+    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
+)
+SELECT t.typname::text, string_agg(DISTINCT pg_get_expr(k.conbin, 0), ', ')
+FROM contains c
+JOIN pg_constraint k ON k.contypid = c.typ AND k.contype = 'c'
+JOIN pg_type t ON t.oid = c.container
+JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')
+GROUP BY t.typname";
+
+/// The functions of `pg_catalog` by name, with the worst volatility of their overloads.
+pub const BUILTINS: &str = "\
+SELECT p.proname::text,
+       CASE WHEN bool_or(p.provolatile = 'v') THEN 'v'
+            WHEN bool_or(p.provolatile = 's') THEN 's' ELSE 'i' END
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = 'pg_catalog'
+GROUP BY p.proname";
+
+/// Users' functions, procedures, aggregates and window functions; those of extensions and of
+/// information_schema too, since they are called by name like any other. An aggregate is as
+/// volatile as its worst support function (its own row always says immutable), and its body is
+/// their names.
+pub const FUNCTIONS: &str = "\
+SELECT n.nspname::text, p.proname::text,
+       CASE WHEN a.aggfnoid IS NULL THEN p.provolatile::text ELSE s.volatility END,
+       CASE WHEN a.aggfnoid IS NULL THEN l.lanname::text
+            WHEN s.compiled THEN 'internal' ELSE 'sql' END,
+       (p.prokind = 'f' AND p.pronargs >= 1 AND p.pronargs - p.pronargdefaults <= 1
+        AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0]
+                    AND t.typtype NOT IN ('b', 'e', 'r', 'm')))::text,
+       CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
+            WHEN l.lanname IN ('c', 'internal') THEN ''
+            ELSE coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END
+FROM pg_proc p
+JOIN pg_namespace n ON n.oid = p.pronamespace
+JOIN pg_language l ON l.oid = p.prolang
+LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
+LEFT JOIN LATERAL (
+    SELECT CASE WHEN bool_or(f.provolatile = 'v') THEN 'v'
+                WHEN bool_or(f.provolatile = 's') THEN 's' ELSE 'i' END AS volatility,
+           bool_and(fl.lanname IN ('c', 'internal')) AS compiled,
+           string_agg(f.proname, ' ') AS names
+    FROM pg_proc f JOIN pg_language fl ON fl.oid = f.prolang
+    WHERE f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
+                    a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)) s ON true
+WHERE n.nspname NOT IN ('pg_catalog', 'hihooi') AND n.nspname NOT LIKE 'pg\\_temp\\_%'";
+
+/// Operators whose function is not of `pg_catalog`.
+pub const OPERATORS: &str = "\
+SELECT o.oprname::text, p.proname::text
+FROM pg_operator o
+JOIN pg_proc p ON p.oid = o.oprcode
+JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname <> 'pg_catalog'";
+
+/// Casts whose function is not of `pg_catalog`; the first column is whether PostgreSQL applies
+/// them unasked, in assignments or everywhere.
+pub const CASTS: &str = "\
+SELECT (c.castcontext <> 'e')::text, p.proname::text
+FROM pg_cast c
+JOIN pg_proc p ON p.oid = c.castfunc
+JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname <> 'pg_catalog'";
+
+fn text<'a>(row: &Row<'a>, column: usize) -> Result<&'a str, BadRow> {
+    row.get(column).copied().flatten().ok_or(BadRow { column })
+}
+
+fn id(row: &Row<'_>, column: usize) -> Result<RelId, BadRow> {
+    text(row, column)?.parse().map(RelId).map_err(|_| BadRow { column })
+}
+
+fn flag(row: &Row<'_>, column: usize) -> Result<bool, BadRow> {
+    match text(row, column)? {
+        "true" | "t" => Ok(true),
+        "false" | "f" => Ok(false),
+        _ => Err(BadRow { column }),
+    }
+}
+
+fn relation(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.relation(RelationRow {
+        id: id(row, 0)?,
+        schema: text(row, 1)?,
+        name: text(row, 2)?,
+        kind: text(row, 3)?,
+        persistence: text(row, 4)?,
+        has_code: flag(row, 5)?,
+        takes_numbers: flag(row, 6)?,
+    });
+    Ok(())
+}
+
+fn view(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.view(id(row, 0)?, text(row, 1)?);
+    Ok(())
+}
+
+fn inheritance(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.inherits(id(row, 0)?, id(row, 1)?);
+    Ok(())
+}
+
+fn foreign_key(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.foreign_key(id(row, 0)?, id(row, 1)?, text(row, 2)?, text(row, 3)?);
+    Ok(())
+}
+
+fn policies(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.policies(id(row, 0)?, text(row, 1)?);
+    Ok(())
+}
+
+fn expressions(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.expressions(id(row, 0)?, text(row, 1)?);
+    Ok(())
+}
+
+fn domain(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.domain(text(row, 0)?, text(row, 1)?);
+    Ok(())
+}
+
+fn builtin(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.builtin(text(row, 0)?, Volatility::from_char(text(row, 1)?));
+    Ok(())
+}
+
+fn function(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.function(FunctionRow {
+        schema: text(row, 0)?,
+        name: text(row, 1)?,
+        volatility: Volatility::from_char(text(row, 2)?),
+        language: text(row, 3)?,
+        takes_row: flag(row, 4)?,
+        body: text(row, 5)?,
+    });
+    Ok(())
+}
+
+fn operator(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.operator(text(row, 0)?, text(row, 1)?);
+    Ok(())
+}
+
+fn cast(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.cast(flag(row, 0)?, text(row, 1)?);
+    Ok(())
+}

@@ -19,7 +19,9 @@ pub struct Analysis {
 /// The facts about one statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
-    /// Where it stands in the text: bytes, without the semicolon and the space around it.
+    /// Where it stands in the text: bytes, without the semicolon and the space around it. From
+    /// [`crate::Cache`], the only statement of a text may have a range that goes beyond its end;
+    /// see [`Statement::text`].
     pub range: Range<usize>,
     /// What sort of statement it is.
     pub kind: Kind,
@@ -39,6 +41,12 @@ pub struct Statement {
 }
 
 impl Statement {
+    /// Its part of the text that was analysed.
+    #[must_use]
+    pub fn text<'a>(&self, text: &'a str) -> &'a str {
+        text.get(self.range.start..self.range.end.min(text.len())).unwrap_or(text)
+    }
+
     /// Whether it may change something that is replicated.
     #[must_use]
     pub fn is_write(&self) -> bool {
@@ -350,8 +358,9 @@ pub struct SessionEffect {
     pub settings: bool,
     /// Settings until the end of the transaction: SET LOCAL, set_config(…, true).
     pub local_settings: bool,
-    /// search_path may change to what isn't known from the text: afterwards it is unknown.
-    /// (SET search_path says the new value in its [`SessionCommand::Set`] and isn't marked here.)
+    /// search_path may change to what isn't known from the text: afterwards it is unknown, or as
+    /// a RESET makes it. (SET search_path says the new value in its [`SessionCommand::Set`] and
+    /// isn't marked here.)
     pub search_path: bool,
     /// Names with a dot that SET or set_config gave a value, in lower case; `*` for a name that
     /// isn't known from the text.

@@ -11,11 +11,12 @@ pub mod analysis;
 mod builtins;
 pub mod cache;
 pub mod catalog;
-mod catalog_builder;
+pub mod catalog_builder;
 pub mod catalog_queries;
 pub mod facts;
 pub mod hint;
 pub mod lexer;
+mod template;
 
 pub use analysis::analyse;
 pub use cache::Cache;

@@ -53,10 +53,8 @@ impl<'t> Scan<'_, 't> {
             ddl.carries_rows = is_table && !into.is_some_and(|into| into.skip_data);
         }
         ddl.temporary = self.temporary(node);
-        if ddl.temporary != Temporary::No {
-            self.session.temp = true;
-        }
         if ddl.temporary == Temporary::Yes {
+            self.session.temp = true;
             ddl.replicate = false;
         } else {
             self.opaque(Unsafe::Utility);

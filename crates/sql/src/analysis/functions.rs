@@ -4,6 +4,7 @@
 use pg_raw_parse::nodes::FuncCall;
 use pg_raw_parse::{ConstValue, Node};
 
+use super::expressions::last_name;
 use super::scan::Scan;
 use crate::builtins::Builtin;
 use crate::catalog::UserFunction;
@@ -11,7 +12,7 @@ use crate::facts::Unsafe;
 
 impl<'t> Scan<'_, 't> {
     pub fn function(&mut self, call: &'t FuncCall) {
-        self.list(call.args());
+        self.arguments(call);
         for sort in call.agg_order() {
             self.sort(sort);
         }
@@ -23,6 +24,16 @@ impl<'t> Scan<'_, 't> {
         let name = names.next().flatten().unwrap_or_default();
         let schema = names.next().flatten();
         self.call(schema, name, call);
+    }
+
+    /// The arguments; but the name of a sequence is no use of the catalogs that would matter.
+    fn arguments(&mut self, call: &'t FuncCall) {
+        let name = last_name(call.funcname());
+        let is_sequence = matches!(name, Some("nextval" | "currval" | "setval"));
+        let first = usize::from(is_sequence && constant(call, 0).is_some());
+        for argument in call.args().iter().skip(first) {
+            self.expr(argument);
+        }
     }
 
     fn call(&mut self, schema: Option<&str>, name: &str, call: &'t FuncCall) {

@@ -237,6 +237,8 @@ impl<'t> Scan<'_, 't> {
             DiscardMode::DISCARD_TEMP => Discard::Temp,
             _ => {
                 self.session.settings = true;
+                self.session.search_path = true;
+                self.session.role = true;
                 self.session.discard_all = true;
                 Discard::All
             }
@@ -260,6 +262,7 @@ impl<'t> Scan<'_, 't> {
             Set::VAR_SET_MULTI => self.set_modes(&name, set),
             Set::VAR_RESET_ALL => {
                 self.session.settings = true;
+                self.session.search_path = true;
                 SessionCommand::Reset(None)
             }
             Set::VAR_RESET => {

@@ -1,0 +1,177 @@
+//! Turns a text into its template: what stays when numbers are taken out. Texts of one template
+//! have the same facts.
+//!
+//! Why that keeps I6: facts at table level follow from names, operators, keywords and string
+//! constants, none of which changes. A number is replaced only where it is a whole token, so the
+//! parse tree keeps its shape; only an integer may become a decimal, which no fact looks at.
+//! (When facts get to rows, a number becomes a parameter of its template.) Where a number could
+//! matter after all, in SET, EXPLAIN and other commands, the text itself is the key.
+
+use crate::lexer::{comment_len, dollar_len, is_word, quoted_len};
+
+/// Stands for a number. It can't be in a text: the protocol ends strings with it.
+const NUMBER: u8 = 0;
+
+/// First byte of a key that is a template.
+const TEMPLATE: u8 = 1;
+
+/// First byte of a key that is a text as it stands.
+const EXACT: u8 = 2;
+
+/// Writes the key of a text into `key`, which is emptied first. Whether it is a template; then
+/// the text holds at most one statement.
+pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) -> bool {
+    key.clear();
+    key.reserve(text.len() + 1);
+    key.push(TEMPLATE);
+    if is_query(text) && write_template(text.as_bytes(), key).is_some() {
+        return true;
+    }
+    key.clear();
+    key.push(EXACT);
+    key.extend_from_slice(text.as_bytes());
+    false
+}
+
+/// Whether the first word is of a statement whose facts no number changes.
+fn is_query(text: &str) -> bool {
+    let start = text.trim_ascii_start().as_bytes();
+    ["select", "insert", "update", "delete", "with", "values", "merge"].iter().any(|word| {
+        start.get(..word.len()).is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes()))
+            && !start.get(word.len()).is_some_and(|&b| is_word(b))
+    })
+}
+
+/// What to do at a byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Copy,
+    Word,
+    Digit,
+    Quote,
+    Dollar,
+    Comment,
+    Semicolon,
+}
+
+const CLASSES: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [Class::Copy; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => Class::Word,
+            b'0'..=b'9' => Class::Digit,
+            b'\'' | b'"' => Class::Quote,
+            b'$' => Class::Dollar,
+            b'-' | b'/' => Class::Comment,
+            b';' => Class::Semicolon,
+            _ => Class::Copy,
+        };
+        byte += 1;
+    }
+    classes
+}
+
+/// `None` if the text may hold several statements, or a string with escapes, which the lexer
+/// continues in ways not followed here.
+fn write_template(bytes: &[u8], key: &mut Vec<u8>) -> Option<()> {
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let rest = &bytes[at..];
+        let len = match CLASSES[byte as usize] {
+            Class::Copy => 1,
+            Class::Word => {
+                let len = word_len(rest);
+                if len == 1 && byte.eq_ignore_ascii_case(&b'e') && rest.get(1) == Some(&b'\'') {
+                    return None;
+                }
+                len
+            }
+            Class::Digit => {
+                let len = word_len(rest);
+                if rest[..len].iter().all(u8::is_ascii_digit) {
+                    key.push(NUMBER);
+                    at += len;
+                    continue;
+                }
+                len
+            }
+            Class::Quote => quoted_len(rest, 0, false),
+            Class::Dollar => dollar_len(rest).unwrap_or_else(|| 1 + word_len(&rest[1..])),
+            Class::Comment => comment(rest),
+            Class::Semicolon => {
+                if rest.iter().any(|b| *b != b';' && !b.is_ascii_whitespace()) {
+                    return None;
+                }
+                rest.len()
+            }
+        };
+        key.extend_from_slice(&rest[..len]);
+        at += len;
+    }
+    Some(())
+}
+
+fn word_len(bytes: &[u8]) -> usize {
+    let in_word = |b: u8| matches!(CLASSES[b as usize], Class::Word | Class::Digit | Class::Dollar);
+    bytes.iter().position(|&b| !in_word(b)).unwrap_or(bytes.len())
+}
+
+fn comment(bytes: &[u8]) -> usize {
+    match bytes {
+        [b'-', b'-', ..] => {
+            bytes.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(bytes.len())
+        }
+        [b'/', b'*', ..] => comment_len(bytes),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> (bool, String) {
+        let mut key = Vec::new();
+        let is_template = write_key(text, &mut key);
+        (is_template, String::from_utf8(key[1..].to_vec()).unwrap().replace('\0', "?"))
+    }
+
+    #[test]
+    fn only_whole_numbers_are_taken_out() {
+        let same = [
+            (
+                "SELECT a1 FROM t2 WHERE x=123 AND y = -4.5",
+                "SELECT a1 FROM t2 WHERE x=? AND y = -?.?",
+            ),
+            ("select '12''3', \"4\"\"5\", $1, $12", "select '12''3', \"4\"\"5\", $1, $12"),
+            ("select $$1$$, $a$2$b$3$a$ + 4", "select $$1$$, $a$2$b$3$a$ + ?"),
+            ("select 1 -- 2\n+3 /* 4 /* 5 */ 6 */ - 7", "select ? -- 2\n+? /* 4 /* 5 */ 6 */ - ?"),
+            ("select 1e5, 0x1F, 1_000, 5a, é1", "select 1e5, 0x1F, 1_000, 5a, é1"),
+            ("update t set a=a+1 where b=2 ; ", "update t set a=a+? where b=? ; "),
+            ("select n'1', b'1', u&'1', a$1 , 2", "select n'1', b'1', u&'1', a$1 , ?"),
+            ("select 'unfinished 1", "select 'unfinished 1"),
+        ];
+        for (text, template) in same {
+            assert_eq!(key(text), (true, template.to_string()));
+        }
+    }
+
+    #[test]
+    fn texts_where_numbers_may_matter_stay() {
+        for text in [
+            "SET statement_timeout = 100",
+            "EXPLAIN (ANALYZE 0) SELECT 1",
+            "SELECT 1; SELECT 2",
+            "SELECT 1; -- 2",
+            "SELECT E'\\'1', 2",
+            "selects 1",
+            "COPY t FROM STDIN",
+            "",
+        ] {
+            assert_eq!(key(text), (false, text.to_string()));
+        }
+    }
+}

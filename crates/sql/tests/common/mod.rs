@@ -1,0 +1,214 @@
+//! A small database as analysis sees it, and facts as one line of text.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::fmt::Write;
+
+use hihooi_replication::items::{Items, RelId};
+use hihooi_sql::catalog_builder::{FunctionRow, RelationRow, Volatility};
+use hihooi_sql::{Builder, Catalog, Replica, SearchPath, SessionEffect, Statement};
+
+/// The functions of pg_catalog of PostgreSQL 15: volatility and names, one line each.
+const BUILTINS: &str = include_str!("builtins_15.txt");
+
+/// Relations: OID, schema, name, kind and persistence, `c` for code (triggers, rules), `n` for
+/// numbers from a sequence.
+const RELATIONS: &[(u32, &str, &str, &str, &str)] = &[
+    (1, "public", "pgbench_accounts", "rp", ""),
+    (2, "public", "pgbench_branches", "rp", ""),
+    (3, "public", "pgbench_tellers", "rp", ""),
+    (4, "public", "pgbench_history", "rp", ""),
+    (10, "public", "parent", "rp", ""),
+    (11, "public", "child", "rp", ""),
+    (12, "public", "grandchild", "rp", ""),
+    (13, "public", "note", "rp", ""),
+    (20, "public", "part", "pp", ""),
+    (21, "public", "part1", "pp", ""),
+    (22, "public", "part1a", "rp", ""),
+    (23, "public", "part2", "rp", ""),
+    (30, "public", "unlog", "ru", ""),
+    (31, "public", "remote", "fp", ""),
+    (32, "public", "mat", "mp", ""),
+    (33, "public", "numbers", "Sp", ""),
+    (40, "public", "v", "vp", ""),
+    (41, "public", "vv", "vp", ""),
+    (42, "public", "vvol", "vp", ""),
+    (43, "public", "vtrig", "vp", "c"),
+    (44, "public", "vouter", "vp", ""),
+    (45, "public", "circle1", "vp", ""),
+    (46, "public", "circle2", "vp", ""),
+    (47, "public", "vlock", "vp", ""),
+    (48, "public", "vsys", "vp", ""),
+    (50, "public", "trig", "rp", "c"),
+    (51, "public", "dflt", "rp", ""),
+    (52, "public", "ser", "rp", "n"),
+    (53, "public", "rls", "rp", ""),
+    (54, "public", "Tablé", "rp", ""),
+    (55, "public", "uu", "rp", ""),
+    (56, "public", "rlsvol", "rp", ""),
+    (57, "public", "r", "rp", ""),
+    (58, "public", "s", "rp", ""),
+    (60, "s1", "t", "rp", ""),
+    (61, "s2", "t", "rp", ""),
+    (62, "s2", "only2", "rp", ""),
+    (80, "hihooi", "state", "rp", ""),
+    (90, "public", "items", "rp", ""),
+    (91, "public", "orders", "rp", ""),
+    (92, "public", "toparent", "rp", ""),
+    (93, "public", "pmix", "pp", ""),
+    (94, "public", "pmix_remote", "fp", ""),
+    (1259, "pg_catalog", "pg_class", "rp", ""),
+    (12222, "pg_catalog", "pg_stat_activity", "vp", ""),
+    (13425, "information_schema", "tables", "vp", ""),
+];
+
+/// Code that belongs to relations: `v` view, `p` policies, `e` expressions.
+const CODE: &[(u32, char, &str)] = &[
+    (40, 'v', " SELECT a.aid, a.abalance FROM public.pgbench_accounts a;"),
+    (41, 'v', " SELECT v.aid, b.bid FROM (public.v JOIN public.pgbench_branches b ON (true));"),
+    (42, 'v', " SELECT v.aid, public.vol() AS vol FROM public.v;"),
+    (43, 'v', " SELECT parent.id FROM public.parent;"),
+    (44, 'v', " SELECT vtrig.id FROM public.vtrig;"),
+    (45, 'v', " SELECT circle2.id FROM public.circle2;"),
+    (46, 'v', " SELECT circle1.id FROM public.circle1;"),
+    (47, 'v', " SELECT parent.id FROM public.parent FOR UPDATE;"),
+    (48, 'v', " SELECT pg_class.relname FROM pg_class;"),
+    (51, 'e', "public.vol(), now()"),
+    (52, 'e', "nextval('public.ser_id_seq'::regclass)"),
+    (53, 'p', "(tenant IN ( SELECT parent.v FROM public.parent))"),
+    (55, 'e', "public.uuid_generate_v4()"),
+    (56, 'p', "(public.vol() > 0)"),
+];
+
+/// Functions: schema, name, volatility, language, takes a row, body.
+const FUNCTIONS: &[(&str, &str, &str, &str, bool, &str)] = &[
+    ("public", "stab", "s", "sql", false, "SELECT count(*) FROM parent"),
+    ("public", "vol", "v", "plpgsql", false, "BEGIN INSERT INTO parent VALUES (1); END"),
+    ("public", "sly", "s", "plpgsql", false, "BEGIN PERFORM slier(); END"),
+    ("public", "slier", "s", "plpgsql", false, "BEGIN RETURN (SELECT aid FROM vvol); END"),
+    ("public", "counts", "s", "sql", false, "SELECT count(*) FROM mat"),
+    ("public", "dynamic", "s", "plpgsql", false, "BEGIN EXECUTE q INTO r; RETURN r; END"),
+    ("public", "imm", "i", "sql", false, "SELECT $1 + 1"),
+    ("public", "cimm", "i", "c", false, ""),
+    ("public", "cvol", "v", "c", false, ""),
+    ("public", "uuid_generate_v4", "v", "c", false, ""),
+    ("public", "setter", "v", "plpgsql", false, "BEGIN -- now\n SET search_path = x; END"),
+    ("public", "rowf", "s", "sql", true, "SELECT $1.v"),
+    ("app", "initcap", "v", "sql", false, "SELECT 'shadow'"),
+    ("app", "only_here", "s", "sql", false, "SELECT 1"),
+    ("public", "volagg", "v", "sql", false, "sfunc"),
+];
+
+pub fn builder() -> Builder {
+    let mut builder = Catalog::builder();
+    for line in BUILTINS.lines() {
+        let (volatility, names) = line.split_once(' ').expect("volatility and names");
+        for name in names.split(' ') {
+            builder.builtin(name, Volatility::from_char(volatility));
+        }
+    }
+    for &(id, schema, name, kind, flags) in RELATIONS {
+        let (kind, persistence) = kind.split_at(1);
+        let (has_code, takes_numbers) = (flags.contains('c'), flags.contains('n'));
+        let id = RelId(id);
+        let row = RelationRow { id, schema, name, kind, persistence, has_code, takes_numbers };
+        builder.relation(row);
+    }
+    for &(id, kind, text) in CODE {
+        match kind {
+            'v' => builder.view(RelId(id), text),
+            'p' => builder.policies(RelId(id), text),
+            _ => builder.expressions(RelId(id), text),
+        }
+    }
+    for &(schema, name, volatility, language, takes_row, body) in FUNCTIONS {
+        let volatility = Volatility::from_char(volatility);
+        builder.function(FunctionRow { schema, name, volatility, language, takes_row, body });
+    }
+    for (child, parent) in [(21, 20), (22, 21), (23, 20), (94, 93)] {
+        builder.inherits(RelId(child), RelId(parent));
+    }
+    for (from, to, on_delete, on_update) in
+        [(11, 10, "c", "a"), (12, 11, "n", "c"), (13, 10, "a", "a"), (92, 10, "r", "a")]
+    {
+        builder.foreign_key(RelId(from), RelId(to), on_delete, on_update);
+    }
+    builder.operator("###", "vol");
+    builder.operator("@@@", "cimm");
+    builder.domain("posint", "(VALUE > public.stab())");
+    builder
+}
+
+pub fn catalog() -> Catalog {
+    builder().build(1)
+}
+
+pub fn public() -> SearchPath {
+    SearchPath::new(["public"])
+}
+
+/// A statement's facts in one line. Tables stand as `schema.name`, without `public`.
+pub fn render(statement: &Statement, text: &str, catalog: &Catalog) -> String {
+    let mut line = format!("{:?}", statement.kind);
+    let Statement { reads, writes, .. } = statement;
+    let _ = write!(line, " reads={} writes={}", items(reads, catalog), items(writes, catalog));
+    match statement.replica {
+        Replica::Safe => line.push_str(" safe"),
+        Replica::Unsafe(reason) => {
+            let _ = write!(line, " unsafe({reason})");
+        }
+    }
+    if statement.session != SessionEffect::default() {
+        let _ = write!(line, " session={}", session(&statement.session));
+    }
+    if statement.row_locks {
+        line.push_str(" row_locks");
+    }
+    if statement.may_commit_inside {
+        line.push_str(" may_commit_inside");
+    }
+    if statement.range != (0..text.len()) {
+        let _ = write!(line, " text={:?}", &text[statement.range.clone()]);
+    }
+    line
+}
+
+pub fn items(items: &Items, catalog: &Catalog) -> String {
+    match items {
+        Items::Nothing => "-".into(),
+        Items::Everything => "*".into(),
+        Items::Tables(tables) => {
+            let names = tables.iter().map(|table| {
+                let relation = catalog.relation(*table).expect("a table of the catalog");
+                match &*relation.schema {
+                    "public" => relation.name.to_string(),
+                    schema => format!("{schema}.{}", relation.name),
+                }
+            });
+            names.collect::<Vec<_>>().join(",")
+        }
+    }
+}
+
+fn session(effect: &SessionEffect) -> String {
+    if *effect == SessionEffect::anything() {
+        return "anything".into();
+    }
+    let flags = [
+        (effect.settings, "settings"),
+        (effect.local_settings, "local_settings"),
+        (effect.search_path, "search_path"),
+        (effect.temp, "temp"),
+        (effect.prepared, "prepared"),
+        (effect.listen, "listen"),
+        (effect.advisory, "advisory"),
+        (effect.cursor_hold, "cursor_hold"),
+        (effect.discard_all, "discard_all"),
+        (effect.role, "role"),
+        (effect.load, "load"),
+        (effect.sequences, "sequences"),
+    ];
+    let mut words: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+    words.extend(effect.custom_settings.iter().map(|name| &**name));
+    words.join("+")
+}
