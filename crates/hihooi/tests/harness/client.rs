@@ -337,6 +337,9 @@ impl Session {
 
     /// Where the previous statement ran and why, as fields of `SHOW hihooi.last_route`.
     pub fn route(&mut self) -> Route {
+        if super::target_is_plain() {
+            return Route { text: "plain server".to_owned(), fields: BTreeMap::new() };
+        }
         let text = self.value("SHOW hihooi.last_route");
         let field = |word: &str| {
             let (name, value) = word.split_once('=')?;

@@ -118,21 +118,36 @@ impl Cluster {
 
     /// Starts the manager and waits for its ready line.
     pub fn up(&self) {
-        if !self.is_hihooi() {
-            return;
+        if self.is_hihooi() {
+            self.start_manager(READY_S_MAX);
         }
+    }
+
+    /// Starts the manager when a replica is known to stay out, which `up` names after a minute:
+    /// waits only until clients are served.
+    pub fn up_without_waiting_for_all(&self) {
+        self.spawn_manager();
+        eventually("the manager serves clients", s(READY_S_MAX), || {
+            self.try_connect(&[]).is_ok_and(|mut session| session.simple("SELECT 1").is_ok())
+        });
+    }
+
+    fn spawn_manager(&self) -> Receiver<()> {
         let log = File::options().create(true).append(true).open(self.log_path()).expect("log");
         let mut command = self.up_command();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("hihooi up");
         let pid_file = self.folder.path().join("manager.pid");
         std::fs::write(pid_file, format!("{}\n", child.id())).expect("own folder");
         let ready = ready_line(&mut child);
-        let heard = ready.recv_timeout(s(READY_S_MAX));
         *self.lock_manager() = Some(child);
-        match heard {
+        ready
+    }
+
+    fn start_manager(&self, limit: u64) {
+        match self.spawn_manager().recv_timeout(s(limit)) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout) => {
-                panic!("hihooi up isn't ready after {READY_S_MAX} s:\n{}", self.log_tail())
+                panic!("hihooi up isn't ready after {limit} s:\n{}", self.log_tail())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 panic!("hihooi up ended before it was ready:\n{}", self.log_tail())
@@ -296,17 +311,22 @@ impl Cluster {
              AND relpersistence = 'p' AND relnamespace = '{schema}'::regnamespace ORDER BY 1"
         );
         for row in self.direct("primary").run(&tables).rows {
-            let table = row[0].clone().expect("a name");
-            let sum = format!("md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), ''))");
-            self.assert_equal(&format!("SELECT count(*), {sum} FROM {schema}.{table} t"));
+            self.assert_table_equal(&format!("{schema}.{}", row[0].as_deref().expect("a name")));
         }
     }
 
-    /// Runs `hihooi verify`; what it printed and whether it said equal.
+    /// Asserts that a table has the same rows at every site (I5).
+    pub fn assert_table_equal(&self, table: &str) {
+        if self.is_hihooi() {
+            let sum = "md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), ''))";
+            self.assert_equal(&format!("SELECT count(*), {sum} FROM {table} t"));
+        }
+    }
+
+    /// Runs `hihooi verify`; whether it said equal, and what it printed.
     pub fn run_verify(&self) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
-        command.arg("verify").arg("--data").arg(self.data());
-        command.envs(self.options.environment.iter().cloned());
+        command.args(["verify", "--listen", &format!("127.0.0.1:{}", self.port)]);
         let output = finish(&mut command);
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&text).into_owned())

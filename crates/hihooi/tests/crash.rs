@@ -1,0 +1,214 @@
+//! I5: after kill -9 of the manager, a replica, the primary, or all at once, in the middle of a
+//! write load, and `up` again: every acknowledged transaction is on every site exactly once.
+
+mod harness;
+
+use harness::load::{self, Known, Load};
+use harness::{Cluster, Options, alone, eventually, ms, s, target_is_plain};
+use nix::sys::signal::Signal;
+
+/// A cluster under load, and all that its writers ever knew.
+struct Battered {
+    cluster: Cluster,
+    known: Vec<Known>,
+    writers: usize,
+}
+
+const WRITERS: usize = 6;
+
+impl Battered {
+    fn start() -> Battered {
+        let cluster = Cluster::start(Options::default());
+        load::prepare(&cluster);
+        Battered { cluster, known: Vec::new(), writers: 0 }
+    }
+
+    /// Does harm in the middle of a load, then checks everything.
+    fn under_load(&mut self, what: &str, harm: impl FnOnce(&Cluster)) {
+        eprintln!("under load: {what}");
+        let load = Load::start(&self.cluster, self.writers, WRITERS);
+        self.writers += WRITERS;
+        load.progress(150);
+        harm(&self.cluster);
+        load.progress(150);
+        self.known.extend(load.stop());
+        self.check();
+    }
+
+    fn check(&self) {
+        load::check(&self.cluster, &self.known);
+        self.cluster.assert_verified();
+        // Slot and log go on: what is written now arrives too.
+        self.cluster.connect().run("UPDATE load.hot SET n = n");
+        self.cluster.caught_up();
+    }
+}
+
+#[test]
+fn the_manager_is_killed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    for round in 0..4 {
+        battered.under_load(&format!("manager, round {round}"), |cluster| {
+            cluster.kill_manager();
+            cluster.up();
+        });
+    }
+}
+
+#[test]
+fn a_replica_is_killed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    for site in ["replica1", "replica2", "replica1"] {
+        battered.under_load(site, |cluster| {
+            let old = cluster.postmaster(site);
+            cluster.kill_site(site);
+            // `up` keeps its servers: a dead one is started again.
+            eventually("the replica runs again", s(30), || {
+                let now = cluster.postmaster(site);
+                now.is_some() && now != old
+            });
+            eventually("the replica serves again", s(30), || cluster.state(site) == "serving");
+        });
+    }
+    assert!(battered.cluster.manager_runs());
+}
+
+#[test]
+fn the_primary_is_killed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    for round in 0..3 {
+        battered.under_load(&format!("primary, round {round}"), |cluster| {
+            let old = cluster.postmaster("primary");
+            cluster.kill_site("primary");
+            eventually("the primary runs again", s(30), || {
+                let now = cluster.postmaster("primary");
+                now.is_some() && now != old
+            });
+        });
+    }
+    assert!(battered.cluster.manager_runs());
+}
+
+#[test]
+fn everything_is_killed_at_once() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    for round in 0..3 {
+        battered.under_load(&format!("everything, round {round}"), |cluster| {
+            cluster.kill_everything();
+            cluster.up();
+        });
+    }
+    battered.under_load("manager and primary", |cluster| {
+        cluster.kill_manager();
+        cluster.kill_site("primary");
+        cluster.up();
+    });
+    battered.under_load("manager and a replica", |cluster| {
+        cluster.kill_manager();
+        cluster.kill_site("replica2");
+        cluster.up();
+    });
+}
+
+/// A crash while a replica is paused and behind: the log keeps what it needs.
+#[test]
+fn a_lagging_replica_survives_the_managers_death() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    battered.cluster.command("PAUSE REPLICA replica2");
+    battered.under_load_paused("manager, while replica2 is paused");
+}
+
+impl Battered {
+    fn under_load_paused(&mut self, what: &str) {
+        eprintln!("under load: {what}");
+        let load = Load::start(&self.cluster, self.writers, WRITERS);
+        self.writers += WRITERS;
+        load.progress(300);
+        self.cluster.kill_manager();
+        self.cluster.up();
+        load.progress(100);
+        self.known.extend(load.stop());
+        if self.cluster.state("replica2") == "paused" {
+            self.cluster.command("RESUME REPLICA replica2");
+        }
+        self.check();
+    }
+}
+
+/// DESIGN 13: SIGTERM and SIGINT stop everything cleanly; the next `up` goes on.
+#[test]
+fn a_clean_stop_loses_nothing() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let load = Load::start(&battered.cluster, battered.writers, WRITERS);
+        battered.writers += WRITERS;
+        load.progress(100);
+        let status = battered.cluster.stop_manager(signal, s(30));
+        assert!(status.success(), "a clean stop is no failure: {status}");
+        for site in battered.cluster.sites() {
+            let running = battered.cluster.postmaster(&site.name);
+            assert_eq!(running, None, "{} was left running", site.name);
+        }
+        battered.cluster.up();
+        load.progress(50);
+        battered.known.extend(load.stop());
+        battered.check();
+    }
+}
+
+/// Servers that still run from a killed `up` are adopted, not started anew (DESIGN 13).
+#[test]
+fn running_servers_are_adopted() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let pids = || ["primary", "replica1"].map(|site| cluster.postmaster(site));
+    let before = pids();
+    cluster.kill_manager();
+    cluster.up();
+    assert_eq!(before, pids());
+    cluster.connect().run("CREATE TABLE adopted (id int); INSERT INTO adopted VALUES (1)");
+    cluster.assert_equal("SELECT * FROM adopted");
+    // A write that still runs when the manager dies is fenced or finishes, but never doubles.
+    let mut writer = cluster.connect();
+    let writing = std::thread::spawn(move || {
+        let _ = writer.simple("INSERT INTO adopted SELECT 2 FROM pg_sleep(2)");
+    });
+    std::thread::sleep(ms(500));
+    cluster.kill_manager();
+    cluster.up();
+    writing.join().expect("the writer");
+    std::thread::sleep(s(2));
+    let answer = cluster.assert_equal("SELECT count(*) FROM adopted");
+    assert!(answer.rows[0][0].as_deref() <= Some("2"), "{answer:?}");
+    let left = cluster.direct("primary").number(
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO adopted%'",
+    );
+    assert_eq!(left, 0, "an old manager's backend still works (DESIGN 11)");
+}

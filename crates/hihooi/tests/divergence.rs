@@ -1,0 +1,196 @@
+//! I2, I5: what happened behind our back is noticed when it matters, and said.
+
+mod harness;
+
+use harness::{Cluster, Options, alone, eventually, s, target_is_plain};
+
+fn start(replicas: usize) -> Cluster {
+    let cluster = Cluster::start(Options::replicas(replicas));
+    cluster.connect().run(
+        "CREATE TABLE keyed (id int PRIMARY KEY, v text); \
+         CREATE TABLE keyless (id int, v text); \
+         INSERT INTO keyed SELECT g, 'v' FROM generate_series(1, 100) g; \
+         INSERT INTO keyless SELECT g, 'v' FROM generate_series(1, 100) g",
+    );
+    cluster.caught_up();
+    cluster
+}
+
+/// Changes a replica's data as only a superuser behind our back can.
+fn tamper(cluster: &Cluster, site: &str, text: &str) {
+    cluster.direct(site).run(&format!(
+        "SET default_transaction_read_only = off; SET session_replication_role = replica; {text}"
+    ));
+}
+
+/// The replica stops, says why, serves no read any more; the others go on.
+fn expect_failed(cluster: &Cluster, site: &str, named: &[&str]) {
+    eventually(&format!("{site} is failed"), s(20), || cluster.state(site) == "failed");
+    let row = cluster.show_replicas().remove(site).expect("a failed replica is still shown");
+    for word in named {
+        assert!(row["reason"].contains(word), "the reason should name {word}: {row:?}");
+    }
+    let mut session = cluster.connect();
+    session.run("UPDATE keyed SET v = 'after' WHERE id = 50");
+    for _ in 0..20 {
+        assert_eq!(session.value("SELECT v FROM keyed WHERE id = 50"), "after");
+        assert_ne!(session.route().site(), site, "a failed replica serves: {}", session.route().text);
+    }
+    // Also what nothing has touched since.
+    session.run("SELECT * FROM keyless");
+    assert_ne!(session.route().site(), site, "a failed replica serves: {}", session.route().text);
+}
+
+#[test]
+fn a_row_missing_on_a_replica_is_noticed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(2);
+    tamper(&cluster, "replica1", "DELETE FROM keyed WHERE id = 7");
+    let (equal, text) = cluster.run_verify();
+    assert!(!equal, "verify missed a deleted row: {text}");
+    assert!(text.contains("replica1") && text.contains("keyed"), "{text}");
+    cluster.connect().run("UPDATE keyed SET v = 'x' WHERE id = 7");
+    expect_failed(&cluster, "replica1", &["keyed"]);
+    assert_eq!(cluster.state("replica2"), "serving");
+    // A restart doesn't make it forget.
+    cluster.kill_manager();
+    cluster.up_without_waiting_for_all();
+    expect_failed(&cluster, "replica1", &["keyed"]);
+}
+
+#[test]
+fn an_extra_row_on_a_replica_is_noticed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(2);
+    tamper(&cluster, "replica2", "INSERT INTO keyed VALUES (1000, 'mine')");
+    cluster.connect().run("INSERT INTO keyed VALUES (1000, 'theirs')");
+    expect_failed(&cluster, "replica2", &["keyed"]);
+    assert_eq!(cluster.state("replica1"), "serving");
+}
+
+#[test]
+fn a_changed_row_of_a_keyless_table_is_noticed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    tamper(&cluster, "replica1", "UPDATE keyless SET v = 'changed' WHERE id = 5");
+    cluster.connect().run("DELETE FROM keyless WHERE id = 5");
+    expect_failed(&cluster, "replica1", &["keyless"]);
+}
+
+#[test]
+fn verify_finds_what_was_planted() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    let (equal, text) = cluster.run_verify();
+    assert!(equal, "{text}");
+    let plant = |change: &str, undo: &str, table: &str| {
+        tamper(&cluster, "replica1", change);
+        let (equal, text) = cluster.run_verify();
+        assert!(!equal, "verify missed: {change}\n{text}");
+        assert!(text.contains(table) && text.contains("replica1"), "{change}: {text}");
+        tamper(&cluster, "replica1", undo);
+        let (equal, text) = cluster.run_verify();
+        assert!(equal, "verify still complains after {undo}: {text}");
+    };
+    plant(
+        "UPDATE keyed SET v = 'w' WHERE id = 3",
+        "UPDATE keyed SET v = 'v' WHERE id = 3",
+        "keyed",
+    );
+    plant("DELETE FROM keyless WHERE id = 9", "INSERT INTO keyless VALUES (9, 'v')", "keyless");
+    plant(
+        "INSERT INTO keyless VALUES (9, 'v')",
+        "DELETE FROM keyless WHERE ctid = (SELECT max(ctid) FROM keyless WHERE id = 9)",
+        "keyless",
+    );
+    plant("UPDATE keyed SET v = NULL WHERE id = 1", "UPDATE keyed SET v = 'v' WHERE id = 1", "keyed");
+    plant(
+        "UPDATE keyed SET v = '' WHERE id = 2; UPDATE keyed SET id = -1 WHERE id = 2",
+        "UPDATE keyed SET id = 2, v = 'v' WHERE id = -1",
+        "keyed",
+    );
+    // Verification is right while writes go on.
+    harness::load::prepare(&cluster);
+    let load = harness::load::Load::start(&cluster, 0, 3);
+    load.progress(50);
+    for _ in 0..3 {
+        let (equal, text) = cluster.run_verify();
+        assert!(equal, "verify under load: {text}");
+        load.progress(20);
+    }
+    load.stop();
+}
+
+#[test]
+fn rows_changed_directly_on_the_primary_are_replicated() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(2);
+    let mut direct = cluster.direct("primary");
+    direct.run("UPDATE keyed SET v = 'direct' WHERE id <= 10");
+    direct.run("INSERT INTO keyless VALUES (500, 'direct'), (500, 'direct')");
+    direct.run("DELETE FROM keyless WHERE id = 1");
+    direct.run("BEGIN; UPDATE keyed SET id = id + 1000 WHERE id > 90; TRUNCATE keyless; COMMIT");
+    direct.run("BEGIN; DELETE FROM keyed; ROLLBACK");
+    cluster.assert_equal("SELECT * FROM keyed ORDER BY id");
+    cluster.assert_equal("SELECT * FROM keyless ORDER BY id");
+    cluster.assert_verified();
+    // As is what a direct function, trigger or COPY does.
+    direct.run("INSERT INTO keyless SELECT g, g::text FROM generate_series(1, 5000) g");
+    cluster.assert_equal("SELECT count(*), sum(id) FROM keyless");
+}
+
+/// A schema change that came another way stops the replicas, with the statement named.
+#[test]
+fn definitions_made_directly_on_the_primary_stop_the_replicas() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(2);
+    cluster.direct("primary").run("ALTER TABLE keyed ADD COLUMN direct int");
+    cluster.connect().run("UPDATE keyed SET v = 'x' WHERE id = 7");
+    expect_failed(&cluster, "replica1", &["ALTER TABLE"]);
+    expect_failed(&cluster, "replica2", &["ALTER TABLE"]);
+    // The primary serves on.
+    let mut session = cluster.connect();
+    assert_eq!(session.value("SELECT v FROM keyed WHERE id = 7"), "x");
+    assert_eq!(session.route().site(), "primary", "{}", session.route().text);
+}
+
+/// The same hidden in a DO block or a function that came through hihooi.
+#[test]
+fn definitions_hidden_in_a_block_are_replicated_or_stop_the_replicas() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    let mut session = cluster.connect();
+    session.run("DO $$ BEGIN EXECUTE 'CREATE TABLE hidden (id int PRIMARY KEY)'; END $$");
+    session.run("INSERT INTO hidden VALUES (1)");
+    assert_eq!(session.value("SELECT id FROM hidden"), "1");
+    eventually("applied or stopped, but never lagging in silence", s(20), || {
+        let row = cluster.show_replicas().remove("replica1").expect("shown");
+        row["state"] == "failed" || (row["state"] == "serving" && row["lag_entries"] == "0")
+    });
+    if cluster.state("replica1") == "serving" {
+        cluster.assert_equal("SELECT * FROM hidden");
+    } else {
+        expect_failed(&cluster, "replica1", &["CREATE TABLE"]);
+    }
+}

@@ -1,0 +1,457 @@
+//! I3, I4: a read that starts after a commit was acknowledged in another session sees it, while
+//! replicas do serve reads.
+
+mod harness;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+use harness::client::Session;
+use harness::{Cluster, alone, ms, s, shared};
+
+/// A table with one counter row a writer.
+fn counters(table: &str, writers: usize) {
+    let mut session = shared().connect();
+    session.run(&format!("DROP TABLE IF EXISTS {table}"));
+    session.run(&format!("CREATE TABLE {table} (id int PRIMARY KEY, n bigint NOT NULL)"));
+    let last = writers.saturating_sub(1);
+    session.run(&format!("INSERT INTO {table} SELECT g, 0 FROM generate_series(0, {last}) g"));
+    shared().caught_up();
+}
+
+/// The ways to write a counter.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Simple,
+    Extended,
+    Block,
+    Several,
+}
+
+fn increment(session: &mut Session, table: &str, id: usize, way: Way) {
+    let text = format!("UPDATE {table} SET n = n + 1 WHERE id = {id}");
+    match way {
+        Way::Simple => {
+            session.run(&text);
+        }
+        Way::Extended => {
+            session.extended(&text, &[]).expect("written");
+        }
+        Way::Block => {
+            session.run("BEGIN");
+            session.run(&text);
+            session.run("COMMIT");
+        }
+        Way::Several => {
+            session.run(&format!("SELECT 1; {text}; SELECT 2"));
+        }
+    }
+}
+
+/// Writers publish what was acknowledged; readers on other sessions take it first, then read:
+/// they must never see less (I3). Returns the number of reads.
+fn writers_and_readers(table: &'static str, set_up: &'static str, seconds: u64) -> i64 {
+    const WRITERS: usize = 4;
+    const READERS: usize = 4;
+    counters(table, WRITERS);
+    let acknowledged: Arc<Vec<AtomicI64>> =
+        Arc::new((0..WRITERS).map(|_| AtomicI64::new(0)).collect());
+    let stop = Arc::new(AtomicBool::new(false));
+    let reads = Arc::new(AtomicI64::new(0));
+    let ways = [Way::Simple, Way::Extended, Way::Block, Way::Several];
+    let writer = |id: usize| {
+        let (acknowledged, stop) = (acknowledged.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let mut session = shared().connect();
+            session.run(set_up);
+            while !stop.load(Ordering::SeqCst) {
+                increment(&mut session, table, id, ways[id % ways.len()]);
+                acknowledged[id].fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(ms(1));
+            }
+        })
+    };
+    let reader = |number: usize| {
+        let (acknowledged, stop, reads) = (acknowledged.clone(), stop.clone(), reads.clone());
+        std::thread::spawn(move || {
+            let mut session = shared().connect();
+            let mut round = number;
+            while !stop.load(Ordering::SeqCst) {
+                round += 1;
+                let id = round % WRITERS;
+                let expected = acknowledged[id].load(Ordering::SeqCst);
+                let got = read(&mut session, table, id, round);
+                assert!(got >= expected, "stale: {got} < {expected}: {}", session.route().text);
+                reads.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    };
+    let threads: Vec<_> = (0..WRITERS).map(writer).chain((0..READERS).map(reader)).collect();
+    std::thread::sleep(s(seconds));
+    stop.store(true, Ordering::SeqCst);
+    threads.into_iter().for_each(|thread| thread.join().expect("I3"));
+    reads.load(Ordering::SeqCst)
+}
+
+/// Reads a counter in one of several ways.
+fn read(session: &mut Session, table: &str, id: usize, round: usize) -> i64 {
+    let text = match round % 3 {
+        0 => format!("SELECT n FROM {table} WHERE id = {id}"),
+        1 => format!("SELECT max(n) FROM {table} WHERE id IN ({id})"),
+        _ => format!("WITH w AS (SELECT * FROM {table}) SELECT n FROM w WHERE id = {id}"),
+    };
+    if round.is_multiple_of(2) {
+        session.number(&text)
+    } else {
+        let answer = session.extended(&text, &[]).expect("read");
+        answer.rows[0][0].as_deref().and_then(|n| n.parse().ok()).expect("a number")
+    }
+}
+
+#[test]
+fn reads_see_what_was_acknowledged_under_load() {
+    let _alone = alone();
+    let before = if shared().is_hihooi() { shared().replica_reads() } else { 0 };
+    let reads = writers_and_readers("fresh_load", "SELECT 1", 4);
+    assert!(reads > 100, "too few reads to say anything: {reads}");
+    if shared().is_hihooi() {
+        let served = shared().replica_reads() - before;
+        assert!(served > 0, "no read was served by a replica: the test shows nothing");
+        shared().assert_equal("SELECT * FROM fresh_load ORDER BY id");
+    }
+}
+
+#[test]
+fn reads_see_commits_with_synchronous_commit_off() {
+    let _alone = alone();
+    writers_and_readers("fresh_async", "SET synchronous_commit = off", 3);
+    shared().connect().run(
+        "DO $$ BEGIN CREATE ROLE hasty LOGIN SUPERUSER; EXCEPTION WHEN duplicate_object THEN END $$; \
+         ALTER ROLE hasty SET synchronous_commit = off",
+    );
+    // The setting comes with the role, so no SET tells of it.
+    counters("fresh_role", 1);
+    let mut writer = shared().connect_with(&[("user", "hasty")]);
+    assert_eq!(writer.value("SHOW synchronous_commit"), "off");
+    let mut reader = shared().connect();
+    for n in 1..=100 {
+        increment(&mut writer, "fresh_role", 0, if n % 2 == 0 { Way::Simple } else { Way::Block });
+        let got = reader.number("SELECT n FROM fresh_role WHERE id = 0");
+        assert_eq!(got, n, "stale (I3): {}", reader.route().text);
+    }
+}
+
+#[test]
+fn reads_stay_fresh_with_one_and_with_all_replicas_paused() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    cluster.caught_up();
+    for paused in [vec!["replica1"], vec!["replica1", "replica2"]] {
+        paused.iter().for_each(|site| cluster.command(&format!("PAUSE REPLICA {site}")));
+        for site in &paused {
+            assert_eq!(cluster.state(site), "paused");
+        }
+        let _resume = Resume(cluster, paused.clone());
+        let reads = writers_and_readers("fresh_paused", "SELECT 1", 2);
+        assert!(reads > 50, "reads must go on with {paused:?} paused: {reads}");
+        let mut session = cluster.connect();
+        session.run("UPDATE fresh_paused SET n = n + 1");
+        // Waits are for replicas that could become fresh.
+        let began = Instant::now();
+        for _ in 0..20 {
+            session.number("SELECT sum(n) FROM fresh_paused");
+            assert!(!paused.contains(&session.route().site()), "{}", session.route().text);
+        }
+        assert!(began.elapsed() < s(3), "reads wait for paused replicas");
+    }
+    cluster.caught_up();
+    cluster.assert_equal("SELECT * FROM fresh_paused ORDER BY id");
+}
+
+struct Resume<'a>(&'a Cluster, Vec<&'a str>);
+
+impl Drop for Resume<'_> {
+    fn drop(&mut self) {
+        self.1.iter().for_each(|site| self.0.command(&format!("RESUME REPLICA {site}")));
+    }
+}
+
+/// A paused replica serves what nothing touched since (and only that).
+#[test]
+fn a_paused_replica_serves_untouched_tables() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    counters("touched", 2);
+    counters("untouched", 2);
+    for site in cluster.replicas() {
+        cluster.command(&format!("PAUSE REPLICA {site}"));
+    }
+    let _resume = Resume(cluster, vec!["replica1", "replica2"]);
+    let mut session = cluster.connect();
+    increment(&mut session, "touched", 0, Way::Simple);
+    session.number("SELECT sum(n) FROM untouched");
+    let route = session.route();
+    assert!(route.site().starts_with("replica"), "{}", route.text);
+    assert_eq!(route.reason(), "fresh", "{}", route.text);
+    session.number("SELECT sum(n) FROM touched");
+    let route = session.route();
+    assert_eq!(route.site(), "primary", "stale (I3): {}", route.text);
+    assert_eq!(route.reason(), "not_fresh", "{}", route.text);
+}
+
+/// TRAPS 3: locks are released before the acknowledgement arrives.
+#[test]
+fn a_lock_granted_by_a_commit_means_its_writes_are_seen() {
+    let _alone = alone();
+    counters("lock_parent", 1);
+    counters("lock_child", 1);
+    for round in 1..=60 {
+        let mut writer = shared().connect();
+        writer.run("BEGIN");
+        writer.run("UPDATE lock_child SET n = n + 1");
+        writer.run("UPDATE lock_parent SET n = n + 1");
+        let locker = std::thread::spawn(|| {
+            let mut locker = shared().connect();
+            locker.run("BEGIN");
+            locker.run("SELECT * FROM lock_parent FOR UPDATE");
+            // Granted by the commit; another session of this program reads now.
+            let child = shared().connect().number("SELECT n FROM lock_child");
+            let own = locker.number("SELECT n FROM lock_child");
+            locker.run("COMMIT");
+            (child, own)
+        });
+        std::thread::sleep(ms(10));
+        writer.run("COMMIT");
+        let (child, own) = locker.join().expect("the locker");
+        assert_eq!((child, own), (round, round), "stale under a lock (I3)");
+    }
+}
+
+/// The same with sessions that are open already, so that nothing slows the reader down.
+#[test]
+fn an_autocommit_update_granted_by_a_commit_means_its_writes_are_seen() {
+    let _alone = alone();
+    counters("grant_parent", 1);
+    counters("grant_child", 1);
+    let mut writer = shared().connect();
+    let (mut locker, mut reader) = (shared().connect(), shared().connect());
+    for round in 1..=100 {
+        writer.run("BEGIN; UPDATE grant_child SET n = n + 1; UPDATE grant_parent SET n = n + 1");
+        let locking = std::thread::spawn(move || {
+            locker.run("UPDATE grant_parent SET n = n");
+            let child = reader.number("SELECT n FROM grant_child");
+            (locker, reader, child)
+        });
+        std::thread::sleep(ms(2));
+        writer.run("COMMIT");
+        let (l, r, child) = locking.join().expect("the locker");
+        (locker, reader) = (l, r);
+        assert_eq!(child, round, "stale under a lock (I3): {}", reader.route().text);
+    }
+}
+
+#[test]
+fn a_session_sees_its_own_writes() {
+    let _alone = alone();
+    counters("own", 1);
+    let mut session = shared().connect();
+    for n in 1..=200 {
+        let way = [Way::Simple, Way::Extended, Way::Block, Way::Several][n % 4];
+        increment(&mut session, "own", 0, way);
+        assert_eq!(session.number("SELECT n FROM own"), n as i64, "{way:?} (I4)");
+    }
+    session.run("BEGIN");
+    session.run("UPDATE own SET n = -1");
+    assert_eq!(session.number("SELECT n FROM own"), -1, "own uncommitted write (I4)");
+    assert_eq!(shared().connect().number("SELECT n FROM own"), 200, "uncommitted write seen (I2)");
+    session.run("ROLLBACK");
+    assert_eq!(session.number("SELECT n FROM own"), 200);
+}
+
+/// Writes that reach tables by other ways than naming them (I6).
+#[test]
+fn writes_by_cascades_triggers_functions_views_and_rules_are_seen() {
+    let _alone = alone();
+    let mut session = shared().connect();
+    session.run(include_str!("scripts/indirect.sql"));
+    shared().caught_up();
+    let mut reader = shared().connect();
+    let cases: &[(&str, &str)] = &[
+        ("UPDATE indirect.parent SET id = id + 1000 WHERE id < 1000",
+         "SELECT max(parent) FROM indirect.child"),
+        ("INSERT INTO indirect.triggering VALUES (1)", "SELECT count(*) FROM indirect.audit"),
+        ("SELECT indirect.writer()", "SELECT n FROM indirect.target"),
+        ("CALL indirect.write_and_commit()", "SELECT n FROM indirect.target"),
+        ("DO $$ BEGIN PERFORM indirect.writer(); END $$", "SELECT n FROM indirect.target"),
+        ("INSERT INTO indirect.door VALUES (1)", "SELECT count(*) FROM indirect.behind"),
+        ("INSERT INTO indirect.simple_view VALUES (2)", "SELECT count(*) FROM indirect.behind"),
+        ("INSERT INTO indirect.parted SELECT 1", "SELECT count(*) FROM indirect.parted_1"),
+        ("INSERT INTO indirect.parted_1 VALUES (1)", "SELECT count(*) FROM indirect.parted"),
+        ("INSERT INTO indirect.heir VALUES (1)", "SELECT count(*) FROM indirect.ancestor"),
+        ("WITH w AS (UPDATE indirect.target SET n = n + 1 RETURNING n) SELECT * FROM w",
+         "SELECT n FROM indirect.target"),
+        ("PREPARE w AS UPDATE indirect.target SET n = n + 1; EXECUTE w; DEALLOCATE w",
+         "SELECT n FROM indirect.target"),
+        ("UPDATE indirect.target SET n = n + 1", "SELECT indirect.reader()"),
+        ("UPDATE indirect.target SET n = n + 1", "SELECT * FROM indirect.over_function"),
+        ("UPDATE indirect.target SET n = n + 1",
+         "SELECT 1 WHERE EXISTS (SELECT n FROM indirect.over_target)"),
+        ("TRUNCATE indirect.audit", "SELECT count(*) FROM indirect.audit"),
+        ("DELETE FROM indirect.parent", "SELECT count(*) FROM indirect.child"),
+        ("ALTER TABLE indirect.target ADD extra int DEFAULT 5; UPDATE indirect.target SET n = 0",
+         "SELECT extra + n FROM indirect.target"),
+    ];
+    for (write, query) in cases {
+        for round in 0..5 {
+            if let Err(failure) = session.simple(write) {
+                assert_eq!(failure.code(), "42701", "{write}: {failure}");
+            }
+            let got = reader.run(query).rows;
+            let route = reader.route().text;
+            let truth = truth(query);
+            assert_eq!(got, truth, "stale after {write} (I3, I6), round {round}: {route}");
+        }
+    }
+}
+
+/// What the primary itself answers.
+fn truth(query: &str) -> Vec<Vec<Option<String>>> {
+    if shared().is_hihooi() {
+        shared().direct("primary").run(query).rows
+    } else {
+        shared().connect().run(query).rows
+    }
+}
+
+/// Two-phase transactions become visible at COMMIT PREPARED, in whichever session.
+#[test]
+fn prepared_transactions_are_seen_when_they_commit() {
+    let _alone = alone();
+    counters("two_phase", 1);
+    let (mut writer, mut committer, mut reader) =
+        (shared().connect(), shared().connect(), shared().connect());
+    for n in 1..=20 {
+        writer.run("BEGIN; UPDATE two_phase SET n = n + 1; PREPARE TRANSACTION 'fresh'");
+        assert_eq!(reader.number("SELECT n FROM two_phase"), n - 1);
+        committer.run("COMMIT PREPARED 'fresh'");
+        let got = reader.number("SELECT n FROM two_phase");
+        assert_eq!(got, n, "stale after COMMIT PREPARED (I3): {}", reader.route().text);
+    }
+}
+
+/// COPY, TRUNCATE, CREATE TABLE AS: everything that brings rows is seen.
+#[test]
+fn bulk_writes_are_seen() {
+    let _alone = alone();
+    let (mut writer, mut reader) = (shared().connect(), shared().connect());
+    writer.run("DROP TABLE IF EXISTS bulk; CREATE TABLE bulk (id int, v text)");
+    for round in 1..=10_i64 {
+        writer.run("INSERT INTO bulk SELECT g, 'x' FROM generate_series(1, 2000) g");
+        assert_eq!(reader.number("SELECT count(*) FROM bulk"), 2000, "round {round} (I3)");
+        writer.run("TRUNCATE bulk");
+        assert_eq!(reader.number("SELECT count(*) FROM bulk"), 0, "round {round} (I3)");
+        writer.run(&format!("CREATE TABLE bulk_{round} AS SELECT g FROM generate_series(1, 500) g"));
+        let count = format!("SELECT count(*) FROM bulk_{round}");
+        assert_eq!(reader.number(&count), 500, "round {round} (I3)");
+        writer.run(&format!("DROP TABLE bulk_{round}"));
+        assert_eq!(reader.error(&count).code(), "42P01");
+    }
+}
+
+/// What replicas may not answer goes to the primary (DESIGN 6).
+#[test]
+fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
+    if !shared().is_hihooi() {
+        return;
+    }
+    counters("unsafe_reads", 2);
+    let mut session = shared().connect();
+    session.run("CREATE SEQUENCE IF NOT EXISTS unsafe_seq");
+    session.run("DROP MATERIALIZED VIEW IF EXISTS unsafe_mv");
+    session.run("CREATE UNLOGGED TABLE IF NOT EXISTS unsafe_unlogged (id int)");
+    shared().caught_up();
+    for text in [
+        "SELECT * FROM unsafe_reads FOR UPDATE",
+        "SELECT * FROM unsafe_reads FOR KEY SHARE",
+        "SELECT nextval('unsafe_seq')",
+        "SELECT last_value FROM unsafe_seq",
+        "SELECT pg_current_wal_lsn()",
+        "SELECT pg_is_in_recovery()",
+        "SELECT txid_current_if_assigned()",
+        "SELECT count(*) FROM pg_stat_activity",
+        "SELECT count(*) FROM pg_class",
+        "SELECT count(*) FROM information_schema.tables",
+        "SELECT 'unsafe_reads'::regclass::oid",
+        "SELECT pg_relation_size('unsafe_reads')",
+        "SELECT ctid FROM unsafe_reads",
+        "SELECT xmin FROM unsafe_reads",
+        "SELECT tableoid FROM unsafe_reads",
+        "SELECT * FROM unsafe_reads TABLESAMPLE SYSTEM (50)",
+        "EXPLAIN SELECT * FROM unsafe_reads",
+        "SELECT * FROM unsafe_unlogged",
+        "SELECT pg_try_advisory_xact_lock(4711)",
+        "SELECT inet_server_port()",
+        "SELECT setval('unsafe_seq', 5)",
+        "SELECT pg_notify('x', 'y')",
+        "SELECT lo_creat(-1)",
+        "SELECT current_setting('port')",
+    ] {
+        session.run(text);
+        let route = session.route();
+        assert_eq!(route.site(), "primary", "{text}: {}", route.text);
+    }
+    // And what is safe does go to replicas.
+    for text in [
+        "SELECT * FROM unsafe_reads",
+        "SELECT count(*), max(n) FROM unsafe_reads WHERE id > 0",
+        "SELECT a.id FROM unsafe_reads a JOIN unsafe_reads b USING (id) ORDER BY 1",
+        "WITH w AS (SELECT 1 AS x) SELECT * FROM w, unsafe_reads",
+        "SELECT lower('X'), length('abc'), 1 + 1 FROM unsafe_reads",
+        "SELECT now() IS NOT NULL FROM unsafe_reads",
+        "TABLE unsafe_reads",
+        "SELECT upper(md5(n::text)) FROM unsafe_reads GROUP BY n",
+    ] {
+        session.run(text);
+        let route = session.route();
+        assert!(route.site().starts_with("replica"), "{text}: {}", route.text);
+    }
+}
+
+/// `weak-si` may be stale; it must say so, and serve from a replica even then.
+#[test]
+fn weak_si_reads_from_any_replica() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    counters("weak", 1);
+    for site in cluster.replicas() {
+        cluster.command(&format!("PAUSE REPLICA {site}"));
+    }
+    let _resume = Resume(cluster, vec!["replica1", "replica2"]);
+    cluster.connect().run("UPDATE weak SET n = 1");
+    let mut session = cluster.connect();
+    session.run("SET hihooi.consistency = 'weak-si'");
+    assert_eq!(session.value("SHOW hihooi.consistency"), "weak-si");
+    assert_eq!(session.number("SELECT n FROM weak"), 0, "paused replicas haven't seen it");
+    let route = session.route();
+    assert!(route.site().starts_with("replica"), "{}", route.text);
+    session.run("SET hihooi.consistency = 'gssi'");
+    assert_eq!(session.number("SELECT n FROM weak"), 1, "{}", session.route().text);
+    let mut optional = cluster.connect_with(&[("options", "-c hihooi.consistency=weak-si")]);
+    assert_eq!(optional.number("SELECT n FROM weak"), 0);
+    let nonsense = session.error("SET hihooi.consistency = 'nonsense'");
+    assert_eq!(nonsense.code(), "22023");
+    // Not replicas alone decide: a block, and so a write's own read, stays on the primary.
+    session.run("SET hihooi.consistency = 'weak-si'; BEGIN; UPDATE weak SET n = 7");
+    assert_eq!(session.number("SELECT n FROM weak"), 7, "own write (I4)");
+    session.run("ROLLBACK");
+}

@@ -1,0 +1,239 @@
+//! I7: nothing waits in a way that PostgreSQL's deadlock detector can't see (TRAPS 1, 2 and 3).
+//! Every statement runs under timeouts that would show it.
+
+mod harness;
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use harness::client::{Answer, Failure, Session};
+use harness::{ms, s, shared};
+
+/// Longer than this in a wait that PostgreSQL would not have is a deadlock of our making.
+const WAIT_MS_MAX: u64 = 8_000;
+
+/// A session whose statements are cancelled when they wait too long.
+fn session() -> Session {
+    let mut session = shared().connect();
+    session.run(&format!("SET statement_timeout = {WAIT_MS_MAX}"));
+    session
+}
+
+fn table(name: &str) {
+    session().run(&format!(
+        "DROP TABLE IF EXISTS {name}; CREATE TABLE {name} (id int PRIMARY KEY, n int); \
+         INSERT INTO {name} SELECT g, 0 FROM generate_series(1, 10) g"
+    ));
+    shared().caught_up();
+}
+
+type Later = JoinHandle<(Session, Result<Vec<Answer>, Failure>)>;
+
+/// Runs a text in another thread.
+fn later(mut session: Session, text: &str) -> Later {
+    let text = text.to_owned();
+    std::thread::spawn(move || {
+        let result = session.simple(&text);
+        (session, result)
+    })
+}
+
+/// The later result, which must come soon and be good.
+fn good(later: Later) -> (Session, Vec<Answer>) {
+    let (session, result) = later.join().expect("a session");
+    match result {
+        Ok(answers) => (session, answers),
+        Err(failure) => panic!("a wait that shouldn't be (I7): {failure}"),
+    }
+}
+
+/// TRAPS 1: T2 updates; T1 locks the row and waits for T2; T2's COMMIT must not wait for T1.
+#[test]
+fn a_commit_never_waits_for_a_lock_queue_behind_it() {
+    for locker in [
+        "SELECT * FROM l1 WHERE id = 1 FOR UPDATE",
+        "SELECT * FROM l1 FOR SHARE",
+        "UPDATE l1 SET n = n + 10 WHERE id = 1",
+        "DELETE FROM l1 WHERE id = 1",
+        "TRUNCATE l1",
+        "ALTER TABLE l1 ADD COLUMN x int; ALTER TABLE l1 DROP COLUMN x",
+        "LOCK TABLE l1 IN ACCESS EXCLUSIVE MODE",
+        "DROP TABLE l1; CREATE TABLE l1 (id int PRIMARY KEY, n int)",
+        "CREATE INDEX ON l1 (n)",
+        "VACUUM l1",
+    ] {
+        for wrapped in [false, true] {
+            // A text of several statements can't run VACUUM, LOCK needs a block.
+            let block = wrapped || locker.starts_with("LOCK");
+            if block && locker.starts_with("VACUUM") {
+                continue;
+            }
+            table("l1");
+            let mut holder = session();
+            holder.run("BEGIN");
+            holder.run("UPDATE l1 SET n = n + 1");
+            let text = if block { format!("BEGIN; {locker}; COMMIT") } else { locker.to_owned() };
+            let waiting = later(session(), &text);
+            std::thread::sleep(ms(80));
+            let began = Instant::now();
+            holder.run("COMMIT");
+            let waited = began.elapsed();
+            assert!(waited < s(2), "COMMIT waited {waited:?} behind {text} (I7)");
+            good(waiting);
+        }
+    }
+}
+
+/// The same with a plain read queued behind ALTER or TRUNCATE, which waits for the holder.
+#[test]
+fn reads_queued_behind_definitions_go_on_after_the_commit() {
+    for definition in ["ALTER TABLE l2 ADD COLUMN x int", "TRUNCATE l2", "DROP TABLE l2"] {
+        table("l2");
+        let mut holder = session();
+        holder.run("BEGIN; UPDATE l2 SET n = n + 1 WHERE id = 1");
+        let defining = later(session(), definition);
+        std::thread::sleep(ms(80));
+        let readers: Vec<_> = (0..4).map(|_| later(session(), "SELECT count(*) FROM l2")).collect();
+        let writer = later(session(), "UPDATE l2 SET n = n + 1 WHERE id = 2");
+        std::thread::sleep(ms(80));
+        holder.run("UPDATE l2 SET n = n + 1 WHERE id = 3");
+        holder.run("COMMIT");
+        good(defining);
+        for later in readers.into_iter().chain([writer]) {
+            let (_, result) = later.join().expect("a session");
+            let fine = result.as_ref().map_or_else(|e| e.code() == "42P01", |_| true);
+            assert!(fine, "behind {definition} (I7): {:?}", result.map_err(|e| e.to_string()));
+        }
+    }
+}
+
+/// TRAPS 2: an autocommit write waits for T1's lock; T1's own next read, and its reads in other
+/// sessions, must not wait for that write.
+#[test]
+fn a_write_that_waits_for_a_lock_makes_nobody_wait() {
+    for write in [
+        "UPDATE l3 SET n = n + 1 WHERE id = 1",
+        "DELETE FROM l3 WHERE id = 1",
+        "UPDATE l3 SET n = n + 1",
+        "WITH w AS (UPDATE l3 SET n = 5 RETURNING id) SELECT count(*) FROM w",
+        "DO $$ BEGIN UPDATE l3 SET n = n + 1; END $$",
+        "UPDATE l3 SET n = 1; UPDATE l3 SET n = 2",
+    ] {
+        for extended in [false, true] {
+            if extended && write.contains("; UPDATE") {
+                continue;
+            }
+            table("l3");
+            let mut holder = session();
+            holder.run("BEGIN");
+            holder.run("SELECT * FROM l3 WHERE id = 1 FOR UPDATE");
+            let mut waiter = session();
+            let text = write.to_owned();
+            let waiting = std::thread::spawn(move || {
+                let result = if extended {
+                    waiter.extended(&text, &[]).map(|answer| vec![answer])
+                } else {
+                    waiter.simple(&text)
+                };
+                (waiter, result)
+            });
+            std::thread::sleep(ms(100));
+            let began = Instant::now();
+            holder.number("SELECT n FROM l3 WHERE id = 1");
+            let mut other = session();
+            assert_eq!(other.number("SELECT sum(n) FROM l3"), 0);
+            other.number("SELECT count(*) FROM l3 WHERE id = 2");
+            holder.number("SELECT count(*) FROM l3");
+            let waited = began.elapsed();
+            assert!(waited < s(3), "reads waited {waited:?} for {write} (I7)");
+            holder.run("COMMIT");
+            good(waiting);
+        }
+    }
+}
+
+/// What PostgreSQL does see, it still resolves, in its own time and with its own error.
+#[test]
+fn an_ordinary_deadlock_is_resolved_by_postgresql() {
+    table("l4");
+    let (mut one, mut two) = (session(), session());
+    one.run("BEGIN; UPDATE l4 SET n = 1 WHERE id = 1");
+    two.run("BEGIN; UPDATE l4 SET n = 2 WHERE id = 2");
+    let first = later(one, "UPDATE l4 SET n = 1 WHERE id = 2");
+    std::thread::sleep(ms(100));
+    let began = Instant::now();
+    let second = two.simple("UPDATE l4 SET n = 2 WHERE id = 1");
+    let (mut one, first) = first.join().expect("a session");
+    assert!(began.elapsed() < s(5), "deadlock_timeout is 1 s");
+    let codes = [first, second].map(|r| r.err().map_or(String::new(), |e| e.code().to_owned()));
+    assert!(codes.contains(&"40P01".to_owned()) && codes.contains(&String::new()), "{codes:?}");
+    one.run("ROLLBACK");
+    two.run("ROLLBACK");
+}
+
+/// Writers, lockers, definitions and readers at random for a while: no statement may take
+/// longer than PostgreSQL's own deadlock detection explains.
+#[test]
+fn a_mix_of_locks_never_stalls() {
+    table("l5");
+    let stop = Instant::now() + s(6);
+    let workers: Vec<_> = (0..10).map(|worker| std::thread::spawn(move || mix(worker, stop))).collect();
+    let slowest = workers.into_iter().map(|w| w.join().expect("I7")).max();
+    assert!(slowest < Some(Duration::from_millis(WAIT_MS_MAX)), "{slowest:?}");
+    shared().assert_table_equal("l5");
+}
+
+fn mix(worker: usize, stop: Instant) -> Duration {
+    let texts = [
+        "UPDATE l5 SET n = n + 1 WHERE id = 1",
+        "SELECT sum(n) FROM l5",
+        "BEGIN; SELECT * FROM l5 WHERE id = 1 FOR UPDATE; UPDATE l5 SET n = n + 1 WHERE id = 2; COMMIT",
+        "SELECT n FROM l5 WHERE id = 2",
+        "BEGIN; UPDATE l5 SET n = n + 1 WHERE id = 2; SELECT count(*) FROM l5; COMMIT",
+        "TRUNCATE l5; INSERT INTO l5 SELECT g, 0 FROM generate_series(1, 10) g",
+        "SELECT count(*) FROM l5 a JOIN l5 b USING (id)",
+        "BEGIN; LOCK TABLE l5 IN SHARE ROW EXCLUSIVE MODE; UPDATE l5 SET n = 0; COMMIT",
+        "ALTER TABLE l5 ALTER n SET DEFAULT 1",
+        "INSERT INTO l5 VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = l5.n + 1",
+    ];
+    let (mut session, mut slowest, mut round) = (session(), Duration::ZERO, worker);
+    while Instant::now() < stop {
+        let text = texts[(round * 7 + worker) % texts.len()];
+        round += 1;
+        let began = Instant::now();
+        if let Err(failure) = session.simple(text) {
+            let code = failure.code();
+            // PostgreSQL's own deadlocks and races are no fault; 57014 is the timeout.
+            assert!(matches!(code, "40P01" | "23505"), "{text}: {failure}");
+            session.run("ROLLBACK");
+        }
+        slowest = slowest.max(began.elapsed());
+    }
+    slowest
+}
+
+/// I7: with every replica paused, commits, locks and definitions are as fast as ever.
+#[test]
+fn the_primary_never_waits_for_paused_replicas() {
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    table("l6");
+    for site in cluster.replicas() {
+        cluster.command(&format!("PAUSE REPLICA {site}"));
+    }
+    let mut writer = session();
+    let began = Instant::now();
+    for _ in 0..50 {
+        writer.run("UPDATE l6 SET n = n + 1");
+        writer.run("BEGIN; SELECT * FROM l6 FOR UPDATE; UPDATE l6 SET n = n + 1; COMMIT");
+    }
+    writer.run("ALTER TABLE l6 ADD COLUMN x int; TRUNCATE l6");
+    let took = began.elapsed();
+    for site in cluster.replicas() {
+        cluster.command(&format!("RESUME REPLICA {site}"));
+    }
+    assert!(took < s(5), "writes took {took:?} with replicas paused (I7)");
+    cluster.caught_up();
+}
