@@ -183,6 +183,14 @@ impl Schedule {
         self.units.iter().flatten().any(|unit| unit.phase == Phase::Committing)
     }
 
+    /// Whether the oldest unit is executed and waits for its gate.
+    #[must_use]
+    pub fn awaits_gate(&self) -> bool {
+        let head = self.applied.next();
+        let waits = |unit: &Unit| unit.phase == Phase::Executed && unit.last > self.gate;
+        self.units.iter().flatten().any(|unit| unit.first == head && waits(unit))
+    }
+
     /// The worker that executes the oldest entry at this moment.
     #[must_use]
     pub fn oldest_executing(&self) -> Option<usize> {

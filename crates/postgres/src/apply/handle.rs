@@ -2,7 +2,7 @@
 //! back. Wishes are a state, not a queue, so nothing piles up while a replica is away (I8).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hihooi_replication::ids::Tsid;
@@ -30,6 +30,12 @@ pub(super) struct Told {
     pub flushed: AtomicU64,
     /// Latencies of the last entries.
     pub stats: Mutex<ApplyStats>,
+}
+
+impl Told {
+    pub(super) fn lock_stats(&self) -> MutexGuard<'_, ApplyStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where an applier stands with respect to a hold.
@@ -152,6 +158,6 @@ impl ApplierHandle {
     /// Latencies of the last entries applied.
     #[must_use]
     pub fn stats(&self) -> ApplyStats {
-        self.told.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.told.lock_stats().clone()
     }
 }

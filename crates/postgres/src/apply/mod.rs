@@ -1,20 +1,46 @@
 //! Appliers: our connections that write the log's entries to a replica, in parallel where rows
 //! differ, committing strictly in the log's order (I2), exactly once (I5).
+//!
+//! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
+//! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
+//! - `statements`, `replay`, `work`: pure parts; the schedule is `hihooi_replication::schedule`.
+//! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
+//!   shows.
 
+mod catalog;
+mod ddl;
 mod handle;
-pub mod source;
+pub mod progress;
+mod replay;
+mod round;
+mod session;
+mod statements;
 pub mod stats;
 pub mod visibility;
+mod work;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hihooi_log::Log;
+use tokio::sync::watch;
 
 pub use handle::{ApplierHandle, HoldError};
-pub use source::Source;
 pub use stats::ApplyStats;
 pub use visibility::Visibility;
 
-use std::sync::Arc;
+use crate::site::{Replica, State};
+use handle::{Standing, Told, Wish};
+use round::{End, Round};
 
-use crate::connection::Login;
-use crate::site::Replica;
+/// Connections that write to a replica, unless told otherwise.
+pub const CONNECTIONS: usize = 4;
+/// Prefix of the replication origins' names, unless told otherwise.
+pub const ORIGIN: &str = "hihooi";
+/// Pauses between attempts to reach a replica.
+const RETRY_MS_MIN: u64 = 100;
+const RETRY_MS_MAX: u64 = 2_000;
 
 /// What an applier is started with.
 #[derive(Clone)]
@@ -25,22 +51,95 @@ pub struct Config {
     pub database: String,
     /// Connections that write, at least 1; [`CONNECTIONS`] is usual.
     pub connections: usize,
-    /// Replication origins are called `{origin}_0`, `{origin}_1` …; `hihooi` is usual.
+    /// Replication origins are called `{origin}_0`, `{origin}_1` …; [`ORIGIN`] is usual.
     pub origin: String,
     /// The log.
-    pub source: Arc<dyn Source>,
+    pub log: Log,
     /// What the primary shows.
     pub visibility: Arc<Visibility>,
 }
-
-/// Connections that write to a replica, unless told otherwise.
-pub const CONNECTIONS: usize = 4;
 
 /// Starts an applier on the current runtime. It connects by itself, again and again if need be,
 /// and publishes the replica's state.
 #[must_use]
 pub fn start(config: Config) -> ApplierHandle {
-    let _ = Login::new;
-    let _ = config;
-    unimplemented!("the applier's task")
+    let wish = Arc::new(watch::Sender::new(Wish::default()));
+    let (standing_sender, standing) = watch::channel(Standing::Away);
+    let (ended_sender, ended) = watch::channel(false);
+    let told = Arc::new(Told::default());
+    let handle =
+        ApplierHandle { wish: Arc::clone(&wish), standing, told: Arc::clone(&told), ended };
+    let wishes = wish.subscribe();
+    tokio::spawn(async move {
+        run(&config, &told, &standing_sender, wishes).await;
+        // Nobody may be waiting for the end.
+        let _ = ended_sender.send(true);
+    });
+    handle
+}
+
+/// Round after round, until the wish to stop.
+async fn run(
+    config: &Config,
+    told: &Arc<Told>,
+    standing: &watch::Sender<Standing>,
+    mut wishes: watch::Receiver<Wish>,
+) {
+    let mut pause_ms = RETRY_MS_MIN;
+    loop {
+        let nobody_holds_it = wishes.has_changed().is_err();
+        let wish = wishes.borrow_and_update().clone();
+        if wish.stop || nobody_holds_it {
+            return;
+        }
+        let end = match Round::start(config, told, standing).await {
+            Ok(mut round) => {
+                pause_ms = RETRY_MS_MIN;
+                round.run(&mut wishes).await
+            }
+            Err(end) => end,
+        };
+        standing.send_replace(Standing::Away);
+        match end {
+            End::Wished => {}
+            End::Lost(reason) => {
+                tell(config, &reason);
+                wait_for_attempt(&mut wishes, &wish, Some(pause_ms)).await;
+                pause_ms = (pause_ms * 2).min(RETRY_MS_MAX);
+            }
+            End::Diverged(reason) => {
+                tell(config, &reason);
+                wait_for_attempt(&mut wishes, &wish, None).await;
+            }
+        }
+    }
+}
+
+/// Publishes that the replica is out of routing, and logs it once.
+fn tell(config: &Config, reason: &str) {
+    let replica = &config.replica;
+    if replica.state() != State::Failed || replica.reason() != reason {
+        tracing::warn!(site = replica.site.name, reason, "not applying");
+        replica.set_state(State::Failed, reason);
+    }
+}
+
+/// Waits until someone wishes a new attempt or the end, or for the pause.
+async fn wait_for_attempt(
+    wishes: &mut watch::Receiver<Wish>,
+    before: &Wish,
+    pause_ms: Option<u64>,
+) {
+    let wished = wishes.wait_for(|wish| wish.stop || wish.attempt != before.attempt);
+    match pause_ms {
+        Some(pause_ms) => {
+            // Time being up and a wish are both reasons to go on.
+            let _ = tokio::time::timeout(Duration::from_millis(pause_ms), wished).await;
+        }
+        None => {
+            if wished.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }

@@ -44,8 +44,7 @@ impl Snapshot {
         let xmax = parts.next()?.parse().ok()?;
         let listed = parts.next()?;
         let listed = listed.split(',').filter(|xid| !xid.is_empty());
-        let mut in_progress =
-            listed.map(|xid| xid.parse().ok()).collect::<Option<Vec<u64>>>()?;
+        let mut in_progress = listed.map(|xid| xid.parse().ok()).collect::<Option<Vec<u64>>>()?;
         in_progress.sort_unstable();
         Some(Snapshot { xmin, xmax, in_progress })
     }

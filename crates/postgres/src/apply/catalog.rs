@@ -1,0 +1,160 @@
+//! What an applier must know of a replica's tables: types to cast to, which operators compare
+//! keys, where two rows can be in each other's way (manual, chapter "System Catalogs").
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use hihooi_replication::entry::{Identity, Relation};
+use hihooi_replication::items::RelId;
+
+use crate::connection::{Connection, Result, Row};
+
+/// Tables that are remembered; beyond, all are forgotten and asked for again (I8).
+const TABLES_MAX: usize = 10_000;
+
+/// How two values of a column are compared when the whole row is the identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Compare {
+    /// `=` holds for identical values only.
+    Exact,
+    /// `=` holds for some values that differ, such as 1.0 and 1.00: the text decides.
+    Coarse,
+    /// There may be no `=`: the text decides.
+    Text,
+}
+
+/// A column at the replica.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Column {
+    /// Its type with modifier, as casts take it.
+    pub type_name: String,
+    /// `GENERATED ALWAYS AS IDENTITY`.
+    pub identity_always: bool,
+    /// How it is compared under FULL identity.
+    pub compare: Compare,
+    /// The equality operator of a unique index on it, as `OPERATOR(schema.=)`.
+    pub equals: Option<String>,
+}
+
+/// A table at the replica.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Table {
+    /// Its columns by name.
+    pub columns: AHashMap<String, Column>,
+    /// Rows with different keys can be in each other's way.
+    pub is_coarse: bool,
+}
+
+/// Tables of a replica, remembered until [`Catalog::clear`].
+#[derive(Default)]
+pub(super) struct Catalog {
+    tables: AHashMap<RelId, (Arc<Relation>, Option<Arc<Table>>)>,
+}
+
+impl Catalog {
+    /// Forgets everything: DDL ran.
+    pub(super) fn clear(&mut self) {
+        self.tables.clear();
+    }
+
+    /// The table of that name, if it is known already. The inner `None` says there is none.
+    pub(super) fn known(&self, relation: &Arc<Relation>) -> Option<Option<Arc<Table>>> {
+        let (described, table) = self.tables.get(&relation.id)?;
+        (Arc::ptr_eq(described, relation) || described == relation).then(|| table.clone())
+    }
+
+    /// The table that the stream calls `relation`; `None` if the replica has none.
+    pub(super) async fn table(
+        &mut self,
+        relation: &Arc<Relation>,
+        connection: &mut Connection,
+    ) -> Result<Option<Arc<Table>>> {
+        if let Some(known) = self.known(relation) {
+            return Ok(known);
+        }
+        let table = load(relation, connection).await?.map(Arc::new);
+        if self.tables.len() >= TABLES_MAX {
+            self.tables.clear();
+        }
+        self.tables.insert(relation.id, (Arc::clone(relation), table.clone()));
+        Ok(table)
+    }
+}
+
+/// Columns with the equality operator of some unique index on them.
+const COLUMNS: &str = "
+    select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attidentity,
+           case when t.typtype = 'e' then 'enum'
+                when t.typnamespace = 'pg_catalog'::regnamespace then t.typname::text end,
+           (select pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname)
+            from pg_catalog.pg_index i,
+                 lateral pg_catalog.unnest(i.indkey::int2[], i.indclass::oid[])
+                     with ordinality k(attnum, opclass, position),
+                 pg_catalog.pg_opclass c, pg_catalog.pg_amop p, pg_catalog.pg_operator o,
+                 pg_catalog.pg_namespace n
+            where i.indrelid = a.attrelid and i.indisunique and k.attnum = a.attnum
+              and k.position <= i.indnkeyatts and c.oid = k.opclass
+              and p.amopfamily = c.opcfamily and p.amoplefttype = c.opcintype
+              and p.amoprighttype = c.opcintype and p.amopstrategy = 3
+              and o.oid = p.amopopr and n.oid = o.oprnamespace
+            order by i.indisprimary desc, i.indisreplident desc, i.indexrelid limit 1)
+    from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid
+    where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped";
+
+/// The table, and whether another index than that of its identity keeps rows apart.
+const TABLE: &str = "
+    select c.oid, exists (
+        select from pg_catalog.pg_index i
+        where i.indrelid = c.oid and (i.indisunique or i.indisexclusion)
+          and not case $3 when 'd' then i.indisprimary else i.indisreplident end)
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p')";
+
+async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option<Table>> {
+    let identity = if relation.identity == Identity::Default { "d" } else { "i" };
+    let values = [Some(relation.schema.as_str()), Some(relation.name.as_str()), Some(identity)];
+    let found = connection.query_with(TABLE, &values).await?;
+    let Some([oid, coarse]) = found.rows.first().map(Vec::as_slice) else { return Ok(None) };
+    let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
+    let columns = columns.rows.into_iter().filter_map(column).collect();
+    Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f") }))
+}
+
+fn column(row: Row) -> Option<(String, Column)> {
+    let mut values = row.into_iter();
+    let mut next = || values.next().flatten();
+    let (name, type_name) = (next()?, next()?);
+    let identity_always = next().as_deref() == Some("a");
+    let compare = compare_of(next().as_deref());
+    Some((name, Column { type_name, identity_always, compare, equals: next() }))
+}
+
+fn compare_of(type_name: Option<&str>) -> Compare {
+    const EXACT: [&str; 16] = [
+        "bool",
+        "int2",
+        "int4",
+        "int8",
+        "oid",
+        "text",
+        "varchar",
+        "name",
+        "char",
+        "uuid",
+        "date",
+        "time",
+        "timestamp",
+        "timestamptz",
+        "bytea",
+        "enum",
+    ];
+    const COARSE: [&str; 13] = [
+        "numeric", "float4", "float8", "bpchar", "interval", "timetz", "inet", "cidr", "jsonb",
+        "macaddr", "money", "bit", "varbit",
+    ];
+    match type_name {
+        Some(name) if EXACT.contains(&name) => Compare::Exact,
+        Some(name) if COARSE.contains(&name) => Compare::Coarse,
+        _ => Compare::Text,
+    }
+}

@@ -1,0 +1,141 @@
+//! How far a replica is stands in the replica itself, as replication origins: a TSID in place of
+//! the origin's LSN, written with the commit record, hence exactly once through any crash (I5;
+//! manual, chapter "Replication Progress Tracking").
+//!
+//! Each connection has an origin of its own; since commits come in the log's order, the largest
+//! position of all is the applied prefix, also after a crash cut the end off.
+
+use std::time::Duration;
+
+use hihooi_replication::ids::{Lsn, Tsid};
+
+use crate::connection::{Connection, Error, Login, Result};
+use crate::site::Site;
+
+/// `application_name` of connections that write. Others must not use it: they are ended.
+pub const APPLICATION: &str = "hihooi applier";
+/// `application_name` of the connections beside them.
+const BESIDE: &str = "hihooi applier control";
+/// Orphaned connections may take this long to go.
+const ORPHANS_MS_MAX: u64 = 10_000;
+
+/// Both ends of the text format, and what an applier must not be disturbed by.
+const SETTINGS: [(&str, &str); 19] = [
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+    ("xmlbinary", "base64"),
+    ("xmloption", "content"),
+    ("standard_conforming_strings", "on"),
+    ("search_path", "pg_catalog"),
+    ("session_replication_role", "replica"),
+    ("synchronous_commit", "off"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("row_security", "off"),
+    ("default_transaction_read_only", "off"),
+    ("check_function_bodies", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
+
+/// The login of a connection that writes.
+pub(super) fn applier_login(site: &Site, database: &str) -> Login {
+    let login = Login::new(site.address.clone(), &site.user, database, APPLICATION);
+    let login = SETTINGS.iter().fold(login, |login, (name, value)| login.with(name, value));
+    login.with("default_transaction_isolation", "read committed").with("jit", "off")
+}
+
+/// The login of a connection beside those that write.
+pub(super) fn control_login(site: &Site, database: &str) -> Login {
+    Login::new(site.address.clone(), &site.user, database, BESIDE)
+        .with("search_path", "pg_catalog")
+        .with("statement_timeout", "0")
+        .with("default_transaction_read_only", "off")
+}
+
+/// Ends connections that an earlier manager left behind, since they hold the origins (error
+/// 55006) and may still commit. A backend in a lock wait doesn't notice that its client is gone.
+///
+/// # Errors
+/// Those of the connection, or a timeout when some don't go.
+pub async fn end_orphans(control: &mut Connection) -> Result<()> {
+    let end = "select pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity
+               where application_name = $1 and datname = pg_catalog.current_database()
+                 and usename = current_user and pid <> pg_catalog.pg_backend_pid()";
+    let mut waited_ms = 0;
+    while !control.query_with(end, &[Some(APPLICATION)]).await?.rows.is_empty() {
+        if waited_ms >= ORPHANS_MS_MAX {
+            let text = "connections of an earlier applier can't be ended".to_owned();
+            return Err(Error::Protocol(text));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        waited_ms += 20;
+    }
+    Ok(())
+}
+
+/// Creates the origins `{prefix}_0` … that are missing.
+pub(super) async fn create_origins(
+    control: &mut Connection,
+    prefix: &str,
+    count: usize,
+) -> Result<()> {
+    let create = "select pg_catalog.pg_replication_origin_create($1)
+                  where pg_catalog.pg_replication_origin_oid($1) is null";
+    for number in 0..count {
+        control.query_with(create, &[Some(&format!("{prefix}_{number}"))]).await?;
+    }
+    Ok(())
+}
+
+/// The applied prefix: the largest position of our origins. With `flushed`, what was applied is
+/// on the replica's disk when this returns.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn position(control: &mut Connection, prefix: &str, flushed: bool) -> Result<Tsid> {
+    let query = "select pg_catalog.max(pg_catalog.pg_replication_origin_progress(roname, $2))
+                 from pg_catalog.pg_replication_origin where roname ~ $1";
+    let pattern = format!("^{prefix}_[0-9]+$");
+    let flushed = if flushed { "true" } else { "false" };
+    let answer = control.query_with(query, &[Some(&pattern), Some(flushed)]).await?;
+    let Some(text) = answer.value() else { return Ok(Tsid::ZERO) };
+    let lsn: Lsn = text.parse().map_err(|_| Error::Protocol(format!("not a position: {text}")))?;
+    Ok(Tsid(lsn.0))
+}
+
+/// Makes a replica safe to apply to: what a copy of the primary carries along and would act on
+/// its own is dropped or disabled. Idempotent. Returns a line for each thing changed.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
+    let commands = "
+        select 'drop publication ' || pg_catalog.quote_ident(pubname)
+        from pg_catalog.pg_publication where pubname = 'hihooi'
+        union all
+        select 'drop event trigger ' || pg_catalog.quote_ident(evtname)
+        from pg_catalog.pg_event_trigger where evtname like 'hihooi\\_%'
+        union all
+        select 'alter subscription ' || pg_catalog.quote_ident(subname) || ' disable'
+        from pg_catalog.pg_subscription s, pg_catalog.pg_database d
+        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()
+        union all
+        select pg_catalog.format('alter table %s disable trigger %I',
+                                 tgrelid::regclass, tgname)
+        from pg_catalog.pg_trigger where tgenabled in ('A', 'R') and not tgisinternal
+          and tgparentid = 0
+        union all
+        select pg_catalog.format('alter table %s disable rule %I', ev_class::regclass, rulename)
+        from pg_catalog.pg_rewrite where ev_enabled in ('A', 'R') and rulename <> '_RETURN'";
+    let found = control.query(commands).await?;
+    let commands: Vec<String> = found.rows.into_iter().flatten().flatten().collect();
+    for command in &commands {
+        control.query(command).await?;
+    }
+    Ok(commands)
+}

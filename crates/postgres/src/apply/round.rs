@@ -1,0 +1,473 @@
+//! One round of applying: from connecting to a replica until the connection is lost, something
+//! diverged, or someone wishes otherwise. Joins the pure schedule with connections, log and gate.
+//!
+//! An entry is committed when all before it are (I2), the log holds it durably (I5), and the
+//! primary shows it (I3, rule (2)).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ahash::AHashMap;
+use hihooi_replication::entry::{Change, Entry, Relation};
+use hihooi_replication::footprint::Footprint;
+use hihooi_replication::ids::Tsid;
+use hihooi_replication::items::RelId;
+use hihooi_replication::schedule::{Effect, Event, Limits, Schedule};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::catalog::Catalog;
+use super::handle::{Standing, Told, Wish};
+use super::session::Session;
+use super::work::{Failure, Unit, Work};
+use super::worker::{self, Order, Outcome};
+use super::{Config, progress};
+use crate::connection::{Connection, Error};
+use crate::site::State;
+
+/// Read from the log at once.
+const READ_ENTRIES: usize = 128;
+const READ_BYTES: usize = 1 << 20;
+/// Decoded entries that wait; above, no more are read (I8).
+const HELD_BYTES_MAX: usize = 32 << 20;
+/// A replica this close to the end of the log serves.
+const CLOSE_ENTRIES: u64 = 64;
+/// So does one whose oldest missing entry is younger.
+const CLOSE_MS: i64 = 100;
+/// A serving replica that is this far behind, in entries, catches up again.
+const BEHIND_ENTRIES: u64 = 5_000;
+/// When the oldest unit runs longer, it may wait for a younger one.
+const OVERDUE: Duration = Duration::from_millis(5);
+/// How often the flushed position is asked for.
+const FLUSHED_EVERY: Duration = Duration::from_secs(1);
+/// From 1970 to 2000, PostgreSQL's epoch.
+const EPOCH_2000_US: i64 = 946_684_800_000_000;
+
+/// Why a round ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Someone wishes to stop or to connect anew.
+    Wished,
+    /// Connect anew after a pause.
+    Lost(String),
+    /// Only an operator can help.
+    Diverged(String),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        End::Lost(error.to_string())
+    }
+}
+
+/// One round.
+pub(super) struct Round<'a> {
+    config: &'a Config,
+    told: &'a Arc<Told>,
+    standing: &'a watch::Sender<Standing>,
+    wish: Wish,
+    control: Connection,
+    catalog: Catalog,
+    /// Relations as the log described them last.
+    relations: AHashMap<RelId, Arc<Relation>>,
+    schedule: Schedule,
+    /// The works of the schedule's entries, in order.
+    works: VecDeque<Arc<Work>>,
+    held_bytes: usize,
+    /// An entry that could change anything is on its way: nothing behind it is looked at yet.
+    barrier: bool,
+    generation: u64,
+    orders: Vec<mpsc::Sender<Order>>,
+    processes: Vec<i32>,
+    outcomes: mpsc::Receiver<(usize, Outcome)>,
+    /// What went wrong last, by entry.
+    refused: Option<(Tsid, String)>,
+    durable: watch::Receiver<Tsid>,
+    /// When the oldest unit is looked at for being blocked.
+    overdue_at: Option<(Tsid, Instant)>,
+    /// The workers; dropped with the round, which closes their connections.
+    _tasks: JoinSet<()>,
+}
+
+impl<'a> Round<'a> {
+    /// Connects to the replica, takes the origins, and finds out where it stands.
+    pub(super) async fn start(
+        config: &'a Config,
+        told: &'a Arc<Told>,
+        standing: &'a watch::Sender<Standing>,
+    ) -> Result<Round<'a>, End> {
+        let site = &config.replica.site;
+        let login = progress::control_login(site, &config.database);
+        let mut control = Connection::open(&login).await?;
+        progress::end_orphans(&mut control).await?;
+        for line in progress::prepare_replica(&mut control).await? {
+            tracing::info!(site = site.name, "prepared: {line}");
+        }
+        progress::create_origins(&mut control, &config.origin, config.connections).await?;
+        let applied = progress::position(&mut control, &config.origin, true).await?;
+        check_position(config, applied)?;
+        told.flushed.store(applied.0, Ordering::Release);
+        let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
+        let mut tasks = JoinSet::new();
+        let (mut orders, mut processes) = (Vec::new(), Vec::new());
+        for number in 0..config.connections {
+            let origin = format!("{}_{number}", config.origin);
+            let log = config.log.clone();
+            let session = Session::open(site, &config.database, &origin, log).await?;
+            let (sender, receiver) = mpsc::channel(worker::ORDERS_LEN);
+            processes.push(session.process());
+            orders.push(sender);
+            tasks.spawn(worker::run(number, session, receiver, outcome_sender.clone()));
+        }
+        let keeper = Connection::open(&login).await?;
+        tasks.spawn(keep_flushed(keeper, config.origin.clone(), Arc::clone(told)));
+        config.replica.set_applied(applied);
+        let limits = Limits { workers: config.connections, ..Limits::default() };
+        Ok(Round {
+            config,
+            told,
+            standing,
+            wish: Wish::default(),
+            control,
+            catalog: Catalog::default(),
+            relations: AHashMap::new(),
+            schedule: Schedule::new(limits, applied),
+            works: VecDeque::new(),
+            held_bytes: 0,
+            barrier: false,
+            generation: 0,
+            orders,
+            processes,
+            outcomes,
+            refused: None,
+            durable: config.log.durable(),
+            overdue_at: None,
+            _tasks: tasks,
+        })
+    }
+
+    /// Applies until the round ends.
+    pub(super) async fn run(&mut self, wishes: &mut watch::Receiver<Wish>) -> End {
+        match self.apply(wishes).await {
+            Err(end) => end,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn apply(
+        &mut self,
+        wishes: &mut watch::Receiver<Wish>,
+    ) -> Result<std::convert::Infallible, End> {
+        let mut visible = self.config.visibility.changes();
+        self.wish = wishes.borrow_and_update().clone();
+        self.step(Event::Hold(self.hold())).await?;
+        let mut tick = tokio::time::interval(FLUSHED_EVERY);
+        loop {
+            self.feed().await?;
+            self.open_gate().await?;
+            self.publish();
+            let overdue = self.overdue();
+            tokio::select! {
+                Some((worker, outcome)) = self.outcomes.recv() => {
+                    self.outcome(worker, outcome).await?;
+                    self.more_outcomes().await?;
+                }
+                changed = self.durable.changed() => {
+                    changed.map_err(|_| End::Lost("the log is closed".to_owned()))?;
+                }
+                _ = visible.changed() => {}
+                changed = wishes.changed() => {
+                    let wish = wishes.borrow_and_update().clone();
+                    if changed.is_err() || wish.stop || wish.attempt != self.wish.attempt {
+                        return Err(End::Wished);
+                    }
+                    self.wish = wish;
+                    self.step(Event::Hold(self.hold())).await?;
+                }
+                () = sleep_until(overdue) => self.unblock().await?,
+                _ = tick.tick() => {}
+            }
+        }
+    }
+
+    async fn more_outcomes(&mut self) -> Result<(), End> {
+        while let Ok((worker, outcome)) = self.outcomes.try_recv() {
+            self.outcome(worker, outcome).await?;
+        }
+        Ok(())
+    }
+
+    /// Where to stay, as wished.
+    fn hold(&self) -> Option<Tsid> {
+        if self.wish.paused { Some(Tsid::ZERO) } else { self.wish.limit }
+    }
+
+    /// Reads entries from the log into the schedule.
+    async fn feed(&mut self) -> Result<(), End> {
+        while !self.barrier && self.schedule.room() > 0 && self.held_bytes < HELD_BYTES_MAX {
+            let from = self.schedule.newest().next();
+            let most = self.schedule.room().min(READ_ENTRIES);
+            let read = self.config.log.read(from, most, READ_BYTES).await;
+            let entries = read.map_err(|error| log_end(&error))?;
+            if entries.is_empty() {
+                return Ok(());
+            }
+            for entry in entries {
+                if self.barrier {
+                    break;
+                }
+                self.arrive(entry).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn arrive(&mut self, entry: Arc<Entry>) -> Result<(), End> {
+        let work = Work::new(entry).map_err(End::Diverged)?;
+        let footprint = self.footprint(&work).await?;
+        self.barrier = footprint.is_everything();
+        self.held_bytes += work.bytes;
+        let event = Event::Arrived { footprint, bytes: work.bytes };
+        self.works.push_back(Arc::new(work));
+        self.step(event).await
+    }
+
+    async fn footprint(&mut self, work: &Work) -> Result<Footprint, End> {
+        let Some(changes) = &work.changes else { return Ok(Footprint::everything()) };
+        for change in changes {
+            if let Change::Relation(relation) = change {
+                let known = self.relations.get(&relation.id).filter(|known| ***known == *relation);
+                let relation = known.cloned().unwrap_or_else(|| Arc::new(relation.clone()));
+                self.catalog.table(&relation, &mut self.control).await?;
+                self.relations.insert(relation.id, relation);
+            }
+        }
+        let coarse = |id: RelId| {
+            let relation = self.relations.get(&id);
+            let table = relation.and_then(|relation| self.catalog.known(relation)).flatten();
+            table.is_none_or(|table| table.is_coarse)
+        };
+        Ok(Footprint::of(changes, coarse))
+    }
+
+    /// Lets the schedule commit what the log holds durably and the primary shows.
+    async fn open_gate(&mut self) -> Result<(), End> {
+        let durable = *self.durable.borrow_and_update();
+        let mut gate = self.schedule.gate().max(self.schedule.applied());
+        let behind = usize::try_from(gate.0 - self.schedule.applied().0).unwrap_or(usize::MAX);
+        for work in self.works.iter().skip(behind) {
+            let header = work.header();
+            if header.tsid > durable || !self.config.visibility.shows(header.xid) {
+                break;
+            }
+            gate = header.tsid;
+        }
+        if gate > self.schedule.gate() {
+            self.step(Event::Gate(gate)).await?;
+        }
+        if self.schedule.awaits_gate() && self.schedule.applied().next() <= durable {
+            self.config.visibility.want();
+        }
+        Ok(())
+    }
+
+    async fn outcome(&mut self, worker: usize, outcome: Outcome) -> Result<(), End> {
+        let event = match outcome {
+            Outcome::Executed => Event::Executed(worker),
+            Outcome::Aborted => Event::Aborted(worker),
+            Outcome::Committed => {
+                self.step(Event::Committed(worker)).await?;
+                self.committed();
+                return Ok(());
+            }
+            Outcome::Failed(Failure::Lost(reason)) => return Err(End::Lost(reason)),
+            Outcome::Failed(Failure::Refused { tsid, reason }) => {
+                tracing::debug!(site = self.config.replica.site.name, %tsid, reason, "refused");
+                self.refused = Some((tsid, reason));
+                self.told.lock_stats().retries += 1;
+                Event::Failed(worker)
+            }
+        };
+        self.step(event).await
+    }
+
+    /// Publishes a commit.
+    fn committed(&mut self) {
+        let applied = self.schedule.applied();
+        let now = now_us();
+        let mut stats = self.told.lock_stats();
+        stats.transactions += 1;
+        while self.works.front().is_some_and(|work| work.header().tsid <= applied) {
+            let work = self.works.pop_front().expect("just looked at");
+            self.held_bytes -= work.bytes;
+            let latency = now - work.header().commit_time_us;
+            stats.add(u64::try_from(latency).unwrap_or(0));
+        }
+        drop(stats);
+        if self.barrier && self.works.is_empty() {
+            self.barrier = false;
+            self.generation += 1;
+            self.catalog.clear();
+        }
+        self.config.replica.set_applied(applied);
+    }
+
+    async fn step(&mut self, event: Event) -> Result<(), End> {
+        for effect in self.schedule.step(event) {
+            match effect {
+                Effect::Execute { worker, first, last } => {
+                    let unit = self.unit(first, last);
+                    self.order(worker, Order::Execute(unit)).await?;
+                }
+                Effect::Commit { worker } => self.order(worker, Order::Commit).await?,
+                Effect::Abort { worker } => self.order(worker, Order::Abort).await?,
+                Effect::Diverged(tsid) => return Err(self.diverged(tsid)),
+            }
+        }
+        Ok(())
+    }
+
+    fn unit(&self, first: Tsid, last: Tsid) -> Unit {
+        let works = self.works.iter();
+        let works = works.filter(|work| (first..=last).contains(&work.header().tsid));
+        Unit { works: works.cloned().collect(), generation: self.generation }
+    }
+
+    async fn order(&self, worker: usize, order: Order) -> Result<(), End> {
+        let gone = || End::Lost("a connection to the replica ended".to_owned());
+        self.orders[worker].send(order).await.map_err(|_| gone())
+    }
+
+    fn diverged(&self, tsid: Tsid) -> End {
+        let reason = match &self.refused {
+            Some((at, reason)) => format!("entry {at}: {reason}"),
+            None => format!("entry {tsid} can't be applied"),
+        };
+        End::Diverged(reason)
+    }
+
+    /// When to look whether the oldest unit waits for a younger one's lock, which PostgreSQL
+    /// can't see to be a deadlock.
+    fn overdue(&mut self) -> Option<Instant> {
+        self.schedule.oldest_executing()?;
+        let oldest = self.schedule.applied().next();
+        match self.overdue_at {
+            Some((tsid, at)) if tsid == oldest => Some(at),
+            _ => {
+                let at = Instant::now() + OVERDUE;
+                self.overdue_at = Some((oldest, at));
+                Some(at)
+            }
+        }
+    }
+
+    async fn unblock(&mut self) -> Result<(), End> {
+        let oldest = self.schedule.applied().next();
+        self.overdue_at = Some((oldest, Instant::now() + 4 * OVERDUE));
+        let Some(worker) = self.schedule.oldest_executing() else { return Ok(()) };
+        let query = "select pg_catalog.unnest(pg_catalog.pg_blocking_pids($1))";
+        let process = self.processes[worker].to_string();
+        let answer = self.control.query_with(query, &[Some(&process)]).await?;
+        let blocking: Vec<i32> =
+            answer.rows.iter().filter_map(|row| row.first()?.as_deref()?.parse().ok()).collect();
+        for (other, process) in self.processes.clone().into_iter().enumerate() {
+            if other != worker && blocking.contains(&process) {
+                tracing::debug!(%oldest, "waits for a younger entry, which is taken back");
+                self.step(Event::InTheWay(other)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells where the replica stands.
+    fn publish(&self) {
+        let replica = &self.config.replica;
+        let applied = self.schedule.applied();
+        let end = (*self.durable.borrow()).max(self.schedule.newest());
+        let lag = end.0.saturating_sub(applied.0);
+        let oldest_ms =
+            self.works.front().map_or(0, |work| (now_us() - work.header().commit_time_us) / 1000);
+        let was = replica.state();
+        let state = if self.wish.paused {
+            State::Paused
+        } else if lag <= CLOSE_ENTRIES || oldest_ms <= CLOSE_MS {
+            State::Serving
+        } else if was == State::Serving && lag <= BEHIND_ENTRIES {
+            State::Serving
+        } else {
+            State::CatchingUp
+        };
+        if state != was || !replica.reason().is_empty() {
+            replica.set_state(state, "");
+        }
+        let standing = self.standing_now(applied);
+        self.standing.send_if_modified(|was| std::mem::replace(was, standing) != standing);
+    }
+
+    fn standing_now(&self, applied: Tsid) -> Standing {
+        match self.wish.limit {
+            Some(limit) if applied >= limit && !self.schedule.is_committing() => {
+                Standing::Held { applied, limit }
+            }
+            _ if self.wish.paused => Standing::Away,
+            _ => Standing::Moving,
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the log still holds what a replica at this position needs next.
+fn check_position(config: &Config, applied: Tsid) -> Result<(), End> {
+    let first = config.log.first();
+    let last = config.log.last().map_or(Tsid(first.0 - 1), |header| header.tsid);
+    if applied > last {
+        return Err(End::Diverged(format!(
+            "it has applied {applied}, but the log ends at {last}: it belongs to another log; \
+             clone it anew"
+        )));
+    }
+    if applied.next() < first {
+        return Err(End::Diverged(format!(
+            "it has applied {applied}, but the log begins at {first} by now; clone it anew"
+        )));
+    }
+    Ok(())
+}
+
+fn log_end(error: &hihooi_log::Error) -> End {
+    match error {
+        hihooi_log::Error::Trimmed { .. } | hihooi_log::Error::Format(_) => {
+            End::Diverged(format!("{error}; clone the replica anew"))
+        }
+        _ => End::Lost(error.to_string()),
+    }
+}
+
+fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX) - EPOCH_2000_US
+}
+
+/// Asks once a second what is on the replica's disk: retention goes by it.
+async fn keep_flushed(mut connection: Connection, origin: String, told: Arc<Told>) {
+    loop {
+        tokio::time::sleep(FLUSHED_EVERY).await;
+        match progress::position(&mut connection, &origin, true).await {
+            Ok(flushed) => told.flushed.store(flushed.0, Ordering::Release),
+            Err(error) => {
+                // The workers' connections are gone as well, or the next round asks again.
+                tracing::debug!(%error, "the flushed position is unknown");
+                return;
+            }
+        }
+    }
+}

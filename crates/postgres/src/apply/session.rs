@@ -1,0 +1,617 @@
+//! One connection that writes to a replica: runs a unit's changes in one transaction, pipelined,
+//! and checks that each touched exactly the rows it must (DESIGN 9's row format).
+//!
+//! Two round trips a unit: one for everything up to the last change, one for the commit, which is
+//! sent when its time has come. Keeps I5: progress is part of the same commit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use hihooi_log::Log;
+use hihooi_replication::codec::decode_chunk;
+use hihooi_replication::entry::{Change, Relation, Tuple, Value};
+use hihooi_replication::ids::{Lsn, Tsid};
+use hihooi_replication::items::RelId;
+use hihooi_wire::backend::{self, tag};
+use hihooi_wire::frontend;
+
+use super::catalog::{Catalog, Table};
+use super::statements::{self, Shape, Statement};
+use super::work::{Failure, Unit};
+use super::{ddl, progress};
+use crate::connection::{Connection, Error, Result, server_error};
+use crate::site::Site;
+
+/// Statements sent before their answers are read: both sides' socket buffers hold that much.
+const AHEAD_MAX: usize = 1000;
+/// Bytes gathered before they are sent.
+const GATHERED_MAX: usize = 256 * 1024;
+/// Statements kept prepared; beyond, all are closed and prepared anew.
+const PREPARED_MAX: usize = 500;
+/// As many new rows in a run, or more, go as one COPY.
+const COPY_ROWS_MIN: usize = 16;
+
+/// What one statement in the pipeline must answer.
+struct Expected {
+    tsid: Tsid,
+    /// Rows it must touch; `None` if that isn't checked.
+    rows: Option<u64>,
+    /// The change, for the words of a failure.
+    what: What,
+}
+
+enum What {
+    Housekeeping(&'static str),
+    Row { verb: &'static str, relation: Arc<Relation>, row: Tuple },
+    Table { verb: &'static str, relation: Arc<Relation> },
+}
+
+/// A statement that the server knows by a name.
+struct Prepared {
+    name: String,
+    statement: Statement,
+}
+
+/// A connection that writes.
+pub(super) struct Session {
+    connection: Connection,
+    log: Log,
+    catalog: Catalog,
+    /// Relations as the stream described them last.
+    relations: AHashMap<RelId, Arc<Relation>>,
+    prepared: AHashMap<(RelId, Shape), Arc<Prepared>>,
+    names: u64,
+    generation: u64,
+    expected: VecDeque<Expected>,
+    failed: Option<Failure>,
+}
+
+impl Session {
+    /// Connects to a replica and takes the origin of that name.
+    pub(super) async fn open(
+        site: &Site,
+        database: &str,
+        origin: &str,
+        log: Log,
+    ) -> Result<Session> {
+        let mut connection = Connection::open(&progress::applier_login(site, database)).await?;
+        let setup = "select pg_catalog.pg_replication_origin_session_setup($1)";
+        connection.query_with(setup, &[Some(origin)]).await?;
+        for (name, text) in FIXED {
+            frontend::parse(name.as_bytes(), text.as_bytes(), connection.buffer());
+        }
+        frontend::sync(connection.buffer());
+        connection.flush().await?;
+        connection.answers().await?;
+        Ok(Session {
+            connection,
+            log,
+            catalog: Catalog::default(),
+            relations: AHashMap::new(),
+            prepared: AHashMap::new(),
+            names: 0,
+            generation: 0,
+            expected: VecDeque::new(),
+            failed: None,
+        })
+    }
+
+    /// Process id of the backend.
+    pub(super) fn process(&self) -> i32 {
+        self.connection.key().process
+    }
+
+    /// Runs a unit's changes, without committing. After a failure the transaction is rolled back.
+    pub(super) async fn execute(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
+        if unit.works[0].outside().is_some() {
+            return Ok(()); // All of it runs when its turn to commit has come.
+        }
+        if unit.generation != self.generation {
+            self.forget();
+            self.generation = unit.generation;
+        }
+        let done = self.run(unit).await;
+        self.after(done).await
+    }
+
+    /// Commits what was executed.
+    pub(super) async fn commit(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
+        let done = match unit.works[0].outside() {
+            Some(ddl) => self.run_outside(unit, ddl).await,
+            None => self.fixed("commit", "COMMIT", unit.last().tsid, [].into_iter()),
+        };
+        let done = match done {
+            Ok(()) => self.settle().await,
+            Err(error) => Err(error),
+        };
+        self.after(done).await
+    }
+
+    /// Rolls back what was executed.
+    pub(super) async fn abort(&mut self) -> std::result::Result<(), Failure> {
+        self.forget();
+        self.connection.query("ROLLBACK").await.map(drop).map_err(|error| lost(&error))
+    }
+
+    /// Ends the session in good order.
+    pub(super) async fn close(self) {
+        self.connection.close().await;
+    }
+
+    async fn run(&mut self, unit: &Unit) -> Result<()> {
+        self.begin(unit)?;
+        for work in &unit.works {
+            let tsid = work.header().tsid;
+            match &work.changes {
+                Some(changes) => self.changes(tsid, changes).await?,
+                None => self.chunks(tsid, work.header().chunks).await?,
+            }
+            if self.failed.is_some() {
+                break;
+            }
+        }
+        self.settle().await
+    }
+
+    /// `BEGIN`, and the progress that the commit will record.
+    fn begin(&mut self, unit: &Unit) -> Result<()> {
+        let last = unit.last();
+        self.fixed("begin", "BEGIN", last.tsid, [].into_iter())?;
+        let position = Lsn(last.tsid.0).to_string();
+        let time = last.commit_time_us.to_string();
+        let values = [Some(position.as_bytes()), Some(time.as_bytes())];
+        self.fixed("origin", "setting the progress", last.tsid, values.into_iter())
+    }
+
+    fn fixed<'a>(
+        &mut self,
+        name: &str,
+        what: &'static str,
+        tsid: Tsid,
+        values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+    ) -> Result<()> {
+        frontend::bind(b"", name.as_bytes(), values, self.connection.buffer());
+        frontend::execute(b"", 0, self.connection.buffer());
+        self.expected.push_back(Expected { tsid, rows: None, what: What::Housekeeping(what) });
+        Ok(())
+    }
+
+    async fn run_outside(
+        &mut self,
+        unit: &Unit,
+        ddl: &hihooi_replication::entry::Ddl,
+    ) -> Result<()> {
+        let tsid = unit.last().tsid;
+        self.generation = unit.generation;
+        self.forget();
+        if let Err(error) = ddl::run_outside(&mut self.connection, ddl).await {
+            return self.note(tsid, &statement_words(&ddl.text), error);
+        }
+        self.begin(unit)?;
+        self.fixed("xid", "recording the progress", tsid, [].into_iter())?;
+        self.fixed("commit", "COMMIT", tsid, [].into_iter())
+    }
+
+    async fn chunks(&mut self, tsid: Tsid, count: u32) -> Result<()> {
+        for number in 0..count {
+            let chunk = self.log.chunk(tsid, number).await;
+            let chunk = chunk.map_err(|error| Error::Protocol(error.to_string()))?;
+            let changes = decode_chunk(&chunk)
+                .map_err(|error| Error::Protocol(format!("entry {tsid} of the log: {error}")))?;
+            self.changes(tsid, &changes).await?;
+            if self.failed.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn changes(&mut self, tsid: Tsid, changes: &[Change]) -> Result<()> {
+        let mut rest = changes;
+        while let Some(change) = rest.first() {
+            let run = insert_run(rest);
+            if run >= COPY_ROWS_MIN {
+                self.copy(tsid, &rest[..run]).await?;
+                rest = &rest[run..];
+            } else {
+                self.change(tsid, change).await?;
+                rest = &rest[1..];
+            }
+            self.keep_flowing().await?;
+            if self.failed.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn change(&mut self, tsid: Tsid, change: &Change) -> Result<()> {
+        match change {
+            Change::Relation(relation) => {
+                self.describe(relation);
+                Ok(())
+            }
+            Change::Insert { relation, new } => {
+                self.row(tsid, *relation, "INSERT", Shape::insert(), None, Some(new)).await
+            }
+            Change::Update { relation, old, new } => {
+                let Some(described) = self.described(tsid, *relation) else { return Ok(()) };
+                let shape = Shape::update(&described, old.as_ref(), new);
+                self.row(tsid, *relation, "UPDATE", shape, old.as_ref(), Some(new)).await
+            }
+            Change::Delete { relation, old } => {
+                let Some(described) = self.described(tsid, *relation) else { return Ok(()) };
+                let shape = Shape::delete(&described, old);
+                self.row(tsid, *relation, "DELETE", shape, Some(old), None).await
+            }
+            Change::Truncate { relations, restart_identity } => {
+                self.truncate(tsid, relations, *restart_identity)
+            }
+            Change::Ddl(ddl) => self.ddl(tsid, ddl).await,
+            Change::Bypassed { command, text } => {
+                self.refuse(tsid, bypassed(command, text));
+                Ok(())
+            }
+        }
+    }
+
+    async fn row(
+        &mut self,
+        tsid: Tsid,
+        id: RelId,
+        verb: &'static str,
+        shape: Shape,
+        old: Option<&Tuple>,
+        new: Option<&Tuple>,
+    ) -> Result<()> {
+        let Some(relation) = self.described(tsid, id) else { return Ok(()) };
+        let prepared = self.prepare(tsid, &relation, shape, old, new).await?;
+        let Some(prepared) = prepared else { return Ok(()) };
+        let row = old.or(new).expect("a change has a row");
+        let values = prepared.statement.values(old.unwrap_or(row), new.unwrap_or(row));
+        frontend::bind(b"", prepared.name.as_bytes(), values, self.connection.buffer());
+        frontend::execute(b"", 0, self.connection.buffer());
+        let what = What::Row { verb, relation, row: row.clone() };
+        self.expected.push_back(Expected { tsid, rows: Some(1), what });
+        Ok(())
+    }
+
+    /// Takes in how the stream describes a relation from here on.
+    fn describe(&mut self, relation: &Relation) {
+        if self.relations.get(&relation.id).is_none_or(|known| **known != *relation) {
+            self.close_prepared_of(relation.id);
+            self.relations.insert(relation.id, Arc::new(relation.clone()));
+        }
+    }
+
+    /// The prepared statement for a change; `None` after a refusal.
+    async fn prepare(
+        &mut self,
+        tsid: Tsid,
+        relation: &Arc<Relation>,
+        shape: Shape,
+        old: Option<&Tuple>,
+        new: Option<&Tuple>,
+    ) -> Result<Option<Arc<Prepared>>> {
+        let key = (relation.id, shape);
+        if let Some(known) = self.prepared.get(&key) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(table) = self.table(tsid, relation).await? else { return Ok(None) };
+        let built = match (old, new) {
+            (None, Some(new)) if key.1 == Shape::insert() => {
+                statements::insert(relation, &table, new)
+            }
+            (old, Some(new)) => statements::update(relation, &table, old, new),
+            (Some(old), None) => statements::delete(relation, &table, old),
+            (None, None) => unreachable!("a change has a row"),
+        };
+        match built {
+            Ok(statement) => Ok(Some(self.parse(key, statement))),
+            Err(error) => {
+                self.refuse(tsid, unknown(relation, &error.to_string()));
+                Ok(None)
+            }
+        }
+    }
+
+    fn parse(&mut self, key: (RelId, Shape), statement: Statement) -> Arc<Prepared> {
+        if self.prepared.len() >= PREPARED_MAX {
+            self.close_prepared();
+        }
+        self.names += 1;
+        let name = format!("h{}", self.names);
+        frontend::parse(name.as_bytes(), statement.text.as_bytes(), self.connection.buffer());
+        let prepared = Arc::new(Prepared { name, statement });
+        self.prepared.insert(key, Arc::clone(&prepared));
+        prepared
+    }
+
+    fn close_prepared(&mut self) {
+        for (_, prepared) in self.prepared.drain() {
+            let buffer = self.connection.buffer();
+            frontend::close(frontend::Target::Statement, prepared.name.as_bytes(), buffer);
+        }
+    }
+
+    /// Forgets what DDL may have changed.
+    fn forget(&mut self) {
+        self.close_prepared();
+        self.catalog.clear();
+    }
+
+    fn described(&mut self, tsid: Tsid, id: RelId) -> Option<Arc<Relation>> {
+        let relation = self.relations.get(&id).cloned();
+        if relation.is_none() {
+            self.refuse(tsid, format!("the log does not describe relation {}", id.0));
+        }
+        relation
+    }
+
+    /// The table of a relation; `None` after a refusal.
+    async fn table(&mut self, tsid: Tsid, relation: &Arc<Relation>) -> Result<Option<Arc<Table>>> {
+        let known = match self.catalog.known(relation) {
+            Some(known) => known,
+            None => {
+                // The question needs the answers in front of it read.
+                self.settle().await?;
+                if self.failed.is_some() {
+                    return Ok(None);
+                }
+                self.catalog.table(relation, &mut self.connection).await?
+            }
+        };
+        if known.is_none() {
+            self.refuse(tsid, unknown(relation, "the table does not exist at the replica"));
+        }
+        Ok(known)
+    }
+
+    fn close_prepared_of(&mut self, id: RelId) {
+        let buffer = self.connection.buffer();
+        self.prepared.retain(|(relation, _), prepared| {
+            if *relation == id {
+                frontend::close(frontend::Target::Statement, prepared.name.as_bytes(), buffer);
+            }
+            *relation != id
+        });
+    }
+
+    async fn copy(&mut self, tsid: Tsid, run: &[Change]) -> Result<()> {
+        let Some(Change::Insert { relation, .. }) = run.first() else { return Ok(()) };
+        let Some(relation) = self.described(tsid, *relation) else { return Ok(()) };
+        let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
+        let text = match statements::copy(&relation, &table) {
+            Ok(Some(text)) => text,
+            Ok(None) => return self.one_by_one(tsid, run).await,
+            Err(error) => {
+                self.refuse(tsid, unknown(&relation, &error.to_string()));
+                return Ok(());
+            }
+        };
+        frontend::parse(b"", text.as_bytes(), self.connection.buffer());
+        frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
+        frontend::execute(b"", 0, self.connection.buffer());
+        let mut lines = Vec::new();
+        for change in run {
+            if let Change::Insert { new, .. } = change {
+                statements::copy_row(new, &mut lines);
+            }
+            if lines.len() >= GATHERED_MAX {
+                frontend::copy_data(&lines, self.connection.buffer());
+                lines.clear();
+                self.connection.flush().await?;
+            }
+        }
+        frontend::copy_data(&lines, self.connection.buffer());
+        frontend::copy_done(self.connection.buffer());
+        let what = What::Table { verb: "COPY", relation };
+        self.expected.push_back(Expected { tsid, rows: Some(run.len() as u64), what });
+        Ok(())
+    }
+
+    async fn one_by_one(&mut self, tsid: Tsid, run: &[Change]) -> Result<()> {
+        for change in run {
+            if let Change::Insert { relation, new } = change {
+                self.row(tsid, *relation, "INSERT", Shape::insert(), None, Some(new)).await?;
+                self.keep_flowing().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, tsid: Tsid, ids: &[RelId], restart: bool) -> Result<()> {
+        let mut relations = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let Some(relation) = self.described(tsid, id) else { return Ok(()) };
+            relations.push(relation);
+        }
+        let Some(first) = relations.first().cloned() else { return Ok(()) };
+        let all: Vec<&Relation> = relations.iter().map(|relation| &**relation).collect();
+        let text = statements::truncate(&all, restart);
+        frontend::parse(b"", text.as_bytes(), self.connection.buffer());
+        frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
+        frontend::execute(b"", 0, self.connection.buffer());
+        let what = What::Table { verb: "TRUNCATE", relation: first };
+        self.expected.push_back(Expected { tsid, rows: None, what });
+        Ok(())
+    }
+
+    async fn ddl(&mut self, tsid: Tsid, ddl: &hihooi_replication::entry::Ddl) -> Result<()> {
+        self.settle().await?;
+        if self.failed.is_some() {
+            return Ok(());
+        }
+        self.forget();
+        match ddl::run(&mut self.connection, ddl).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.note(tsid, &statement_words(&ddl.text), error),
+        }
+    }
+
+    /// Sends and reads when much has gathered.
+    async fn keep_flowing(&mut self) -> Result<()> {
+        if self.expected.len() >= AHEAD_MAX {
+            self.settle().await
+        } else if self.connection.buffer().len() >= GATHERED_MAX {
+            self.connection.flush().await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sends everything and reads all answers. What failed is in `self.failed` afterwards.
+    async fn settle(&mut self) -> Result<()> {
+        frontend::sync(self.connection.buffer());
+        self.connection.flush().await?;
+        loop {
+            let message = self.connection.next().await?;
+            match message.tag {
+                tag::COMMAND_COMPLETE => {
+                    let command = backend::read_command_complete(&message.body)?.to_owned();
+                    self.check(&command);
+                }
+                tag::ERROR => {
+                    let (tsid, what) = match self.expected.front() {
+                        Some(expected) => (expected.tsid, expected.what.words()),
+                        None => (Tsid::ZERO, "a statement".to_owned()),
+                    };
+                    self.expected.clear();
+                    self.note(tsid, &what, server_error(&message.body))?;
+                }
+                tag::READY_FOR_QUERY => {
+                    self.expected.clear();
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check(&mut self, command: &str) {
+        let Some(expected) = self.expected.pop_front() else { return };
+        if matches!(expected.what, What::Housekeeping("COMMIT")) && command != "COMMIT" {
+            // A block that had failed is only rolled back by its COMMIT.
+            let reason = format!("COMMIT was answered with {command}");
+            return self.refuse(expected.tsid, reason);
+        }
+        let Some(rows) = expected.rows else { return };
+        let touched = backend::rows_of(command).unwrap_or(0);
+        if touched != rows {
+            let what = expected.what.words();
+            let reason = format!("{what} touched {touched} rows where {rows} had to be");
+            self.refuse(expected.tsid, reason);
+        }
+    }
+
+    fn refuse(&mut self, tsid: Tsid, reason: String) {
+        self.failed.get_or_insert(Failure::Refused { tsid, reason });
+    }
+
+    /// Notes the server's error about an entry; errors that aren't about it are passed on.
+    fn note(&mut self, tsid: Tsid, what: &str, error: Error) -> Result<()> {
+        match &error {
+            Error::Server(fields) if !is_passing(fields.code()) => {
+                self.refuse(tsid, format!("{what}: {fields}"));
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Rolls back if something failed, and tells what.
+    async fn after(&mut self, done: Result<()>) -> std::result::Result<(), Failure> {
+        if let Err(error) = done {
+            return Err(lost(&error));
+        }
+        let Some(failure) = self.failed.take() else { return Ok(()) };
+        self.expected.clear();
+        self.abort().await?;
+        Err(failure)
+    }
+}
+
+/// Statements that every session has prepared.
+const FIXED: [(&str, &str); 4] = [
+    ("begin", "BEGIN"),
+    ("commit", "COMMIT"),
+    ("xid", "select pg_catalog.pg_current_xact_id()"),
+    (
+        "origin",
+        "select pg_catalog.pg_replication_origin_xact_setup($1::pg_lsn, \
+         timestamptz '2000-01-01 00:00:00+00' + $2::bigint * interval '1 microsecond')",
+    ),
+];
+
+/// Errors that are about the server's condition and not about the entry: they pass.
+fn is_passing(code: &str) -> bool {
+    const CLASSES: [&str; 4] = ["08", "53", "57", "58"];
+    CLASSES.iter().any(|class| code.starts_with(class)) || code == "55P03" || code == "40001"
+}
+
+fn lost(error: &Error) -> Failure {
+    Failure::Lost(error.to_string())
+}
+
+/// How many of the first changes are new rows of one table.
+fn insert_run(changes: &[Change]) -> usize {
+    let Some(Change::Insert { relation: table, .. }) = changes.first() else { return 0 };
+    let same =
+        |change: &&Change| matches!(change, Change::Insert { relation, .. } if relation == table);
+    changes.iter().take_while(same).count()
+}
+
+fn bypassed(command: &str, text: &str) -> String {
+    format!(
+        "DDL bypassed hihooi: {command}: {text}; run the same statement on the replica, or clone \
+         the replica anew, then RESUME REPLICA; run DDL through hihooi"
+    )
+}
+
+fn unknown(relation: &Relation, what: &str) -> String {
+    format!(
+        "DDL bypassed hihooi: {}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, \
+         or clone the replica anew",
+        relation.schema, relation.name
+    )
+}
+
+fn statement_words(text: &str) -> String {
+    const SHOWN_MAX: usize = 200;
+    text.chars().take(SHOWN_MAX).collect()
+}
+
+impl What {
+    fn words(&self) -> String {
+        match self {
+            What::Housekeeping(what) => (*what).to_owned(),
+            What::Row { verb, relation, row } => format!("{verb} {}", key_words(relation, row)),
+            What::Table { verb, relation } => {
+                format!("{verb} {}.{}", relation.schema, relation.name)
+            }
+        }
+    }
+}
+
+/// `public.t (id)=(5)`, as PostgreSQL's own details name a key.
+fn key_words(relation: &Relation, row: &Tuple) -> String {
+    const VALUE_LEN_MAX: usize = 80;
+    let any_key = relation.columns.iter().any(|column| column.key);
+    let key = relation.columns.iter().zip(row).filter(|(column, _)| column.key || !any_key);
+    let (names, values): (Vec<&str>, Vec<String>) = key
+        .map(|(column, value)| {
+            let value = match value {
+                Value::Text(text) => {
+                    let text = String::from_utf8_lossy(text);
+                    text.chars().take(VALUE_LEN_MAX).collect()
+                }
+                Value::Null => "null".to_owned(),
+                Value::Unchanged => "(unchanged)".to_owned(),
+            };
+            (column.name.as_str(), value)
+        })
+        .unzip();
+    let (schema, table) = (&relation.schema, &relation.name);
+    format!("{schema}.{table} ({})=({})", names.join(", "), values.join(", "))
+}

@@ -1,0 +1,345 @@
+//! The SQL of keyed changes (DESIGN 9's row format; manual, chapter "Logical Replication"). Pure.
+//!
+//! Values travel as text parameters. In VALUES and SET the server types them by the column; in
+//! conditions they carry a cast, since an unknown value next to an operator may be taken for
+//! another type. Names and operators are qualified: appliers have an empty search path.
+
+use hihooi_replication::entry::{Identity, Relation, Tuple, Value};
+
+use super::catalog::{Column, Compare, Table};
+
+/// Where a parameter's value comes from: a column's number in the new or old row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Slot {
+    New(usize),
+    Old(usize),
+}
+
+/// A statement that can be prepared once and executed for every change of the same shape.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Statement {
+    pub text: String,
+    pub slots: Vec<Slot>,
+}
+
+impl Statement {
+    /// The values of one change. An UPDATE or DELETE whose key did not change has no old row of
+    /// its own: `old` is then the new one.
+    pub(super) fn values<'a>(
+        &'a self,
+        old: &'a [Value],
+        new: &'a [Value],
+    ) -> impl ExactSizeIterator<Item = Option<&'a [u8]>> {
+        self.slots.iter().map(move |slot| {
+            let value = match *slot {
+                Slot::New(column) => &new[column],
+                Slot::Old(column) => &old[column],
+            };
+            match value {
+                Value::Text(text) => Some(&text[..]),
+                Value::Null | Value::Unchanged => None,
+            }
+        })
+    }
+}
+
+/// Why there is no statement for a change.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Impossible {
+    #[error("column {0} does not exist at the replica")]
+    Column(String),
+    #[error("the stream names no key to find the row by")]
+    NoKey,
+    #[error("the stream's row has another number of columns than its table")]
+    Width,
+}
+
+/// What makes changes share a statement: kind, columns left alone, NULLs in the identity.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Shape(Vec<u8>);
+
+impl Shape {
+    pub(super) fn insert() -> Shape {
+        Shape(vec![b'I'])
+    }
+
+    pub(super) fn update(relation: &Relation, old: Option<&Tuple>, new: &Tuple) -> Shape {
+        let mut shape = vec![if old.is_some() { b'V' } else { b'U' }];
+        shape.extend(new.iter().map(|value| u8::from(*value == Value::Unchanged)));
+        nulls(relation, old.unwrap_or(new), &mut shape);
+        shape.extend(relation.columns.iter().enumerate().map(|(column, _)| {
+            u8::from(old.is_some_and(|old| old.get(column) != new.get(column)))
+        }));
+        Shape(shape)
+    }
+
+    pub(super) fn delete(relation: &Relation, old: &Tuple) -> Shape {
+        let mut shape = vec![b'D'];
+        nulls(relation, old, &mut shape);
+        Shape(shape)
+    }
+}
+
+fn nulls(relation: &Relation, row: &Tuple, shape: &mut Vec<u8>) {
+    if relation.identity == Identity::Full {
+        shape.extend(row.iter().map(|value| u8::from(*value == Value::Null)));
+    }
+}
+
+/// An identifier in double quotes.
+pub(super) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A relation's qualified name.
+pub(super) fn qualified(relation: &Relation) -> String {
+    format!("{}.{}", quote(&relation.schema), quote(&relation.name))
+}
+
+/// A column list for INSERT and COPY.
+fn column_list(relation: &Relation) -> String {
+    let names: Vec<String> = relation.columns.iter().map(|column| quote(&column.name)).collect();
+    names.join(", ")
+}
+
+fn check(relation: &Relation, table: &Table, rows: &[&Tuple]) -> Result<(), Impossible> {
+    let missing = relation.columns.iter().find(|column| !table.columns.contains_key(&column.name));
+    if let Some(column) = missing {
+        return Err(Impossible::Column(column.name.clone()));
+    }
+    let fits = |row: &&Tuple| row.len() == relation.columns.len();
+    if rows.iter().all(fits) { Ok(()) } else { Err(Impossible::Width) }
+}
+
+/// The statement for a new row.
+pub(super) fn insert(
+    relation: &Relation,
+    table: &Table,
+    new: &Tuple,
+) -> Result<Statement, Impossible> {
+    check(relation, table, &[new])?;
+    let name = qualified(relation);
+    if new.is_empty() {
+        return Ok(Statement {
+            text: format!("INSERT INTO {name} DEFAULT VALUES"),
+            slots: Vec::new(),
+        });
+    }
+    let places: Vec<String> = (1..=new.len()).map(|number| format!("${number}")).collect();
+    let text = format!(
+        "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({})",
+        column_list(relation),
+        places.join(", ")
+    );
+    Ok(Statement { text, slots: (0..new.len()).map(Slot::New).collect() })
+}
+
+/// The COPY for a run of new rows, and `None` where COPY can't be used.
+pub(super) fn copy(relation: &Relation, table: &Table) -> Result<Option<String>, Impossible> {
+    check(relation, table, &[])?;
+    let columns = column_list(relation);
+    let copy = || format!("COPY {} ({columns}) FROM STDIN", qualified(relation));
+    Ok((!columns.is_empty()).then(copy))
+}
+
+/// One row in COPY's text format.
+pub(super) fn copy_row(row: &Tuple, out: &mut Vec<u8>) {
+    for (number, value) in row.iter().enumerate() {
+        if number > 0 {
+            out.push(b'\t');
+        }
+        match value {
+            Value::Text(text) => copy_text(text, out),
+            Value::Null | Value::Unchanged => out.extend_from_slice(b"\\N"),
+        }
+    }
+    out.push(b'\n');
+}
+
+fn copy_text(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        let escaped = match byte {
+            b'\\' => b'\\',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            _ => {
+                out.push(byte);
+                continue;
+            }
+        };
+        out.extend_from_slice(&[b'\\', escaped]);
+    }
+}
+
+/// The statement for a changed row. `old` as in the stream.
+pub(super) fn update(
+    relation: &Relation,
+    table: &Table,
+    old: Option<&Tuple>,
+    new: &Tuple,
+) -> Result<Statement, Impossible> {
+    check(relation, table, &[old.unwrap_or(new), new])?;
+    if always_may_change(relation, table, old, new) {
+        return replace(relation, table, old, new);
+    }
+    let mut builder = Builder::new(relation, table);
+    let mut set: Vec<String> = Vec::new();
+    for (number, column) in relation.columns.iter().enumerate() {
+        // An UPDATE can't set these; always_may_change found that they are the same.
+        let skip = table.columns[&column.name].identity_always;
+        if new[number] != Value::Unchanged && !skip {
+            let place = builder.place(Slot::New(number));
+            set.push(format!("{} = {place}", quote(&column.name)));
+        }
+    }
+    if set.is_empty() {
+        // Nothing that could be set; the row must be there all the same.
+        let Some(column) = relation.columns.first() else { return Err(Impossible::NoKey) };
+        let settable = relation.columns.iter().find(|c| !table.columns[&c.name].identity_always);
+        match settable {
+            Some(column) => set.push(format!("{0} = {0}", quote(&column.name))),
+            None => set.push(format!("{} = DEFAULT", quote(&column.name))),
+        }
+    }
+    let condition = builder.condition(old.unwrap_or(new), old.is_some())?;
+    let text =
+        format!("UPDATE ONLY {} SET {} WHERE {condition}", qualified(relation), set.join(", "));
+    Ok(Statement { text, slots: builder.slots })
+}
+
+/// Whether a `GENERATED ALWAYS AS IDENTITY` column may have another value than before: an UPDATE
+/// can't set it. Under DEFAULT identity the stream tells old values of the key only.
+fn always_may_change(relation: &Relation, table: &Table, old: Option<&Tuple>, new: &Tuple) -> bool {
+    let full = relation.identity == Identity::Full;
+    relation.columns.iter().enumerate().any(|(number, column)| {
+        let known = full || column.key;
+        let changed = old.is_some_and(|old| old[number] != new[number]);
+        table.columns[&column.name].identity_always && (!known || changed)
+    })
+}
+
+/// A changed row as one that is taken out and put in again, which may set every column.
+fn replace(
+    relation: &Relation,
+    table: &Table,
+    old: Option<&Tuple>,
+    new: &Tuple,
+) -> Result<Statement, Impossible> {
+    let mut builder = Builder::new(relation, table);
+    let values: Vec<String> = relation
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(number, column)| match new[number] {
+            Value::Unchanged => format!("gone.{}", quote(&column.name)),
+            _ => builder.cast(Slot::New(number)),
+        })
+        .collect();
+    let condition = builder.condition(old.unwrap_or(new), old.is_some())?;
+    let name = qualified(relation);
+    let text = format!(
+        "WITH gone AS (DELETE FROM ONLY {name} WHERE {condition} RETURNING *) \
+         INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM gone",
+        column_list(relation),
+        values.join(", ")
+    );
+    Ok(Statement { text, slots: builder.slots })
+}
+
+/// The statement for a row that is gone.
+pub(super) fn delete(
+    relation: &Relation,
+    table: &Table,
+    old: &Tuple,
+) -> Result<Statement, Impossible> {
+    check(relation, table, &[old])?;
+    let mut builder = Builder::new(relation, table);
+    let condition = builder.condition(old, true)?;
+    let text = format!("DELETE FROM ONLY {} WHERE {condition}", qualified(relation));
+    Ok(Statement { text, slots: builder.slots })
+}
+
+/// TRUNCATE of all these tables. Their partitions and children stand in the list by themselves.
+pub(super) fn truncate(relations: &[&Relation], restart_identity: bool) -> String {
+    let names: Vec<String> = relations.iter().map(|relation| qualified(relation)).collect();
+    let restart = if restart_identity { " RESTART IDENTITY" } else { "" };
+    format!("TRUNCATE ONLY {}{restart}", names.join(", ONLY "))
+}
+
+struct Builder<'a> {
+    relation: &'a Relation,
+    table: &'a Table,
+    slots: Vec<Slot>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(relation: &'a Relation, table: &'a Table) -> Builder<'a> {
+        Builder { relation, table, slots: Vec::new() }
+    }
+
+    fn place(&mut self, slot: Slot) -> String {
+        self.slots.push(slot);
+        format!("${}", self.slots.len())
+    }
+
+    fn column(&self, number: usize) -> &'a Column {
+        &self.table.columns[&self.relation.columns[number].name]
+    }
+
+    fn cast(&mut self, slot: Slot) -> String {
+        let (Slot::New(number) | Slot::Old(number)) = slot;
+        let type_name = &self.column(number).type_name;
+        format!("{}::{type_name}", self.place(slot))
+    }
+
+    /// The condition that finds the row; `is_old` tells which row `row` is.
+    fn condition(&mut self, row: &Tuple, is_old: bool) -> Result<String, Impossible> {
+        let slot = |number| if is_old { Slot::Old(number) } else { Slot::New(number) };
+        match self.relation.identity {
+            Identity::Default | Identity::Index => self.key_condition(slot),
+            Identity::Full => Ok(self.row_condition(row, slot)),
+            Identity::Nothing => Err(Impossible::NoKey),
+        }
+    }
+
+    fn key_condition(&mut self, slot: impl Fn(usize) -> Slot) -> Result<String, Impossible> {
+        let mut parts = Vec::new();
+        for (number, column) in self.relation.columns.iter().enumerate() {
+            if column.key {
+                let equals = self.column(number).equals.as_deref();
+                let equals = equals.unwrap_or("OPERATOR(pg_catalog.=)");
+                let value = self.cast(slot(number));
+                parts.push(format!("{} {equals} {value}", quote(&column.name)));
+            }
+        }
+        if parts.is_empty() { Err(Impossible::NoKey) } else { Ok(parts.join(" AND ")) }
+    }
+
+    /// One row, whichever, of those that equal the old row.
+    fn row_condition(&mut self, row: &Tuple, slot: impl Fn(usize) -> Slot) -> String {
+        let mut parts = Vec::new();
+        for (number, column) in self.relation.columns.iter().enumerate() {
+            let name = quote(&column.name);
+            if row[number] == Value::Null {
+                // Not `IS NULL`, which holds for a composite of NULLs too.
+                parts.push(format!("{name} IS NOT DISTINCT FROM NULL"));
+                continue;
+            }
+            let compare = self.column(number).compare;
+            if compare != Compare::Text {
+                let value = self.cast(slot(number));
+                parts.push(format!("{name} OPERATOR(pg_catalog.=) {value}"));
+            }
+            if compare != Compare::Exact {
+                let value = self.cast(slot(number));
+                parts.push(format!("{name}::text OPERATOR(pg_catalog.=) {value}::text"));
+            }
+        }
+        let condition = if parts.is_empty() { "true".to_owned() } else { parts.join(" AND ") };
+        format!(
+            "ctid = (SELECT ctid FROM ONLY {} WHERE {condition} LIMIT 1)",
+            qualified(self.relation)
+        )
+    }
+}

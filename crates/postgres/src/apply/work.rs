@@ -1,0 +1,81 @@
+//! Entries on their way through an applier.
+
+use std::sync::Arc;
+
+use hihooi_replication::codec::decode_chunk;
+use hihooi_replication::entry::{Change, Entry, Header};
+use hihooi_replication::ids::Tsid;
+
+/// An entry, decoded if it is small.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub entry: Arc<Entry>,
+    /// Its changes; `None` when they must be read from the log chunk by chunk.
+    pub changes: Option<Vec<Change>>,
+    /// Bytes of its chunks.
+    pub bytes: usize,
+}
+
+impl Work {
+    /// Decodes an entry.
+    ///
+    /// # Errors
+    /// A sentence for the operator when a chunk can't be read.
+    pub(super) fn new(entry: Arc<Entry>) -> Result<Work, String> {
+        let bytes = entry.chunks.iter().map(bytes::Bytes::len).sum();
+        let in_log = entry.header.chunks as usize > entry.chunks.len();
+        let changes = if in_log { None } else { Some(decode(&entry)?) };
+        Ok(Work { entry, changes, bytes })
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        &self.entry.header
+    }
+
+    /// The DDL of an entry that is nothing else and can't be in a transaction.
+    pub(super) fn outside(&self) -> Option<&hihooi_replication::entry::Ddl> {
+        self.changes.as_ref()?.iter().find_map(|change| match change {
+            Change::Ddl(ddl) if ddl.outside_transaction => Some(ddl),
+            _ => None,
+        })
+    }
+}
+
+fn decode(entry: &Entry) -> Result<Vec<Change>, String> {
+    let mut changes = Vec::new();
+    for chunk in &entry.chunks {
+        let decoded = decode_chunk(chunk)
+            .map_err(|error| format!("entry {} of the log: {error}", entry.header.tsid))?;
+        changes.extend(decoded);
+    }
+    Ok(changes)
+}
+
+/// Consecutive entries that become one transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub works: Vec<Arc<Work>>,
+    /// How often DDL was applied before: what was learnt under another number is void.
+    pub generation: u64,
+}
+
+impl Unit {
+    /// The last entry: what the transaction's progress is (I5).
+    pub(super) fn last(&self) -> &Header {
+        self.works.last().expect("a unit has entries").header()
+    }
+}
+
+/// Why a unit could not be executed or committed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The connection is gone, or the server can't work now: connect anew and go on.
+    Lost(String),
+    /// The entry does not fit the replica's state; a predecessor may be missing.
+    Refused {
+        /// The entry.
+        tsid: Tsid,
+        /// What did not fit, in words.
+        reason: String,
+    },
+}

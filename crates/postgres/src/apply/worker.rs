@@ -1,0 +1,62 @@
+//! A task for each connection that writes: takes orders, reports outcomes.
+
+use tokio::sync::mpsc;
+
+use super::session::Session;
+use super::work::{Failure, Unit};
+
+/// Orders to one worker: it has at most one unit, so few are ever on their way.
+pub(super) const ORDERS_LEN: usize = 4;
+
+/// What a worker is to do.
+#[derive(Debug)]
+pub(super) enum Order {
+    Execute(Unit),
+    Commit,
+    Abort,
+}
+
+/// What a worker did.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Executed,
+    Committed,
+    Aborted,
+    Failed(Failure),
+}
+
+/// Runs until its orders end or the connection is lost.
+pub(super) async fn run(
+    number: usize,
+    mut session: Session,
+    mut orders: mpsc::Receiver<Order>,
+    outcomes: mpsc::Sender<(usize, Outcome)>,
+) {
+    let mut unit = None;
+    while let Some(order) = orders.recv().await {
+        let outcome = obey(&mut session, &mut unit, order).await;
+        let is_lost = matches!(outcome, Outcome::Failed(Failure::Lost(_)));
+        if outcomes.send((number, outcome)).await.is_err() || is_lost {
+            return;
+        }
+    }
+    session.close().await;
+}
+
+async fn obey(session: &mut Session, unit: &mut Option<Unit>, order: Order) -> Outcome {
+    match order {
+        Order::Execute(next) => {
+            let done = session.execute(unit.insert(next)).await;
+            done.map_or_else(Outcome::Failed, |()| Outcome::Executed)
+        }
+        Order::Commit => {
+            let unit = unit.take().expect("a commit follows its execution");
+            let done = session.commit(&unit).await;
+            done.map_or_else(Outcome::Failed, |()| Outcome::Committed)
+        }
+        Order::Abort => {
+            *unit = None;
+            session.abort().await.map_or_else(Outcome::Failed, |()| Outcome::Aborted)
+        }
+    }
+}
