@@ -1,7 +1,16 @@
-//! The collector: turns the primary's logical replication stream into entries of the log.
+//! The collector: turns the primary's logical replication stream into entries of the log (I5),
+//! and tells the manager what was written as soon as it knows (I3).
+//!
+//! Reading goes on while the log's own thread makes the previous batch durable. The slot is
+//! confirmed only up to what is durable, so the server keeps the rest. When the stream breaks it
+//! is begun again behind the last entry of the log; what comes twice is recognised by its commit
+//! LSN.
+
+mod stream;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use hihooi_log::Log;
 use hihooi_replication::ddl::ClusterKey;
@@ -10,7 +19,13 @@ use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::Items;
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::connection::Address;
+use crate::connection::{self, Address};
+use crate::setup::SetupError;
+
+/// Pause before a broken stream is begun again, doubled each time.
+const BACKOFF_MS_MIN: u64 = 20;
+/// Longest pause.
+const BACKOFF_MS_MAX: u64 = 1_000;
 
 /// What is said of an entry as soon as its commit was received.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,6 +76,8 @@ pub enum StreamEvent {
 pub struct CollectorStatus {
     /// Whether the stream runs. While it does not, lag is unknown.
     pub connected: AtomicBool,
+    /// Messages under our prefix that did not count.
+    pub refused: AtomicU64,
     received: AtomicU64,
     confirmed: AtomicU64,
     error: Mutex<String>,
@@ -83,6 +100,10 @@ impl CollectorStatus {
     #[must_use]
     pub fn error(&self) -> String {
         self.error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    fn set_error(&self, error: String) {
+        *self.error.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = error;
     }
 }
 
@@ -115,9 +136,19 @@ pub enum CollectorError {
     Broken(String),
 }
 
+/// What the stream and its tasks share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) config: CollectorConfig,
+    pub(crate) log: Log,
+    pub(crate) events: mpsc::Sender<StreamEvent>,
+    pub(crate) poke: Arc<Notify>,
+    pub(crate) status: Arc<CollectorStatus>,
+}
+
 /// Reads the stream into the log until `shutdown` turns true (or its sender is gone), over
 /// restarts of the primary. `poke` makes the server tell its position at once. A full `events`
-/// holds the stream back.
+/// holds the stream back; when its receiver is gone, the collector ends.
 ///
 /// # Errors
 /// What needs an operator, see [`CollectorError`].
@@ -127,8 +158,66 @@ pub async fn run(
     events: mpsc::Sender<StreamEvent>,
     poke: Arc<Notify>,
     status: Arc<CollectorStatus>,
-    shutdown: watch::Receiver<bool>,
+    mut shutdown: watch::Receiver<bool>,
 ) -> Result<(), CollectorError> {
-    let _ = (config, log, events, poke, status, shutdown);
-    unimplemented!("skeleton")
+    let shared = Shared { config, log, events, poke, status };
+    let stopped = async { shutdown.wait_for(|stop| *stop).await.map(|_| ()) };
+    let ended = tokio::select! {
+        ended = read_for_ever(&shared) => ended,
+        // An error means that whoever could stop us is gone.
+        _ = stopped => Ok(()),
+    };
+    shared.status.connected.store(false, Ordering::Release);
+    if let Err(error) = &ended {
+        shared.status.set_error(error.to_string());
+    }
+    ended
+}
+
+async fn read_for_ever(shared: &Shared) -> Result<(), CollectorError> {
+    let mut backoff_ms = BACKOFF_MS_MIN;
+    loop {
+        let started = Instant::now();
+        let ended = stream::read(shared).await;
+        shared.status.connected.store(false, Ordering::Release);
+        let why = match ended {
+            Ok(()) => return Ok(()),
+            Err(Interrupted::GiveUp(error)) => return Err(error),
+            Err(Interrupted::Retry(why)) => why,
+        };
+        tracing::warn!("the stream of the primary broke: {why}");
+        shared.status.set_error(why);
+        if started.elapsed() > Duration::from_millis(BACKOFF_MS_MAX) {
+            backoff_ms = BACKOFF_MS_MIN;
+        }
+        tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
+        backoff_ms = (backoff_ms * 2).min(BACKOFF_MS_MAX);
+    }
+}
+
+/// Why one stream ended.
+#[derive(Debug)]
+pub(crate) enum Interrupted {
+    /// Try again.
+    Retry(String),
+    /// Trying again can't help.
+    GiveUp(CollectorError),
+}
+
+impl From<connection::Error> for Interrupted {
+    fn from(error: connection::Error) -> Interrupted {
+        Interrupted::Retry(error.to_string())
+    }
+}
+
+impl From<hihooi_log::Error> for Interrupted {
+    fn from(error: hihooi_log::Error) -> Interrupted {
+        Interrupted::GiveUp(error.into())
+    }
+}
+
+impl From<SetupError> for Interrupted {
+    fn from(error: SetupError) -> Interrupted {
+        Interrupted::Retry(error.to_string())
+    }
 }

@@ -1,31 +1,128 @@
 //! "An LSN taken after X": a position that the stream is sure to pass once everything that
-//! happened before X was told.
+//! happened before X was told. By it pending transactions are resolved that never appear in the
+//! stream (I3).
+//!
+//! It is the insert position, since a commit with `synchronous_commit = off` is acknowledged
+//! before it is flushed. Right behind a page header the insert position is past what an idle
+//! stream ever reports, which ends at the page's boundary: so the header is taken off.
 
+use hihooi_replication::ddl::FLUSH_PREFIX;
 use hihooi_replication::ids::Lsn;
 
-use crate::connection::{Connection, Result};
+use crate::connection::{Connection, Error, Result};
+
+/// WAL page size that servers are built with, unless someone changed it.
+const WAL_BLOCK: u64 = 8192;
+/// Header of a page (`SizeOfXLogShortPHD`).
+const SHORT_HEADER: u64 = 24;
+/// Header of a segment's first page (`SizeOfXLogLongPHD`).
+const LONG_HEADER: u64 = 40;
 
 /// Takes LSNs on the primary over one connection.
 pub struct Resolver {
     connection: Connection,
+    wal: WalShape,
+}
+
+/// Sizes that decide where page headers stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct WalShape {
+    block: u64,
+    segment: u64,
+}
+
+impl WalShape {
+    /// The position before the page header, if `lsn` lies right behind one.
+    fn without_header(self, lsn: Lsn) -> Lsn {
+        if lsn.0 % self.segment == LONG_HEADER {
+            Lsn(lsn.0 - LONG_HEADER)
+        } else if lsn.0 % self.block == SHORT_HEADER && lsn.0 % self.segment != SHORT_HEADER {
+            Lsn(lsn.0 - SHORT_HEADER)
+        } else {
+            lsn
+        }
+    }
 }
 
 impl Resolver {
     /// Uses `connection`, a superuser's to the replicated database of the primary.
-    pub async fn new(connection: Connection) -> Result<Resolver> {
-        Ok(Resolver { connection })
+    ///
+    /// # Errors
+    /// If the server can't be asked for its WAL's sizes.
+    pub async fn new(mut connection: Connection) -> Result<Resolver> {
+        let answer = connection
+            .query(
+                "SELECT setting, unit FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'
+                 UNION ALL
+                 SELECT setting, unit FROM pg_catalog.pg_settings WHERE name = 'wal_block_size'",
+            )
+            .await?;
+        let size = |place: usize| {
+            let value = answer.rows.get(place).and_then(|row| row.first().cloned().flatten());
+            value.and_then(|value| value.parse::<u64>().ok()).filter(|size| *size > LONG_HEADER)
+        };
+        let segment = size(0).ok_or_else(|| Error::Protocol("no wal_segment_size".to_owned()))?;
+        let wal = WalShape { block: size(1).unwrap_or(WAL_BLOCK), segment };
+        Ok(Resolver { connection, wal })
     }
 
     /// A position behind every commit record that exists now. The stream passes it even when
     /// nothing more happens, given [`Resolver::ensure_flushed`].
+    ///
+    /// # Errors
+    /// If the server can't be asked.
     pub async fn lsn_after(&mut self) -> Result<Lsn> {
-        let _ = &self.connection;
-        unimplemented!("skeleton")
+        let position = self.ask("SELECT pg_catalog.pg_current_wal_insert_lsn()").await?;
+        Ok(self.wal.without_header(position))
     }
 
     /// Makes the primary flush its log up to `lsn` if it has not (`synchronous_commit = off`).
+    ///
+    /// # Errors
+    /// If the server can't be asked.
     pub async fn ensure_flushed(&mut self, lsn: Lsn) -> Result<()> {
-        let _ = lsn;
-        unimplemented!("skeleton")
+        if self.ask("SELECT pg_catalog.pg_current_wal_flush_lsn()").await? >= lsn {
+            return Ok(());
+        }
+        // A synchronous standby that lags must not hold us up: the local disk is enough.
+        let text = format!(
+            "BEGIN; SET LOCAL synchronous_commit = local;
+             SELECT pg_catalog.pg_logical_emit_message(true, '{FLUSH_PREFIX}', '');
+             COMMIT"
+        );
+        let done = self.connection.simple(&text).await;
+        if matches!(done, Err(Error::Server(_))) {
+            self.connection.simple("ROLLBACK").await?;
+        }
+        done.map(|_| ())
+    }
+
+    async fn ask(&mut self, text: &str) -> Result<Lsn> {
+        let answer = self.connection.query(text).await?;
+        let value = answer.value().unwrap_or_default();
+        value.parse().map_err(|error| Error::Protocol(format!("{error}")))
+    }
+
+    /// Ends the connection in good order.
+    pub async fn close(self) {
+        self.connection.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TRAPS 22: an insert LSN at a page boundary is never reached by an idle stream.
+    #[test]
+    fn page_headers_are_taken_off() {
+        let wal = WalShape { block: 8192, segment: 1 << 24 };
+        let without = |lsn| wal.without_header(Lsn(lsn)).0;
+        assert_eq!(without(0x300_2018), 0x300_2000);
+        assert_eq!(without(0x300_0028), 0x300_0000);
+        assert_eq!(without(0x300_2020), 0x300_2020);
+        assert_eq!(without(0x300_2028), 0x300_2028);
+        assert_eq!(without(0x300_0018), 0x300_0018);
+        assert_eq!(without(0x300_2000), 0x300_2000);
     }
 }

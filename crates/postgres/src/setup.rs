@@ -1,13 +1,47 @@
-//! What we create on the primary, and whether a server is fit for us.
+//! What we create on the primary (schema, event triggers, publication, slot), and whether a
+//! server is fit for us at all.
+//!
+//! Order matters: identities before the publication, which makes PostgreSQL refuse UPDATE and
+//! DELETE on tables without; the publication before the slot, since decoding fails on changes
+//! that are older than the publication (manual, "Logical Decoding" and "Publication"); and
+//! identities once more afterwards, for tables of transactions that were open meanwhile.
+
+use std::time::Duration;
 
 use hihooi_replication::ids::Lsn;
 
-use crate::connection::{Connection, Result};
+use crate::connection::{Answer, Connection, Error, Row};
 
 /// Name of the slot.
 pub const SLOT: &str = "hihooi";
 /// Name of the publication.
 pub const PUBLICATION: &str = "hihooi";
+/// `application_name` of the collector's connection, by which an orphaned one is recognised.
+pub const COLLECTOR_NAME: &str = "hihooi collector";
+
+/// Oldest and newest major version that we know.
+const VERSIONS: std::ops::RangeInclusive<u32> = 14..=18;
+/// Stands in the schema's comment; a change of `setup.sql` needs another one.
+const SETUP_VERSION: &str = "hihooi set-up 1";
+/// Making the slot waits for open writers; how long until we name them in the log.
+const SLOT_TRY_MS: u64 = 5_000;
+/// How often it is tried.
+const SLOT_TRIES_MAX: u32 = 24;
+/// How long an ended reader of the slot may take to leave it.
+const FREE_SLOT_MS_MAX: u64 = 10_000;
+
+/// Why a server can't be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A statement failed, or the connection.
+    #[error(transparent)]
+    Connection(#[from] Error),
+    /// Something is there that we must not touch; one line that says what to do.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+type Result<T> = std::result::Result<T, SetupError>;
 
 /// What [`install`] found or made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,19 +63,362 @@ pub struct Problem {
 
 /// Creates schema, event triggers, publication and slot where missing; sets replica identities.
 /// Idempotent. `connection` is a superuser's, to the replicated database.
+///
+/// # Errors
+/// [`SetupError`]; what was made so far stays and is used by the next try.
 pub async fn install(connection: &mut Connection) -> Result<SetUp> {
-    let _ = connection;
-    unimplemented!("skeleton")
+    if !is_installed(connection).await? {
+        install_objects(connection).await?;
+    }
+    set_identities(connection).await?;
+    let slot = find_slot(connection).await?;
+    let published = find_publication(connection).await?;
+    match (slot, published) {
+        (Some(_), false) => Err(SetupError::Unfit(format!(
+            "slot {SLOT} exists but publication {PUBLICATION} does not, so changes were lost; \
+             drop the slot and make the replicas anew"
+        ))),
+        (Some(slot), true) => slot.usable(connection).await,
+        (None, published) => {
+            if !published {
+                create_publication(connection).await?;
+            }
+            let slot_lsn = create_slot(connection).await?;
+            set_identities(connection).await?;
+            Ok(SetUp { created: true, slot_lsn })
+        }
+    }
 }
 
-/// Whether the server is fit to be our primary.
-pub async fn check(connection: &mut Connection) -> Result<Vec<Problem>> {
-    let _ = connection;
-    unimplemented!("skeleton")
+async fn is_installed(connection: &mut Connection) -> Result<bool> {
+    let found = connection
+        .query(
+            "SELECT pg_catalog.obj_description(n.oid, 'pg_namespace'),
+                 (SELECT pg_catalog.count(*) FROM pg_catalog.pg_event_trigger
+                  WHERE evtname IN ('hihooi_ddl_end', 'hihooi_drop', 'hihooi_rewrite')
+                    AND evtenabled = 'O')
+             FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hihooi'",
+        )
+        .await?;
+    let row = found.rows.first();
+    Ok(row.is_some_and(|row| text(row, 0) == SETUP_VERSION && text(row, 1) == "3"))
+}
+
+async fn install_objects(connection: &mut Connection) -> Result<()> {
+    let script = format!(
+        "BEGIN;
+         SET LOCAL client_min_messages = warning;
+         DROP EVENT TRIGGER IF EXISTS hihooi_ddl_end;
+         DROP EVENT TRIGGER IF EXISTS hihooi_drop;
+         DROP EVENT TRIGGER IF EXISTS hihooi_rewrite;
+         {};
+         COMMENT ON SCHEMA hihooi IS '{SETUP_VERSION}';
+         COMMIT",
+        include_str!("setup.sql").trim_end().trim_end_matches(';')
+    );
+    let done = connection.simple(&script).await;
+    if done.is_err() {
+        connection.simple("ROLLBACK").await?;
+    }
+    Ok(done.map(|_| ())?)
+}
+
+/// Table by table, so that never more than one is locked.
+async fn set_identities(connection: &mut Connection) -> Result<()> {
+    let found = connection
+        .query(
+            "SELECT c.oid FROM pg_catalog.pg_class c
+             WHERE c.relkind IN ('r', 'p') AND hihooi.wanted_identity(c.oid) IS NOT NULL",
+        )
+        .await?;
+    for row in &found.rows {
+        let oid = text(row, 0);
+        connection.query_with("SELECT hihooi.set_identity($1::oid)", &[Some(oid)]).await?;
+    }
+    Ok(())
+}
+
+async fn find_publication(connection: &mut Connection) -> Result<bool> {
+    let found = connection
+        .query_with(
+            "SELECT puballtables AND pubinsert AND pubupdate AND pubdelete AND pubtruncate
+             FROM pg_catalog.pg_publication WHERE pubname = $1",
+            &[Some(PUBLICATION)],
+        )
+        .await?;
+    match found.value() {
+        None => Ok(false),
+        Some("t") => Ok(true),
+        Some(_) => Err(SetupError::Unfit(format!(
+            "publication {PUBLICATION} exists but does not publish everything of all tables; \
+             drop it if it isn't needed"
+        ))),
+    }
+}
+
+async fn create_publication(connection: &mut Connection) -> Result<()> {
+    let text = format!(
+        "CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES
+         WITH (publish = 'insert, update, delete, truncate')"
+    );
+    connection.query(&text).await?;
+    Ok(())
+}
+
+/// Makes the slot; waits for transactions that write already, and names them if it takes long.
+async fn create_slot(connection: &mut Connection) -> Result<Lsn> {
+    for _ in 0..SLOT_TRIES_MAX {
+        let text = format!(
+            "SET statement_timeout = {SLOT_TRY_MS};
+             SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot('{SLOT}', 'pgoutput');"
+        );
+        let made = connection.query(&text).await;
+        connection.query("RESET statement_timeout").await?;
+        match made {
+            Ok(answer) => return lsn(answer.value().unwrap_or_default()),
+            Err(error) if error.code() == Some("57014") => {
+                let writers = open_writers(connection).await?;
+                tracing::warn!("making the slot waits for open transactions: {writers}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(SetupError::Unfit(format!(
+        "the slot can't be made while these transactions are open; end them: {}",
+        open_writers(connection).await?
+    )))
+}
+
+async fn open_writers(connection: &mut Connection) -> Result<String> {
+    let found = connection
+        .query(
+            "SELECT pg_catalog.string_agg(pg_catalog.format('pid %s of %s since %s: %s', pid,
+                 usename, xact_start, pg_catalog.left(query, 80)), '; ')
+             FROM pg_catalog.pg_stat_activity
+             WHERE backend_xid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()",
+        )
+        .await?;
+    let prepared = connection
+        .query(
+            "SELECT pg_catalog.string_agg(pg_catalog.format('prepared transaction %L', gid), '; ')
+             FROM pg_catalog.pg_prepared_xacts",
+        )
+        .await?;
+    let parts = [found.value(), prepared.value()];
+    Ok(parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
+}
+
+/// The slot of our name as the server shows it.
+struct Slot {
+    plugin: String,
+    database: String,
+    wal_status: String,
+    active_pid: Option<String>,
+    confirmed: Option<String>,
+}
+
+impl Slot {
+    fn problem(&self, database: &str) -> Option<String> {
+        if self.plugin != "pgoutput" || self.database != database {
+            Some(format!(
+                "slot {SLOT} belongs to plugin {:?} and database {:?}, not to us; drop it if it \
+                 isn't needed",
+                self.plugin, self.database
+            ))
+        } else if self.wal_status == "lost" {
+            Some(format!(
+                "slot {SLOT} was invalidated because it held too much WAL \
+                 (max_slot_wal_keep_size); drop it and make the replicas anew"
+            ))
+        } else {
+            None
+        }
+    }
+
+    async fn usable(self, connection: &mut Connection) -> Result<SetUp> {
+        let database = current_database(connection).await?;
+        if let Some(problem) = self.problem(&database) {
+            return Err(SetupError::Unfit(problem));
+        }
+        let slot_lsn = lsn(self.confirmed.as_deref().unwrap_or_default())?;
+        Ok(SetUp { created: false, slot_lsn })
+    }
+}
+
+async fn current_database(connection: &mut Connection) -> Result<String> {
+    let answer = connection.query("SELECT pg_catalog.current_database()").await?;
+    Ok(answer.value().unwrap_or_default().to_owned())
+}
+
+async fn find_slot(connection: &mut Connection) -> Result<Option<Slot>> {
+    let found = connection
+        .query_with(
+            "SELECT plugin, database, wal_status, active_pid, confirmed_flush_lsn
+             FROM pg_catalog.pg_replication_slots WHERE slot_name = $1",
+            &[Some(SLOT)],
+        )
+        .await?;
+    Ok(found.rows.first().map(|row| Slot {
+        plugin: text(row, 0).to_owned(),
+        database: text(row, 1).to_owned(),
+        wal_status: text(row, 2).to_owned(),
+        active_pid: row.get(3).cloned().flatten(),
+        confirmed: row.get(4).cloned().flatten(),
+    }))
 }
 
 /// Ends whoever reads the slot, by pid, and waits until the slot is free. Returns that pid.
+///
+/// # Errors
+/// [`SetupError::Unfit`] if the reader doesn't leave within 10 s.
 pub async fn free_slot(connection: &mut Connection) -> Result<Option<i32>> {
-    let _ = connection;
-    unimplemented!("skeleton")
+    let started = tokio::time::Instant::now();
+    let mut ended = None;
+    loop {
+        let Some(Slot { active_pid: Some(pid), .. }) = find_slot(connection).await? else {
+            return Ok(ended);
+        };
+        if started.elapsed() > Duration::from_millis(FREE_SLOT_MS_MAX) {
+            let text = format!("slot {SLOT} is still read by pid {pid} after we ended it");
+            return Err(SetupError::Unfit(text));
+        }
+        ended = pid.parse().ok();
+        let terminate = "SELECT pg_catalog.pg_terminate_backend($1::int)";
+        connection.query_with(terminate, &[Some(&pid)]).await?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether the server is fit to be our primary: what must be changed, and what should be.
+///
+/// # Errors
+/// If the server can't be asked.
+pub async fn check(connection: &mut Connection) -> Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    let facts = Facts::ask(connection).await?;
+    facts.version(&mut problems);
+    facts.rights(&mut problems);
+    facts.wal(&mut problems);
+    let slot = find_slot(connection).await?;
+    facts.room(slot.is_some(), &mut problems);
+    if let Some(slot) = slot {
+        let database = current_database(connection).await?;
+        if let Some(text) = slot.problem(&database) {
+            problems.push(Problem { fatal: true, text });
+        }
+        if let Some(pid) = slot.active_pid {
+            let who = application_of(connection, &pid).await?;
+            let text = format!(
+                "slot {SLOT} is read by pid {pid} ({who}); stop that other hihooi, or end it with \
+                 SELECT pg_terminate_backend({pid})"
+            );
+            problems.push(Problem { fatal: true, text });
+        }
+    }
+    Ok(problems)
+}
+
+/// `application_name` of a backend; empty if it is gone.
+pub(crate) async fn application_of(connection: &mut Connection, pid: &str) -> Result<String> {
+    let asked = "SELECT application_name FROM pg_catalog.pg_stat_activity WHERE pid = $1::int";
+    let answer: Answer = connection.query_with(asked, &[Some(pid)]).await?;
+    Ok(answer.value().unwrap_or_default().to_owned())
+}
+
+/// What the server says of itself.
+struct Facts {
+    row: Row,
+}
+
+impl Facts {
+    async fn ask(connection: &mut Connection) -> Result<Facts> {
+        let mut answer = connection
+            .query(
+                "SELECT pg_catalog.current_setting('server_version_num'),
+                     pg_catalog.current_setting('wal_level'),
+                     pg_catalog.current_setting('max_replication_slots')::int
+                       - (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots),
+                     pg_catalog.current_setting('max_wal_senders')::int
+                       - (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication),
+                     r.rolsuper, r.rolreplication, pg_catalog.pg_is_in_recovery(),
+                     pg_catalog.current_setting('synchronous_commit'),
+                     pg_catalog.current_setting('wal_writer_delay'),
+                     pg_catalog.current_setting('fsync'), r.rolname
+                 FROM pg_catalog.pg_roles r WHERE r.rolname = current_user",
+            )
+            .await?;
+        Ok(Facts { row: answer.rows.pop().unwrap_or_default() })
+    }
+
+    fn get(&self, place: usize) -> &str {
+        text(&self.row, place)
+    }
+
+    fn version(&self, problems: &mut Vec<Problem>) {
+        let major = self.get(0).parse::<u32>().unwrap_or(0) / 10_000;
+        let text = format!("PostgreSQL {major} is not among the versions 14 to 18 that we know");
+        if !VERSIONS.contains(&major) {
+            problems.push(Problem { fatal: major < *VERSIONS.start(), text });
+        }
+    }
+
+    fn rights(&self, problems: &mut Vec<Problem>) {
+        let role = self.get(10);
+        if self.get(4) != "t" {
+            problems.push(fatal(format!("role {role} must be a superuser with REPLICATION")));
+        } else if self.get(5) != "t" {
+            problems.push(fatal(format!("ALTER ROLE {role} REPLICATION is needed")));
+        }
+        if self.get(6) == "t" {
+            problems.push(fatal("the server is a standby, so it can't be the primary".to_owned()));
+        }
+    }
+
+    fn wal(&self, problems: &mut Vec<Problem>) {
+        if self.get(1) != "logical" {
+            problems.push(fatal(format!(
+                "wal_level is {}; ALTER SYSTEM SET wal_level = logical and restart the server",
+                self.get(1)
+            )));
+        }
+        if self.get(7) == "off" {
+            let delay = self.get(8);
+            problems.push(warning(format!(
+                "synchronous_commit is off, so commits reach replicas only after wal_writer_delay \
+                 ({delay}); set wal_writer_delay = 10ms or synchronous_commit = on"
+            )));
+        }
+        if self.get(9) == "off" {
+            let text = "fsync is off: a crash of the machine can lose or damage data";
+            problems.push(warning(text.to_owned()));
+        }
+    }
+
+    fn room(&self, has_slot: bool, problems: &mut Vec<Problem>) {
+        let left = |place| self.get(place).parse::<i64>().unwrap_or(0);
+        if !has_slot && left(2) < 1 {
+            let text = "no replication slot is left; raise max_replication_slots and restart";
+            problems.push(fatal(text.to_owned()));
+        }
+        if left(3) < 1 {
+            let text = "no WAL sender is left; raise max_wal_senders and restart";
+            problems.push(fatal(text.to_owned()));
+        }
+    }
+}
+
+fn fatal(text: String) -> Problem {
+    Problem { fatal: true, text }
+}
+
+fn warning(text: String) -> Problem {
+    Problem { fatal: false, text }
+}
+
+fn text(row: &Row, place: usize) -> &str {
+    row.get(place).and_then(|value| value.as_deref()).unwrap_or_default()
+}
+
+fn lsn(text: &str) -> Result<Lsn> {
+    text.parse().map_err(|error| SetupError::Unfit(format!("the server answered {error}")))
 }

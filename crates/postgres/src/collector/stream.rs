@@ -1,0 +1,355 @@
+//! One connection to the slot, from START_REPLICATION until it breaks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hihooi_replication::assemble::{Assembler, Output};
+use hihooi_replication::ids::{Lsn, Tsid};
+use hihooi_replication::pgoutput::{self, Frame};
+use hihooi_wire::backend::tag;
+use hihooi_wire::frontend;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{CollectorError, EntrySummary, Interrupted, Shared, StreamEvent};
+use crate::connection::{Connection, Login, server_error};
+use crate::setup::{self, COLLECTOR_NAME, PUBLICATION, SLOT};
+
+/// The server hears from us at least this often, and is asked to answer.
+const STATUS_MS: u64 = 1_000;
+/// What became durable is confirmed to the slot at most this often.
+const CONFIRM_MS_MIN: u64 = 100;
+/// A server that says nothing for so long although asked is gone (`wal_sender_timeout`'s default).
+const SILENCE_MS_MAX: u64 = 60_000;
+/// Messages taken before the log is told to write, so that a flood still gets durable.
+const BATCH_MAX: usize = 4_096;
+/// Microseconds from 1970 to 2000, PostgreSQL's epoch.
+const EPOCH_US: i64 = 946_684_800_000_000;
+
+/// What the text format of values depends on, fixed: database and role defaults reach a
+/// WAL sender too. Appliers must use the same.
+pub const TEXT_SETTINGS: [(&str, &str); 8] = [
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+    ("xmlbinary", "base64"),
+    ("lc_monetary", "C"),
+];
+
+type Result<T> = std::result::Result<T, Interrupted>;
+
+/// Reads the slot until the stream breaks or nobody wants its events any more.
+pub(super) async fn read(shared: &Shared) -> Result<()> {
+    let mut stream = Stream::start(shared).await?;
+    shared.status.connected.store(true, Ordering::Release);
+    shared.status.set_error(String::new());
+    stream.run().await
+}
+
+struct Stream<'a> {
+    shared: &'a Shared,
+    connection: Connection,
+    assembler: Assembler,
+    durable: watch::Receiver<Tsid>,
+    /// Appended entries that are not durable yet (bounded by what the log lets be pending).
+    pending: VecDeque<(Tsid, Lsn)>,
+    /// Everything before it was received and told.
+    passed: Lsn,
+    /// What was told of `passed`.
+    told: Lsn,
+    /// Everything before it is durable with us.
+    confirmed: Lsn,
+    /// What the server was told of `confirmed`, and when.
+    sent: (Lsn, Instant),
+    heard: Instant,
+    outputs: Vec<Output>,
+}
+
+impl<'a> Stream<'a> {
+    async fn start(shared: &'a Shared) -> Result<Stream<'a>> {
+        let config = &shared.config;
+        let mut connection = Connection::open(&login(shared)).await?;
+        let last = shared.log.last();
+        let from = last.as_ref().map_or(Lsn(0), |last| last.end_lsn);
+        start_replication(&mut connection, shared, from).await?;
+        let mut durable = shared.log.durable();
+        let durable_now = *durable.borrow_and_update();
+        // Entries appended before the last stream broke may still be on their way to the disk.
+        let unfinished = last.as_ref().filter(|last| last.tsid > durable_now);
+        let pending = unfinished.map(|last| (last.tsid, last.end_lsn)).into_iter().collect();
+        Ok(Stream {
+            shared,
+            connection,
+            assembler: Assembler::new(config.incarnation, config.key.clone(), last.as_ref()),
+            durable,
+            pending,
+            passed: from,
+            told: Lsn(0),
+            confirmed: Lsn(0),
+            sent: (Lsn(0), Instant::now()),
+            heard: Instant::now(),
+            outputs: Vec::new(),
+        })
+    }
+
+    async fn run(&mut self) -> Result<()> {
+        let mut tick = tokio::time::interval(Duration::from_millis(STATUS_MS));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let shared = self.shared;
+        loop {
+            tokio::select! {
+                message = self.connection.next() => {
+                    let message = message?;
+                    self.take_all(message).await?;
+                    self.tell_passed().await?;
+                    self.confirm(false).await?;
+                }
+                changed = self.durable.changed() => {
+                    changed.map_err(|_| Interrupted::Retry("the log is closed".to_owned()))?;
+                    self.confirm(false).await?;
+                }
+                () = shared.poke.notified() => self.send_status(true).await?,
+                _ = tick.tick() => self.tick().await?,
+                () = shared.events.closed() => return Ok(()),
+            }
+        }
+    }
+
+    async fn tick(&mut self) -> Result<()> {
+        if let Some(why) = self.shared.log.failed() {
+            return Err(CollectorError::Log(hihooi_log::Error::Failed(why)).into());
+        }
+        if self.heard.elapsed() > Duration::from_millis(SILENCE_MS_MAX) {
+            return Err(Interrupted::Retry("the primary is silent".to_owned()));
+        }
+        self.settle();
+        self.send_status(true).await
+    }
+
+    /// Takes a message and all that have arrived behind it, then starts making them durable.
+    async fn take_all(&mut self, first: crate::connection::Message) -> Result<()> {
+        self.heard = Instant::now();
+        let mut next = Some(first);
+        let mut reply = false;
+        for _ in 0..BATCH_MAX {
+            let Some(message) = next else { break };
+            reply |= self.take(message).await?;
+            next = self.connection.next_buffered()?;
+        }
+        if let Some(message) = next {
+            reply |= self.take(message).await?;
+        }
+        self.shared.log.flush();
+        if reply {
+            self.settle();
+            self.send_status(false).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes one message; whether the server wants an answer at once.
+    async fn take(&mut self, message: crate::connection::Message) -> Result<bool> {
+        let body = match message.tag {
+            tag::COPY_DATA => message.body,
+            tag::ERROR => return Err(server_error(&message.body).into()),
+            tag::COPY_DONE => {
+                return Err(Interrupted::Retry("the primary ended the stream".to_owned()));
+            }
+            _ => return Ok(false),
+        };
+        let frame = pgoutput::read_frame(body).map_err(|error| broken(&error))?;
+        let mut reply_wanted = false;
+        match frame {
+            Frame::Keepalive { end, reply } => {
+                self.assembler.keepalive(end, &mut self.outputs);
+                reply_wanted = reply;
+            }
+            Frame::Data(data) => {
+                let message = pgoutput::read_message(data).map_err(|error| broken(&error))?;
+                let taken = self.assembler.step(message, &mut self.outputs);
+                taken.map_err(|error| Interrupted::Retry(error.to_string()))?;
+            }
+        }
+        self.deliver().await?;
+        Ok(reply_wanted)
+    }
+
+    /// Passes on what the assembler made.
+    async fn deliver(&mut self) -> Result<()> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        for output in outputs.drain(..) {
+            match output {
+                Output::Chunk { tsid, n, bytes } => {
+                    let log = self.shared.log.clone();
+                    self.alive(async { log.append_chunk(tsid, n, bytes).await }).await??;
+                }
+                Output::Entry(entry) => {
+                    let summary = EntrySummary::from(&entry.header);
+                    let log = self.shared.log.clone();
+                    self.alive(async { log.append(entry).await }).await??;
+                    self.pending.push_back((summary.tsid, summary.end_lsn));
+                    self.tell(StreamEvent::Entry(summary)).await?;
+                }
+                Output::Passed(lsn) => self.passed = self.passed.max(lsn),
+                Output::Refused { xid, why } => {
+                    self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(
+                        "a message under our prefix in transaction {xid} is ignored: {why}"
+                    );
+                }
+            }
+        }
+        self.outputs = outputs;
+        Ok(())
+    }
+
+    async fn tell(&mut self, event: StreamEvent) -> Result<()> {
+        // A receiver that is gone ends the stream at the next turn of its loop.
+        let Err(event) = self.shared.events.try_send(event) else { return Ok(()) };
+        let events = self.shared.events.clone();
+        let _ = self.alive(async { events.send(event.into_inner()).await }).await?;
+        Ok(())
+    }
+
+    async fn tell_passed(&mut self) -> Result<()> {
+        self.shared.status.received.store(self.passed.0, Ordering::Release);
+        if self.passed > self.told {
+            self.told = self.passed;
+            self.tell(StreamEvent::Passed(self.passed)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something that holds the stream back, and lets the server know meanwhile that
+    /// we live.
+    async fn alive<T>(&mut self, wait: impl Future<Output = T>) -> Result<T> {
+        let mut wait = std::pin::pin!(wait);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut wait => return Ok(done),
+                () = tokio::time::sleep(Duration::from_millis(STATUS_MS)) => {
+                    self.shared.log.flush();
+                    self.settle();
+                    self.send_status(false).await?;
+                }
+            }
+        }
+    }
+
+    /// Finds out how far we are durable.
+    fn settle(&mut self) {
+        let durable = *self.durable.borrow();
+        while let Some(&(tsid, end_lsn)) = self.pending.front() {
+            if tsid > durable {
+                return;
+            }
+            self.confirmed = self.confirmed.max(end_lsn);
+            self.pending.pop_front();
+        }
+        if !self.assembler.is_inside() {
+            self.confirmed = self.confirmed.max(self.passed);
+        }
+    }
+
+    async fn confirm(&mut self, at_once: bool) -> Result<()> {
+        self.settle();
+        let due = self.sent.1.elapsed() >= Duration::from_millis(CONFIRM_MS_MIN);
+        if self.confirmed > self.sent.0 && (at_once || due) {
+            self.send_status(false).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_status(&mut self, reply: bool) -> Result<()> {
+        let status = pgoutput::status_update(self.passed, self.confirmed, now_us(), reply);
+        frontend::copy_data(&status, self.connection.buffer());
+        self.connection.flush().await?;
+        self.sent = (self.confirmed, Instant::now());
+        self.shared.status.confirmed.store(self.confirmed.0, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn login(shared: &Shared) -> Login {
+    let config = &shared.config;
+    let login = Login::new(config.address.clone(), &config.user, &config.database, COLLECTOR_NAME)
+        .with("replication", "database");
+    TEXT_SETTINGS.iter().fold(login, |login, (name, value)| login.with(name, value))
+}
+
+async fn start_replication(connection: &mut Connection, shared: &Shared, from: Lsn) -> Result<()> {
+    let text = format!(
+        "START_REPLICATION SLOT {SLOT} LOGICAL {from} (proto_version '2', \
+         publication_names '{PUBLICATION}', messages 'true')"
+    );
+    frontend::query(text.as_bytes(), connection.buffer());
+    connection.flush().await?;
+    let message = connection.next().await?;
+    match message.tag {
+        tag::COPY_BOTH => Ok(()),
+        tag::ERROR => Err(refused(server_error(&message.body), shared).await),
+        other => Err(Interrupted::Retry(format!("unexpected answer {:?}", char::from(other)))),
+    }
+}
+
+/// What a refused START_REPLICATION means.
+async fn refused(error: crate::connection::Error, shared: &Shared) -> Interrupted {
+    match error.code() {
+        // object_in_use: someone reads the slot.
+        Some("55006") => match end_orphan(shared).await {
+            Ok(()) => Interrupted::Retry(error.to_string()),
+            Err(interrupted) => interrupted,
+        },
+        // undefined_object: no such slot; object_not_in_prerequisite_state: lost its WAL.
+        Some("42704" | "55000") => CollectorError::Broken(format!(
+            "the slot can't be read ({error}); make the replicas anew"
+        ))
+        .into(),
+        _ => error.into(),
+    }
+}
+
+/// Ends the connection of a collector that died without telling the server. It is only ours to
+/// end if it says that it is one.
+async fn end_orphan(shared: &Shared) -> Result<()> {
+    let config = &shared.config;
+    let login = Login::new(config.address.clone(), &config.user, &config.database, "hihooi");
+    let mut connection = Connection::open(&login).await?;
+    let active = "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
+    let answer = connection.query_with(active, &[Some(SLOT)]).await?;
+    let Some(pid) = answer.value().map(str::to_owned) else { return Ok(()) };
+    let name = setup::application_of(&mut connection, &pid).await?;
+    if name != COLLECTOR_NAME && !name.is_empty() {
+        return Err(CollectorError::SlotInUse(format!(
+            "slot {SLOT} is read by pid {pid} ({name}), which is not hihooi; end it with \
+             SELECT pg_terminate_backend({pid})"
+        ))
+        .into());
+    }
+    tracing::warn!("ending pid {pid}, which still reads the slot");
+    let terminate = "SELECT pg_catalog.pg_terminate_backend($1::int)";
+    connection.query_with(terminate, &[Some(&pid)]).await?;
+    connection.close().await;
+    Ok(())
+}
+
+fn broken(error: &pgoutput::StreamError) -> Interrupted {
+    CollectorError::Broken(error.to_string()).into()
+}
+
+impl From<CollectorError> for Interrupted {
+    fn from(error: CollectorError) -> Interrupted {
+        Interrupted::GiveUp(error)
+    }
+}
+
+/// The server wants our clock, to show it; nothing depends on it.
+fn now_us() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) - EPOCH_US
+}
