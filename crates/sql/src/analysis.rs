@@ -30,8 +30,8 @@ use scan::Scan;
 /// The facts about a text. `path` is the session's search path, `None` if it isn't known.
 #[must_use]
 pub fn analyse(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Analysis {
-    // The parser's bindings panic on a string constant that isn't UTF-8, such as E'\xff', when
-    // it is looked at. That is a strange text, not a broken invariant of ours.
+    // The parser's bindings panic where the parser surprises them, on a constant that isn't UTF-8
+    // for example. None is known, but a client's text must not end the process.
     let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path)));
     let statements = analysis.unwrap_or_else(|_| Box::new([unparsable(0..text.len())]));
     Analysis { statements }

@@ -66,8 +66,8 @@ pub struct Catalog {
     pub(crate) operators: Map<Box<str>, Routine>,
     /// The worst of the user-defined casts that PostgreSQL applies unasked.
     pub(crate) implicit_casts: Routine,
-    /// The worst of the user-defined casts that must be asked for.
-    pub(crate) explicit_casts: Routine,
+    /// User-defined casts by the name of the type that they lead to.
+    pub(crate) casts: Map<Box<str>, Routine>,
     /// The checks of domains, by the name of every type that contains one.
     pub(crate) domains: Map<Box<str>, Code>,
     /// What any opaque function of a user may leave in the session.

@@ -1,17 +1,14 @@
 //! Makes a [`Catalog`] from rows: of PostgreSQL through [`crate::catalog_queries`], or of a test.
 //!
-//! What a function of a user may do follows from its volatility and from the words of its body.
-//! PostgreSQL doesn't stop a STABLE function from calling a volatile one (manual, section 38.7),
-//! so one whose body mentions anything that writes counts as writing (I6).
+//! What a user's functions may do is found in [`crate::routines`].
 
 use hihooi_replication::items::RelId;
 
-use crate::builtins::{self, Builtin};
+use crate::builtins;
 use crate::catalog::{
     Catalog, Class, Code, ForeignKey, Functions, Map, Relation, Routine, UserFunction,
 };
-use crate::facts::{SessionEffect, Unsafe};
-use crate::lexer::words;
+use crate::routines::{leaves_of_body, routines};
 
 /// A function's volatility, in order of harm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -75,15 +72,15 @@ pub struct FunctionRow<'a> {
 /// Collects rows, in any order, and makes a [`Catalog`] of them.
 #[derive(Debug, Default)]
 pub struct Builder {
-    relations: Map<RelId, Relation>,
+    pub(crate) relations: Map<RelId, Relation>,
     inherits: Vec<(RelId, RelId)>,
     foreign_keys: Vec<(RelId, RelId, ForeignKey)>,
     code: Vec<(RelId, CodeKind, Box<str>)>,
     builtins: Map<Box<str>, Volatility>,
-    functions: Vec<Function>,
-    operators: Vec<(Box<str>, Box<str>)>,
-    casts: Vec<(bool, Box<str>)>,
-    domains: Vec<(Box<str>, Box<str>)>,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) operators: Vec<(Box<str>, Box<str>)>,
+    pub(crate) casts: Vec<Cast>,
+    pub(crate) domains: Vec<(Box<str>, Box<str>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,14 +91,23 @@ enum CodeKind {
 }
 
 #[derive(Debug)]
-struct Function {
-    schema: Box<str>,
-    name: Box<str>,
-    volatility: Volatility,
+pub(crate) struct Function {
+    pub schema: Box<str>,
+    pub name: Box<str>,
+    pub volatility: Volatility,
     /// C or internal: no body to look into.
-    compiled: bool,
-    takes_row: bool,
-    body: Box<str>,
+    pub compiled: bool,
+    /// SQL or PL/pgSQL: its body is understood.
+    pub understood: bool,
+    pub takes_row: bool,
+    pub body: Box<str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cast {
+    pub implicit: bool,
+    pub type_name: Box<str>,
+    pub function: Box<str>,
 }
 
 impl Builder {
@@ -172,6 +178,7 @@ impl Builder {
             name: row.name.into(),
             volatility: row.volatility,
             compiled: matches!(row.language, "c" | "internal"),
+            understood: matches!(row.language, "sql" | "plpgsql"),
             takes_row: row.takes_row,
             body: row.body.into(),
         });
@@ -182,10 +189,11 @@ impl Builder {
         self.operators.push((name.into(), function.into()));
     }
 
-    /// Adds a user-defined cast and its function's name; `implicit` unless the cast must be
-    /// written (`pg_cast.castcontext` e).
-    pub fn cast(&mut self, implicit: bool, function: &str) {
-        self.casts.push((implicit, function.into()));
+    /// Adds a user-defined cast to a type, by its function's name; `implicit` unless the cast
+    /// must be written (`pg_cast.castcontext` e). A domain over the type has the same casts.
+    pub fn cast(&mut self, implicit: bool, type_name: &str, function: &str) {
+        let (type_name, function) = (type_name.into(), function.into());
+        self.casts.push(Cast { implicit, type_name, function });
     }
 
     /// Adds the checks of a domain, under the name of a type that is or contains it.
@@ -283,8 +291,9 @@ impl Builder {
                     takes_row: function.takes_row,
                 }),
             }
-            if routine == Routine::Opaque {
-                catalog.functions_leave.merge(&leaves(function));
+            // Compiled code has no body; of a well-known setter the name in other bodies tells.
+            if routine == Routine::Opaque && !function.compiled {
+                catalog.functions_leave.merge(&leaves_of_body(&function.body));
             }
         }
     }
@@ -295,10 +304,11 @@ impl Builder {
             let known = catalog.operators.entry(name.clone()).or_default();
             *known = routine.max(*known);
         }
-        for (implicit, function) in &self.casts {
-            let routine = worst(catalog.functions.get(function));
-            catalog.explicit_casts = routine.max(catalog.explicit_casts);
-            if *implicit {
+        for cast in &self.casts {
+            let routine = worst(catalog.functions.get(&cast.function));
+            let known = catalog.casts.entry(cast.type_name.clone()).or_default();
+            *known = routine.max(*known);
+            if cast.implicit {
                 catalog.implicit_casts = routine.max(catalog.implicit_casts);
             }
         }
@@ -328,152 +338,4 @@ fn class_of(row: &RelationRow<'_>) -> Class {
         ("r" | "p", "p") => Class::Table,
         _ => Class::System,
     }
-}
-
-/// Volatile functions of well-known extensions that touch nothing (uuid-ossp, pgcrypto). They
-/// count only when they are compiled code. Sorted.
-const HARMLESS_EXTENSIONS: &[&str] = &[
-    "gen_random_bytes",
-    "gen_random_uuid",
-    "gen_salt",
-    "pgp_pub_encrypt",
-    "pgp_pub_encrypt_bytea",
-    "pgp_sym_encrypt",
-    "pgp_sym_encrypt_bytea",
-    "uuid_generate_v1",
-    "uuid_generate_v1mc",
-    "uuid_generate_v4",
-];
-
-fn at_first_sight(function: &Function) -> Routine {
-    match (function.volatility, function.compiled) {
-        (Volatility::Immutable, true) => Routine::Pure,
-        (Volatility::Volatile, true) if HARMLESS_EXTENSIONS.contains(&&*function.name) => {
-            Routine::Harmless
-        }
-        (Volatility::Volatile, _) => Routine::Opaque,
-        _ => Routine::Reads,
-    }
-}
-
-/// Decides for each function what calling it may do: at first sight by volatility, then by the
-/// words of the bodies until nothing changes any more. Views count as functions here.
-fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
-    let mut routines: Vec<Routine> = builder.functions.iter().map(at_first_sight).collect();
-    let mut names: Map<&str, Vec<usize>> = Map::default();
-    for (index, function) in builder.functions.iter().enumerate() {
-        names.entry(&function.name).or_default().push(index);
-    }
-    let views: Vec<&Relation> = builder.relations.values().filter(|r| r.view.is_some()).collect();
-    for (index, view) in views.iter().enumerate() {
-        names.entry(&view.name).or_default().push(routines.len() + index);
-    }
-    routines.resize(routines.len() + views.len(), Routine::Reads);
-
-    let relations = unusual_relations(builder);
-    let view_texts = views.iter().filter_map(|v| v.view.as_ref()).map(|code| &*code.text);
-    let bodies = builder.functions.iter().map(|f| if f.compiled { "" } else { &*f.body });
-    let mut mentions: Vec<Vec<usize>> = Vec::with_capacity(routines.len());
-    for (index, body) in bodies.chain(view_texts).enumerate() {
-        let mut others = Vec::new();
-        if routines[index] == Routine::Reads {
-            for word in words(body) {
-                let by_itself = word_means(&word.text, word.is_call, catalog, &relations);
-                routines[index] = routines[index].max(by_itself);
-                others.extend(names.get(&*word.text).into_iter().flatten());
-            }
-            others.sort_unstable();
-            others.dedup();
-        }
-        mentions.push(others);
-    }
-    spread(&mut routines, &mentions);
-    routines.truncate(builder.functions.len());
-    routines
-}
-
-/// Makes each routine at least as bad as what it mentions.
-fn spread(routines: &mut [Routine], mentions: &[Vec<usize>]) {
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for (index, others) in mentions.iter().enumerate() {
-            let worst = others.iter().map(|&o| routines[o]).max().unwrap_or_default();
-            if worst > routines[index] {
-                routines[index] = worst;
-                changed = true;
-            }
-        }
-    }
-}
-
-/// Names of relations whose rows a replica doesn't have as the primary has them. The views of
-/// information_schema have everyday names; its own name tells.
-fn unusual_relations(builder: &Builder) -> Map<&str, ()> {
-    builder
-        .relations
-        .values()
-        .filter(|r| !matches!(r.class, Class::Table | Class::View))
-        .filter(|r| &*r.schema != "information_schema")
-        .map(|r| (&*r.name, ()))
-        .collect()
-}
-
-/// What one word in a body means by itself.
-fn word_means(word: &str, is_call: bool, catalog: &Catalog, unusual: &Map<&str, ()>) -> Routine {
-    if unusual.contains_key(word) {
-        return Routine::Primary;
-    }
-    match word {
-        // Dynamic SQL: its text may come from anywhere.
-        "execute" => return Routine::Opaque,
-        "information_schema" | "tablesample" | "ctid" | "xmin" | "xmax" | "cmin" | "cmax"
-        | "tableoid" | "regclass" | "regproc" | "regprocedure" | "regtype" | "regoper"
-        | "regoperator" | "regnamespace" | "regrole" | "regcollation" => return Routine::Primary,
-        _ => {}
-    }
-    let builtin = catalog.functions.get(word).filter(|_| is_call).and_then(|f| f.builtin);
-    match builtin {
-        None | Some(Builtin::Safe | Builtin::CurrentSetting) => Routine::Pure,
-        Some(Builtin::ReadsAnything(_) | Builtin::Primary(Unsafe::ServerState)) => Routine::Primary,
-        Some(_) => Routine::Opaque,
-    }
-}
-
-/// What an opaque function may leave in the session, by the words of its body. Compiled code can
-/// leave anything that its extension knows to set.
-fn leaves(function: &Function) -> SessionEffect {
-    if function.compiled {
-        return SessionEffect::default();
-    }
-    leaves_of_body(&function.body)
-}
-
-/// What a body of code may leave in the session, by its words. Also looks into its strings and
-/// comments, because of dynamic SQL.
-pub(crate) fn leaves_of_body(body: &str) -> SessionEffect {
-    let mut effect = SessionEffect::default();
-    for word in words(body) {
-        match &*word.text {
-            "set" if word.opens_statement => settings(&mut effect),
-            "set_config" | "reset" | "discard" | "setseed" | "set_limit" => settings(&mut effect),
-            "temp" | "temporary" | "pg_temp" => effect.temp = true,
-            "listen" | "unlisten" => effect.listen = true,
-            "prepare" | "deallocate" => effect.prepared = true,
-            "load" => effect.load = true,
-            "nextval" | "setval" | "insert" => effect.sequences = true,
-            name if name.contains("_advisory_") && !name.contains("_xact_") => {
-                effect.advisory = true;
-            }
-            _ => {}
-        }
-    }
-    effect
-}
-
-fn settings(effect: &mut SessionEffect) {
-    effect.settings = true;
-    effect.local_settings = true;
-    effect.search_path = true;
-    effect.role = true;
 }

@@ -90,7 +90,12 @@ pub const QUERIES: &[CatalogQuery] = &[
         columns: &["name", "function"],
         read: operator,
     },
-    CatalogQuery { name: "casts", sql: CASTS, columns: &["implicit", "function"], read: cast },
+    CatalogQuery {
+        name: "casts",
+        sql: CASTS,
+        columns: &["implicit", "type", "function"],
+        read: cast,
+    },
 ];
 
 /// Relations of all schemas, without those in temporary schemas. Triggers count unless they are
@@ -245,14 +250,21 @@ JOIN pg_proc p ON p.oid = o.oprcode
 JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE n.nspname <> 'pg_catalog'";
 
-/// Casts whose function is not of `pg_catalog`; the first column is whether PostgreSQL applies
-/// them unasked, in assignments or everywhere.
+/// Casts whose function is not of `pg_catalog`, for their target type and the domains over it;
+/// the first column is whether PostgreSQL applies them unasked, in assignments or everywhere.
 pub const CASTS: &str = "\
-SELECT (c.castcontext <> 'e')::text, p.proname::text
-FROM pg_cast c
-JOIN pg_proc p ON p.oid = c.castfunc
-JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE n.nspname <> 'pg_catalog'";
+WITH RECURSIVE casts(implicit, target, function) AS (
+    SELECT c.castcontext <> 'e', c.casttarget, p.proname
+    FROM pg_cast c
+    JOIN pg_proc p ON p.oid = c.castfunc
+    JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname <> 'pg_catalog'
+  UNION
+    SELECT c.implicit, t.oid, c.function
+    FROM casts c JOIN pg_type t ON t.typbasetype = c.target
+)
+SELECT c.implicit::text, t.typname::text, c.function::text
+FROM casts c JOIN pg_type t ON t.oid = c.target";
 
 fn text<'a>(row: &Row<'a>, column: usize) -> Result<&'a str, BadRow> {
     row.get(column).copied().flatten().ok_or(BadRow { column })
@@ -336,6 +348,6 @@ fn operator(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
 }
 
 fn cast(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
-    builder.cast(flag(row, 0)?, text(row, 1)?);
+    builder.cast(flag(row, 0)?, text(row, 1)?, text(row, 2)?);
     Ok(())
 }

@@ -136,18 +136,17 @@ pub(crate) fn dollar_len(bytes: &[u8]) -> Option<usize> {
     Some(end.map_or(bytes.len(), |end| tag.len() + end + tag.len()))
 }
 
-/// The text without the keyword CONCURRENTLY and the space before it, outside of quotes and
-/// comments; `None` if it isn't there.
+/// The text without the keyword CONCURRENTLY, outside of quotes and comments; `None` if it isn't
+/// there. The space around it stays: it may end a comment.
 ///
-/// For CREATE INDEX, DROP INDEX, REINDEX, REFRESH MATERIALIZED VIEW and DETACH PARTITION. Only
-/// the first one counts: an index may be named so later in the text.
+/// For CREATE INDEX, DROP INDEX, REINDEX, REFRESH MATERIALIZED VIEW and DETACH PARTITION that
+/// have it ([`crate::Ddl::concurrently`]). Without quotes it can't be a name there.
 #[must_use]
 pub fn without_concurrently(text: &str) -> Option<String> {
     let found = tokens(text).find(|token| {
         token.kind == TokenKind::Word && token.text.eq_ignore_ascii_case("concurrently")
     })?;
-    let before = text[..found.start].trim_end();
-    Some(format!("{before}{}", &text[found.start + found.text.len()..]))
+    Some(format!("{}{}", &text[..found.start], &text[found.start + found.text.len()..]))
 }
 
 /// A word of a function's body.

@@ -16,6 +16,7 @@ pub mod catalog_queries;
 pub mod facts;
 pub mod hint;
 pub mod lexer;
+mod routines;
 mod template;
 
 pub use analysis::analyse;

@@ -72,7 +72,7 @@ impl<'t> Scan<'_, 't> {
             self.with(with);
         }
         self.target(merge.relation(), Change::ANY);
-        self.from_item(merge.source_relation());
+        self.source(merge.source_relation());
         self.expr(merge.join_condition());
         for when in merge.merge_when_clauses() {
             self.expr(when.condition());

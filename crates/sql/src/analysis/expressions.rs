@@ -10,7 +10,6 @@ use pg_raw_parse::nodes::{
 use pg_raw_parse::raw::A_Expr_Kind;
 
 use super::scan::Scan;
-use crate::catalog::Routine;
 use crate::facts::Unsafe;
 
 impl<'t> Scan<'_, 't> {
@@ -169,15 +168,20 @@ impl<'t> Scan<'_, 't> {
     }
 
     fn cast_to(&mut self, name: Option<&'t TypeName>) {
-        if self.catalog.explicit_casts != Routine::Pure {
-            self.routine(self.catalog.explicit_casts);
+        let function = name
+            .and_then(|name| name.names().iter().next_back()?.sval())
+            .and_then(|name| self.catalog.casts.get(name));
+        if let Some(&routine) = function {
+            self.routine(routine);
         }
         self.type_name(name);
     }
 
     /// A type that values are turned into: it may name catalog objects or have checks.
     pub fn type_name(&mut self, name: Option<&'t TypeName>) {
-        let Some(name) = name.and_then(|name| name.names().iter().last()?.sval()) else { return };
+        let Some(name) = name.and_then(|name| name.names().iter().next_back()?.sval()) else {
+            return;
+        };
         if names_catalog_objects(name) {
             self.primary_only(Unsafe::SystemCatalog);
             self.reads.add_everything();
@@ -308,7 +312,7 @@ impl<'t> Scan<'_, 't> {
 
 /// The last of a list of names; `None` if it is no name (a star).
 pub(super) fn last_name(names: &NodeList) -> Option<&str> {
-    names.iter().last().and_then(|node| node.as_str())
+    names.iter().next_back().and_then(|node| node.as_str())
 }
 
 fn is_system_column(name: &str) -> bool {

@@ -96,11 +96,11 @@ impl<'t> Scan<'_, 't> {
 
     pub fn from(&mut self, items: &'t pg_raw_parse::list::NodeList) {
         for item in items {
-            self.from_item(item);
+            self.source(item);
         }
     }
 
-    pub fn from_item(&mut self, item: Node<'t>) {
+    pub fn source(&mut self, item: Node<'t>) {
         match item {
             Node::RangeVar(relation) => self.read(relation),
             Node::JoinExpr(_) => self.deeper(|scan| scan.join(item)),
@@ -113,7 +113,7 @@ impl<'t> Scan<'_, 't> {
             }
             Node::RangeTableSample(sample) => {
                 self.primary_only(Unsafe::TableSample);
-                self.from_item(sample.relation());
+                self.source(sample.relation());
                 self.list(sample.args());
                 self.expr(sample.repeatable());
             }
@@ -135,13 +135,13 @@ impl<'t> Scan<'_, 't> {
     /// Joins lean to the left: a loop, not a recursion.
     fn join(&mut self, mut item: Node<'t>) {
         while let Node::JoinExpr(join) = item {
-            self.from_item(join.rarg());
+            self.source(join.rarg());
             self.expr(join.quals());
             if join.is_natural || !join.using_clause().is_empty() {
                 self.operator("=");
             }
             item = join.larg();
         }
-        self.from_item(item);
+        self.source(item);
     }
 }

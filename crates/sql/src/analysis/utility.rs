@@ -14,11 +14,11 @@ use pg_raw_parse::{ConstValue, Node};
 
 use super::relations::Change;
 use super::scan::Scan;
-use crate::catalog_builder::leaves_of_body;
 use crate::facts::{
     Discard, HihooiCommand, Isolation, Kind, SessionCommand, SessionEffect, TransactionModes,
     Unsafe,
 };
+use crate::routines::leaves_of_body;
 
 impl<'t> Scan<'_, 't> {
     pub fn kind_of(&mut self, node: Node<'t>, range: &Range<usize>) -> Kind {

@@ -97,6 +97,12 @@ const FUNCTIONS: &[(&str, &str, &str, &str, bool, &str)] = &[
     ("app", "initcap", "v", "sql", false, "SELECT 'shadow'"),
     ("app", "only_here", "s", "sql", false, "SELECT 1"),
     ("public", "volagg", "v", "sql", false, "sfunc"),
+    ("public", "viaop", "i", "sql", false, "SELECT $1###$2"),
+    ("public", "viapolicy", "s", "sql", false, "SELECT count(*) FROM rlsvol"),
+    ("public", "pyt", "i", "plpython3u", false, "return 1"),
+    ("public", "tocomp", "i", "sql", false, "SELECT stab()"),
+    ("public", "Q f", "s", "sql", false, "SELECT vol()"),
+    ("public", "viaquoted", "s", "sql", false, "SELECT \"Q f\"()"),
 ];
 
 pub fn builder() -> Builder {
@@ -135,6 +141,7 @@ pub fn builder() -> Builder {
     }
     builder.operator("###", "vol");
     builder.operator("@@@", "cimm");
+    builder.cast(false, "comp", "tocomp");
     builder.domain("posint", "(VALUE > public.stab())");
     builder
 }

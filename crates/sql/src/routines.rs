@@ -1,0 +1,231 @@
+//! What calling a user's function may do: by its volatility, and by the words of its body.
+//!
+//! Volatility alone isn't enough. PostgreSQL doesn't stop a STABLE function from calling a
+//! volatile one (manual, section 38.7), nor from reading what replicas don't have; and an
+//! IMMUTABLE one shouldn't read tables, but may. So every word of a body counts as what it could
+//! name, also in strings and comments, until nothing changes any more (I6). Views, policies and
+//! checks of domains have bodies too. Only a name put together at run time escapes, and what
+//! could run it (EXECUTE) counts as doing anything.
+
+use std::collections::HashSet;
+
+use ahash::RandomState;
+
+use crate::builtins::Builtin;
+use crate::catalog::{Catalog, Class, Map, Routine};
+use crate::catalog_builder::{Builder, Function, Volatility};
+use crate::facts::{SessionEffect, Unsafe};
+use crate::lexer::words;
+
+/// Volatile functions of well-known extensions that touch nothing (uuid-ossp, pgcrypto). They
+/// count only when they are compiled code. Sorted.
+const HARMLESS_EXTENSIONS: &[&str] = &[
+    "gen_random_bytes",
+    "gen_random_uuid",
+    "gen_salt",
+    "pgp_pub_encrypt",
+    "pgp_pub_encrypt_bytea",
+    "pgp_sym_encrypt",
+    "pgp_sym_encrypt_bytea",
+    "uuid_generate_v1",
+    "uuid_generate_v1mc",
+    "uuid_generate_v4",
+];
+
+/// What can be mentioned in a body, and has one itself.
+struct Piece<'a> {
+    name: &'a str,
+    /// Empty where there is nothing to look into.
+    body: &'a str,
+    routine: Routine,
+}
+
+/// What each function of the builder may do, in its order.
+pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
+    let mut pieces = pieces(builder);
+    let mut names: Map<String, Vec<usize>> = Map::default();
+    for (index, piece) in pieces.iter().enumerate() {
+        names.entry(first_word(piece.name)).or_default().push(index);
+    }
+    let unusual = unusual_relations(builder);
+    let anywhere = casts(builder, &names);
+    let operators = operators(builder, &names);
+    let mut mentions: Vec<Vec<usize>> = Vec::with_capacity(pieces.len());
+    for piece in &mut pieces {
+        let mut others = Vec::new();
+        if !piece.body.is_empty() && piece.routine < Routine::Opaque {
+            for word in words(piece.body) {
+                let by_itself = word_means(&word.text, word.is_call, catalog, &unusual);
+                piece.routine = piece.routine.max(by_itself);
+                others.extend(names.get(&word.text).into_iter().flatten());
+            }
+            let used = operators.iter().filter(|(operator, _)| piece.body.contains(operator));
+            others.extend(used.flat_map(|(_, functions)| functions));
+            others.extend(&anywhere);
+            others.sort_unstable();
+            others.dedup();
+        }
+        mentions.push(others);
+    }
+    let mut routines: Vec<Routine> = pieces.iter().map(|piece| piece.routine).collect();
+    spread(&mut routines, &mentions);
+    routines.truncate(builder.functions.len());
+    routines
+}
+
+/// Functions first, in the builder's order; then whatever else has a body.
+fn pieces(builder: &Builder) -> Vec<Piece<'_>> {
+    let mut pieces: Vec<Piece<'_>> = builder
+        .functions
+        .iter()
+        .map(|function| Piece {
+            name: &function.name,
+            body: if function.compiled { "" } else { &function.body },
+            routine: at_first_sight(function),
+        })
+        .collect();
+    let codes = builder.relations.values().flat_map(|relation| {
+        [relation.view.as_ref(), relation.policies.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|code| (&*relation.name, &*code.text))
+    });
+    let domains = builder.domains.iter().map(|(name, checks)| (&**name, &**checks));
+    pieces.extend(codes.chain(domains).map(|(name, body)| Piece {
+        name,
+        body,
+        routine: Routine::Pure,
+    }));
+    pieces
+}
+
+fn at_first_sight(function: &Function) -> Routine {
+    match function.volatility {
+        Volatility::Volatile if function.compiled && is_harmless(&function.name) => {
+            Routine::Harmless
+        }
+        Volatility::Volatile => Routine::Opaque,
+        Volatility::Immutable if function.compiled => Routine::Pure,
+        // Its words will tell whether it reads.
+        _ if function.understood => Routine::Pure,
+        _ => Routine::Reads,
+    }
+}
+
+fn is_harmless(name: &str) -> bool {
+    HARMLESS_EXTENSIONS.binary_search(&name).is_ok()
+}
+
+/// Users' operators and the functions that they mean.
+fn operators<'a>(
+    builder: &'a Builder,
+    names: &Map<String, Vec<usize>>,
+) -> Vec<(&'a str, Vec<usize>)> {
+    let mut operators: Vec<(&str, Vec<usize>)> = builder
+        .operators
+        .iter()
+        .map(|(name, function)| (&**name, named(function, names)))
+        .collect();
+    operators.sort_unstable();
+    operators.dedup();
+    operators
+}
+
+/// The functions of users' casts: a body doesn't show where they apply.
+fn casts(builder: &Builder, names: &Map<String, Vec<usize>>) -> Vec<usize> {
+    builder.casts.iter().flat_map(|cast| named(&cast.function, names)).collect()
+}
+
+fn named(function: &str, names: &Map<String, Vec<usize>>) -> Vec<usize> {
+    names.get(&first_word(function)).cloned().unwrap_or_default()
+}
+
+/// Makes each routine at least as bad as what it mentions.
+fn spread(routines: &mut [Routine], mentions: &[Vec<usize>]) {
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (index, others) in mentions.iter().enumerate() {
+            let worst = others.iter().map(|&o| routines[o]).max().unwrap_or_default();
+            if worst > routines[index] {
+                routines[index] = worst;
+                changed = true;
+            }
+        }
+    }
+}
+
+/// Names of relations whose rows a replica doesn't have as the primary has them. The views of
+/// information_schema have everyday names; its own name tells.
+fn unusual_relations(builder: &Builder) -> HashSet<String, RandomState> {
+    builder
+        .relations
+        .values()
+        .filter(|r| !matches!(r.class, Class::Table | Class::View))
+        .filter(|r| &*r.schema != "information_schema")
+        .map(|r| first_word(&r.name))
+        .collect()
+}
+
+/// What must stand in a body that mentions a name: its first word, since a name in quotes may
+/// have several.
+fn first_word(name: &str) -> String {
+    words(name).next().map_or_else(|| name.to_lowercase(), |word| word.text)
+}
+
+/// What one word in a body means by itself.
+fn word_means(
+    word: &str,
+    is_call: bool,
+    catalog: &Catalog,
+    unusual: &HashSet<String, RandomState>,
+) -> Routine {
+    if unusual.contains(word) {
+        return Routine::Primary;
+    }
+    match word {
+        // Dynamic SQL: its text may come from anywhere.
+        "execute" => return Routine::Opaque,
+        // Without one of these no table is read.
+        "from" | "table" | "join" => return Routine::Reads,
+        "information_schema" | "tablesample" | "ctid" | "xmin" | "xmax" | "cmin" | "cmax"
+        | "tableoid" | "regclass" | "regproc" | "regprocedure" | "regtype" | "regoper"
+        | "regoperator" | "regnamespace" | "regrole" | "regcollation" => return Routine::Primary,
+        _ => {}
+    }
+    let builtin = catalog.functions.get(word).filter(|_| is_call).and_then(|f| f.builtin);
+    match builtin {
+        None | Some(Builtin::Safe | Builtin::CurrentSetting) => Routine::Pure,
+        Some(Builtin::ReadsAnything(_) | Builtin::Primary(Unsafe::ServerState)) => Routine::Primary,
+        Some(_) => Routine::Opaque,
+    }
+}
+
+/// What a body of code may leave in the session, by its words. Also looks into its strings and
+/// comments, because of dynamic SQL.
+pub(crate) fn leaves_of_body(body: &str) -> SessionEffect {
+    let mut effect = SessionEffect::default();
+    for word in words(body) {
+        match &*word.text {
+            "set" if word.opens_statement => settings(&mut effect),
+            "set_config" | "reset" | "discard" | "setseed" | "set_limit" => settings(&mut effect),
+            "temp" | "temporary" | "pg_temp" => effect.temp = true,
+            "listen" | "unlisten" => effect.listen = true,
+            "prepare" | "deallocate" => effect.prepared = true,
+            "load" => effect.load = true,
+            "nextval" | "setval" | "insert" => effect.sequences = true,
+            name if name.contains("_advisory_") && !name.contains("_xact_") => {
+                effect.advisory = true;
+            }
+            _ => {}
+        }
+    }
+    effect
+}
+
+fn settings(effect: &mut SessionEffect) {
+    effect.settings = true;
+    effect.local_settings = true;
+    effect.search_path = true;
+    effect.role = true;
+}
