@@ -1,12 +1,29 @@
 //! Compares replicas with the primary at one TSID, and names the rows that differ (I2, I5).
+//!
+//! The appliers are held, a snapshot is taken on the primary that includes exactly a prefix of the
+//! log, every replica applies up to that prefix, snapshots are taken there, the appliers go on.
+//! What is compared then is read in these snapshots, at leisure, while everybody works.
 
+mod compare;
+mod structure;
+
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_replication::ids::Tsid;
 
 use crate::apply::ApplierHandle;
+use crate::apply::visibility::Snapshot;
+use crate::connection::{Connection, Login};
 use crate::site::{Replica, Site};
+
+/// How long an applier may take to stop where it is.
+const HOLD_LIMIT: Duration = Duration::from_secs(10);
+/// Snapshots that are tried until one includes exactly a prefix of the log.
+const SNAPSHOTS_MAX: u32 = 500;
+/// Pause between two of them.
+const SNAPSHOT_PAUSE: Duration = Duration::from_millis(3);
 
 /// Tells which of the log's entries a snapshot of the primary includes.
 pub trait LogView: Sync {
@@ -74,13 +91,50 @@ pub struct Report {
     pub differences: Vec<Difference>,
     /// Rows that differ, at most as many as asked for.
     pub row_differences: Vec<RowDifference>,
+    /// Replicas that could not be compared, and why.
+    pub skipped: Vec<(String, String)>,
 }
 
 impl Report {
-    /// Whether every replica equals the primary.
+    /// Whether every replica was compared and equals the primary.
     #[must_use]
     pub fn is_equal(&self) -> bool {
-        self.differences.is_empty() && self.row_differences.is_empty()
+        self.skipped.is_empty() && !self.is_different()
+    }
+
+    fn is_different(&self) -> bool {
+        !self.differences.is_empty() || !self.row_differences.is_empty()
+    }
+
+    /// One word: `equal`, `DIFFERENT`, or `INCOMPLETE` when no difference was found but some
+    /// replica could not be compared.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        match (self.is_different(), self.skipped.is_empty()) {
+            (true, _) => "DIFFERENT",
+            (false, true) => "equal",
+            (false, false) => "INCOMPLETE",
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tables, rows, tsid) = (self.tables, self.rows, self.tsid);
+        writeln!(f, "compared {tables} tables with {rows} rows at TSID {tsid}")?;
+        for (site, reason) in &self.skipped {
+            writeln!(f, "{site}: not compared: {reason}")?;
+        }
+        for Difference { site, object, what } in &self.differences {
+            writeln!(f, "{site}: {object}: {what}")?;
+        }
+        for row in &self.row_differences {
+            let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "(none)".to_owned());
+            writeln!(f, "{}: {} {}", row.site, row.table, row.key)?;
+            writeln!(f, "    primary {}", text(&row.primary))?;
+            writeln!(f, "    {} {}", row.site, text(&row.replica))?;
+        }
+        write!(f, "{}", self.verdict())
     }
 }
 
@@ -93,7 +147,8 @@ pub struct VerifyError(pub String);
 /// for the user.
 ///
 /// # Errors
-/// [`VerifyError`] when a site can't be compared at all; what differs is in the [`Report`].
+/// [`VerifyError`] when the primary or the log can't be asked; a replica that can't be compared is
+/// named in the [`Report`], which tells what differs.
 pub async fn verify(
     primary: &Site,
     replicas: &[(Arc<Replica>, ApplierHandle)],
@@ -101,6 +156,136 @@ pub async fn verify(
     options: &Options,
     progress: &mut (dyn FnMut(String) + Send),
 ) -> Result<Report, VerifyError> {
-    let _ = (primary, replicas, log, options, progress);
-    unimplemented!("verification")
+    let mut report = Report::default();
+    let held = Held(replicas);
+    let sites = take_snapshots(primary, replicas, log, options, &mut report).await;
+    drop(held);
+    let (mut primary, mut sites) = sites?;
+    let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
+    progress(format!("comparing {} with the primary at TSID {}", names.join(", "), report.tsid));
+    report.replicas = sites.iter().map(|site| site.name.clone()).collect();
+    structure::compare(&mut primary, &mut sites, &mut report).await?;
+    compare::compare(&mut primary, &mut sites, options, &mut report, progress).await?;
+    progress(report.verdict().to_owned());
+    Ok(report)
+}
+
+/// A connection to a site, in a transaction whose snapshot is the one to compare.
+struct Side {
+    name: String,
+    connection: Connection,
+}
+
+impl Side {
+    async fn open(site: &Site, database: &str) -> Result<Side, VerifyError> {
+        const SETTINGS: [(&str, &str); 13] = [
+            ("client_encoding", "UTF8"),
+            ("DateStyle", "ISO"),
+            ("IntervalStyle", "postgres"),
+            ("TimeZone", "UTC"),
+            ("extra_float_digits", "1"),
+            ("bytea_output", "hex"),
+            ("xmlbinary", "base64"),
+            ("lc_monetary", "C"),
+            ("search_path", "pg_catalog"),
+            ("statement_timeout", "0"),
+            ("idle_in_transaction_session_timeout", "0"),
+            ("row_security", "off"),
+            ("jit", "off"),
+        ];
+        let login = Login::new(site.address.clone(), &site.user, database, "hihooi verify");
+        let login = SETTINGS.iter().fold(login, |login, (name, value)| login.with(name, value));
+        let connection = Connection::open(&login).await;
+        let connection = connection.map_err(|error| failed(&site.name, &error))?;
+        Ok(Side { name: site.name.clone(), connection })
+    }
+
+    /// Begins a transaction and takes its snapshot.
+    async fn snapshot(&mut self) -> Result<Snapshot, VerifyError> {
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+        let error = |error| failed(&self.name, &error);
+        self.connection.query(begin).await.map_err(error)?;
+        let answer = self.connection.query("SELECT pg_catalog.pg_current_snapshot()").await;
+        let answer = answer.map_err(|error| failed(&self.name, &error))?;
+        let text = answer.value().unwrap_or_default();
+        Snapshot::parse(text).ok_or_else(|| VerifyError(format!("not a snapshot: {text}")))
+    }
+}
+
+fn failed(site: &str, error: &dyn fmt::Display) -> VerifyError {
+    VerifyError(format!("{site}: {error}"))
+}
+
+/// Lets the appliers go on, however verification ends.
+struct Held<'a>(&'a [(Arc<Replica>, ApplierHandle)]);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(_, applier)| applier.release());
+    }
+}
+
+/// Snapshots at one position of the log, on the primary and on every replica that gets there.
+async fn take_snapshots(
+    primary: &Site,
+    replicas: &[(Arc<Replica>, ApplierHandle)],
+    log: &dyn LogView,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(Side, Vec<Side>), VerifyError> {
+    let mut held = Vec::new();
+    let mut oldest = None;
+    for (replica, applier) in replicas {
+        match applier.hold(HOLD_LIMIT).await {
+            Ok(applied) => {
+                oldest = Some(oldest.map_or(applied, |oldest: Tsid| oldest.min(applied)));
+                held.push((replica, applier));
+            }
+            Err(error) => report.skipped.push((replica.site.name.clone(), why(replica, &error))),
+        }
+    }
+    let mut on_primary = Side::open(primary, &options.database).await?;
+    let Some(oldest) = oldest else { return Ok((on_primary, Vec::new())) };
+    report.tsid = snapshot_of_prefix(&mut on_primary, oldest, log).await?;
+    let mut sides = Vec::new();
+    for (replica, applier) in held {
+        match applier.hold_at(report.tsid, options.wait).await {
+            Ok(()) => {
+                let mut side = Side::open(&replica.site, &options.database).await?;
+                side.snapshot().await?;
+                sides.push(side);
+            }
+            Err(error) => report.skipped.push((replica.site.name.clone(), why(replica, &error))),
+        }
+    }
+    Ok((on_primary, sides))
+}
+
+fn why(replica: &Replica, error: &dyn fmt::Display) -> String {
+    let reason = replica.reason();
+    if reason.is_empty() { format!("{error} ({})", replica.state()) } else { reason }
+}
+
+/// Takes snapshots on the primary until one includes exactly a prefix of the log: a transaction
+/// can be in the write-ahead log a moment before, or after a later one, it can be seen. Returns
+/// the prefix. Everything up to `seen` was applied somewhere, hence is seen by rule (2) of I3.
+async fn snapshot_of_prefix(
+    primary: &mut Side,
+    seen: Tsid,
+    log: &dyn LogView,
+) -> Result<Tsid, VerifyError> {
+    for _ in 0..SNAPSHOTS_MAX {
+        let snapshot = primary.snapshot().await?;
+        log.caught_up().await.map_err(VerifyError)?;
+        let entries = log.xids_after(seen).map_err(VerifyError)?;
+        let sees = |entry: &&(Tsid, u32)| snapshot.sees(snapshot.widen(entry.1));
+        let prefix = entries.iter().take_while(sees).count();
+        if !entries[prefix..].iter().any(|entry| sees(&entry)) {
+            return Ok(prefix.checked_sub(1).map_or(seen, |last| entries[last].0));
+        }
+        let ended = primary.connection.query("ROLLBACK").await;
+        ended.map_err(|error| failed(&primary.name, &error))?;
+        tokio::time::sleep(SNAPSHOT_PAUSE).await;
+    }
+    Err(VerifyError("the primary shows no prefix of the log; try again under less load".to_owned()))
 }
