@@ -1,1 +1,205 @@
-//! (placeholder)
+//! The client side: the listening port, sessions, pools, routing, the admin database.
+//!
+//! Everything runs on one thread (docs/decisions/0001-event-loop.md): one task a client, one
+//! task for each of the few things that follow the stream. What is shared is [`relay::Relay`].
+//!
+//! What this crate must NOT know: how entries are made, stored and applied.
+
+pub mod admin;
+pub mod answers;
+pub mod backend;
+pub mod client;
+pub mod ddl;
+pub mod extended;
+pub mod handshake;
+pub mod hihooi_settings;
+pub mod pool;
+pub mod pump;
+pub mod read;
+pub mod relay;
+pub mod resolve;
+pub mod route;
+pub mod scratch;
+pub mod session;
+pub mod simple;
+pub mod startup_key;
+pub mod state;
+pub mod unit;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hihooi_wire::backend::Report;
+use hihooi_wire::startup::Startup;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::{LocalSet, spawn_local};
+use tracing::{debug, info, warn};
+
+use crate::client::Client;
+use crate::handshake::{Greeting, greet, welcome, write_welcome};
+pub use crate::relay::{ApplyStatsOf, Settings, Shared};
+use crate::relay::{Relay, SessionInfo};
+pub use crate::route::Consistency;
+use crate::route::{PRIMARY, Reason, Route};
+use crate::session::Session;
+use crate::startup_key::StartupKey;
+
+/// After a failure to accept (no file descriptors left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves clients until `shutdown` turns true. To be run on a current-thread runtime.
+///
+/// # Errors
+/// The listening socket can't be used.
+pub async fn run(
+    listener: std::net::TcpListener,
+    settings: Settings,
+    shared: Shared,
+    mut shutdown: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let (relay, events) = Relay::new(settings, shared);
+    let relay = Rc::new(relay);
+    let local = LocalSet::new();
+    let reload = Rc::new(Notify::new());
+    local.spawn_local(resolve::follow(relay.clone(), events, reload.clone()));
+    local.spawn_local(resolve::keep_catalog(relay.clone(), reload));
+    local.spawn_local(resolve::resolve(relay.clone()));
+    local
+        .run_until(async {
+            tokio::select! {
+                () = accept(&listener, &relay) => {}
+                _ = shutdown.wait_for(|&stop| stop) => info!("no more clients are served"),
+            }
+        })
+        .await;
+    Ok(())
+}
+
+async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
+    let next_session = Cell::new(1_u64);
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let id = next_session.replace(next_session.get() + 1);
+                spawn_local(serve(relay.clone(), stream, address.to_string(), id));
+            }
+            Err(error) => {
+                warn!(%error, "can't accept a client");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(relay: Rc<Relay>, stream: TcpStream, address: String, id: u64) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "the client left at once");
+        return;
+    }
+    let mut client = Client::new(stream);
+    let Greeting::Session(packet, key) = greet(&mut client, &relay).await else { return };
+    if key.database == admin::DATABASE {
+        Box::pin(serve_admin(relay, client, key)).await;
+    } else {
+        Box::pin(serve_session(relay, client, packet, key, address, id)).await;
+    }
+}
+
+async fn serve_admin(relay: Rc<Relay>, mut client: Client, key: StartupKey) {
+    if relay.settings.admin_users.contains(&key.user) {
+        return admin::Admin::new(relay, client).run().await;
+    }
+    Report::fatal("42501", format!("user \"{}\" may not use the admin database", key.user))
+        .hint("List the user in admin_users.")
+        .write(&mut client.output);
+    client.flush().await;
+}
+
+async fn serve_session(
+    relay: Rc<Relay>,
+    mut client: Client,
+    packet: Startup,
+    key: StartupKey,
+    address: String,
+    id: u64,
+) {
+    let key = Rc::new(key);
+    let welcomed = match welcome(&relay, &key).await {
+        Ok(welcomed) => welcomed,
+        Err(refusal) => {
+            match &refusal {
+                pool::Refusal::Server(fields) => fields.write(&mut client.output),
+                _ => {
+                    let report = refusal.report(&relay.sites[PRIMARY].name, &key);
+                    Report::fatal(report.code, report.message)
+                        .detail(report.detail.unwrap_or_default())
+                        .write(&mut client.output);
+                }
+            }
+            client.flush().await;
+            return;
+        }
+    };
+    let Some((process, info)) = register(&relay, key, address) else {
+        Report::fatal("53000", "no random numbers to be had").write(&mut client.output);
+        client.flush().await;
+        return;
+    };
+    write_welcome(&welcomed, process, &info.secret, &mut client.output);
+    client.flush().await;
+    let mut session = Session::new(relay.clone(), info, id, client, &welcomed);
+    drop(welcomed);
+    apply_own_settings(&mut session, &packet);
+    drop(packet);
+    session.run().await;
+    relay.sessions.borrow_mut().remove(&process);
+}
+
+/// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.
+fn apply_own_settings(session: &mut Session, packet: &Startup) {
+    let options = packet.get("options").unwrap_or_default();
+    let from_options = options.split_whitespace().filter_map(|word| {
+        word.trim_start_matches("-c").trim_start_matches("--").split_once('=')
+    });
+    let direct = packet.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in direct.chain(from_options) {
+        if let Some(name) = name.strip_prefix("hihooi.")
+            && let Err(report) = hihooi_settings::set(session, name, Some(value))
+        {
+            warn!(why = %report.message, "a start-up parameter is ignored");
+        }
+    }
+}
+
+fn register(
+    relay: &Rc<Relay>,
+    startup: Rc<StartupKey>,
+    address: String,
+) -> Option<(i32, Rc<SessionInfo>)> {
+    let mut secret = [0; 4];
+    getrandom::fill(&mut secret).ok()?;
+    let mut sessions = relay.sessions.borrow_mut();
+    let process = loop {
+        let mut number = [0; 4];
+        getrandom::fill(&mut number).ok()?;
+        let process = i32::from_be_bytes(number) & 0x3FFF_FFFF;
+        if process != 0 && !sessions.contains_key(&process) {
+            break process;
+        }
+    };
+    let info = Rc::new(SessionInfo {
+        secret,
+        startup,
+        address,
+        since: Instant::now(),
+        running: RefCell::default(),
+        state: Cell::new("idle"),
+        last_route: Cell::new(Route::primary(Reason::NoReplica)),
+    });
+    sessions.insert(process, info.clone());
+    Some((process, info))
+}

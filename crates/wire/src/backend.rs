@@ -94,6 +94,16 @@ impl ErrorFields {
         }
     }
 
+    /// Writes an ErrorResponse with these fields.
+    pub fn write(&self, out: &mut BytesMut) {
+        message(tag::ERROR, out, |out| {
+            for (code, text) in &self.fields {
+                field(*code, text, out);
+            }
+            out.put_u8(0);
+        });
+    }
+
     /// The text of a field.
     #[must_use]
     pub fn get(&self, code: u8) -> Option<&str> {
@@ -221,6 +231,18 @@ fn field(code: u8, text: &str, out: &mut BytesMut) {
 /// Writes AuthenticationOk.
 pub fn authentication_ok(out: &mut BytesMut) {
     message(tag::AUTHENTICATION, out, |out| out.put_i32(0));
+}
+
+/// Writes NegotiateProtocolVersion: we speak 3.0 and know none of these options.
+pub fn negotiate_protocol_version(unknown: &[&str], out: &mut BytesMut) {
+    message(tag::NEGOTIATE_PROTOCOL_VERSION, out, |out| {
+        out.put_i32(crate::startup::VERSION_3);
+        out.put_u32(u32::try_from(unknown.len()).unwrap_or(u32::MAX));
+        for option in unknown {
+            out.put_slice(option.as_bytes());
+            out.put_u8(0);
+        }
+    });
 }
 
 /// Writes ParameterStatus.

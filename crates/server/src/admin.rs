@@ -1,0 +1,542 @@
+//! The admin database `hihooi`: any client connects to it as to a database, by the simple or the
+//! extended protocol, and sends commands in place of SQL.
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
+use hihooi_postgres::resolver::Resolver;
+use hihooi_postgres::site::{Replica, Role};
+use hihooi_postgres::verify;
+use hihooi_replication::ids::Tsid;
+use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
+use hihooi_wire::frontend::{self, Parse, Target, tag};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::{Client, Message};
+use crate::relay::Relay;
+use crate::route::PRIMARY;
+
+/// Name of the admin database.
+pub const DATABASE: &str = "hihooi";
+/// How long `SHOW REPLICAS` waits for the primary to tell its position.
+const POSITION_LIMIT: Duration = Duration::from_secs(2);
+/// Microseconds between 1970 and 2000, from which PostgreSQL counts.
+const EPOCH_2000_US: i64 = 946_684_800_000_000;
+
+const COMMANDS: &str = "SHOW REPLICAS | CLIENTS | SERVERS | POOLS | STATS | CONFIG | VERSION, \
+                        PAUSE REPLICA name, RESUME REPLICA name, VERIFY";
+
+/// What a command answers.
+#[derive(Debug, Default)]
+struct Table {
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Option<String>>>,
+    command: String,
+}
+
+impl Table {
+    fn new(columns: &[&'static str]) -> Table {
+        Table { columns: columns.to_vec(), rows: Vec::new(), command: "SHOW".to_owned() }
+    }
+
+    fn done(command: &str) -> Table {
+        Table { command: command.to_owned(), ..Table::default() }
+    }
+
+    fn row(&mut self, values: impl IntoIterator<Item = Option<String>>) {
+        self.rows.push(values.into_iter().collect());
+    }
+}
+
+/// A session with the admin database.
+pub struct Admin {
+    relay: Rc<Relay>,
+    client: Client,
+    status: Status,
+    statements: ahash::AHashMap<Vec<u8>, String>,
+    portal: String,
+    is_skipping: bool,
+}
+
+impl Admin {
+    /// The session of a client that may use it.
+    #[must_use]
+    pub fn new(relay: Rc<Relay>, client: Client) -> Admin {
+        Admin {
+            relay,
+            client,
+            status: Status::Idle,
+            statements: ahash::AHashMap::new(),
+            portal: String::new(),
+            is_skipping: false,
+        }
+    }
+
+    /// Serves the client until it leaves.
+    pub async fn run(mut self) {
+        self.welcome();
+        loop {
+            self.client.flush().await;
+            match self.client.next().await {
+                Ok(Some(message)) if message.tag == tag::TERMINATE => return,
+                Ok(Some(message)) => self.take(&message).await,
+                Ok(None) => return,
+                Err(error) => {
+                    crate::handshake::protocol_report(&error).write(&mut self.client.output);
+                    self.client.flush().await;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self) {
+        let out = &mut self.client.output;
+        backend::authentication_ok(out);
+        let known = self.relay.welcomes.borrow().values().next().cloned();
+        let version = known
+            .as_ref()
+            .and_then(|welcome| welcome.parameters.iter().find(|(n, _)| n == "server_version"))
+            .map_or("15.0", |(_, version)| version.as_str());
+        for (name, value) in [
+            ("server_version", version),
+            ("server_encoding", "UTF8"),
+            ("client_encoding", "UTF8"),
+            ("DateStyle", "ISO, MDY"),
+            ("IntervalStyle", "postgres"),
+            ("TimeZone", "UTC"),
+            ("integer_datetimes", "on"),
+            ("standard_conforming_strings", "on"),
+        ] {
+            backend::parameter_status(name, value, out);
+        }
+        backend::backend_key_data(0, &[0; 4], out);
+        backend::ready_for_query(Status::Idle, out);
+    }
+
+    async fn take(&mut self, message: &Message) {
+        if message.tag == tag::SYNC {
+            self.is_skipping = false;
+            return backend::ready_for_query(self.status, &mut self.client.output);
+        }
+        if self.is_skipping {
+            return;
+        }
+        let taken = match message.tag {
+            tag::QUERY => return self.query(message).await,
+            tag::PARSE => self.parse(message),
+            tag::BIND => self.bind(message),
+            tag::DESCRIBE => self.describe(message),
+            tag::EXECUTE => self.execute().await,
+            tag::CLOSE => {
+                backend::empty(server_tag::CLOSE_COMPLETE, &mut self.client.output);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        if let Err(report) = taken {
+            report.write(&mut self.client.output);
+            self.is_skipping = true;
+        }
+    }
+
+    async fn query(&mut self, message: &Message) {
+        let text = frontend::read_query(message.body()).map(String::from_utf8_lossy);
+        let text = text.unwrap_or_default().into_owned();
+        if is_empty(&text) {
+            backend::empty(server_tag::EMPTY_QUERY, &mut self.client.output);
+        } else {
+            match self.command(&text).await {
+                Ok(table) => self.answer(&table, true),
+                Err(report) => report.write(&mut self.client.output),
+            }
+        }
+        backend::ready_for_query(self.status, &mut self.client.output);
+    }
+
+    fn answer(&mut self, table: &Table, describe: bool) {
+        let out = &mut self.client.output;
+        if describe && !table.columns.is_empty() {
+            backend::row_description(&table.columns, out);
+        }
+        for row in &table.rows {
+            backend::data_row(row.iter().map(Option::as_deref), out);
+        }
+        backend::command_complete(&table.command, out);
+    }
+
+    fn parse(&mut self, message: &Message) -> Result<(), Report> {
+        let parse = Parse::read(message.body()).map_err(|e| protocol(&e))?;
+        let text = String::from_utf8_lossy(parse.query).into_owned();
+        self.statements.insert(parse.statement.to_vec(), text);
+        backend::empty(server_tag::PARSE_COMPLETE, &mut self.client.output);
+        Ok(())
+    }
+
+    fn bind(&mut self, message: &Message) -> Result<(), Report> {
+        let bind = frontend::Bind::read(message.body()).map_err(|e| protocol(&e))?;
+        self.portal = self.statement(bind.statement)?;
+        backend::empty(server_tag::BIND_COMPLETE, &mut self.client.output);
+        Ok(())
+    }
+
+    fn statement(&self, name: &[u8]) -> Result<String, Report> {
+        self.statements.get(name).cloned().ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            Report::error("26000", format!("prepared statement \"{name}\" does not exist"))
+        })
+    }
+
+    fn describe(&mut self, message: &Message) -> Result<(), Report> {
+        let (target, name) =
+            frontend::read_target(tag::DESCRIBE, message.body()).map_err(|e| protocol(&e))?;
+        let text = match target {
+            Target::Statement => {
+                let text = self.statement(name)?;
+                frontend::message(
+                    server_tag::PARAMETER_DESCRIPTION,
+                    &mut self.client.output,
+                    |out| out.extend_from_slice(&[0, 0]),
+                );
+                text
+            }
+            Target::Portal => self.portal.clone(),
+        };
+        match columns(&text) {
+            [] => backend::empty(server_tag::NO_DATA, &mut self.client.output),
+            columns => backend::row_description(columns, &mut self.client.output),
+        }
+        Ok(())
+    }
+
+    async fn execute(&mut self) -> Result<(), Report> {
+        let text = self.portal.clone();
+        let table = self.command(&text).await?;
+        self.answer(&table, false);
+        Ok(())
+    }
+
+    async fn command(&mut self, text: &str) -> Result<Table, Report> {
+        let words = words(text);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["show", "replicas"] => Ok(self.replicas().await),
+            ["show", "clients"] => Ok(self.clients()),
+            ["show", "servers"] => Ok(self.servers()),
+            ["show", "pools"] => Ok(self.pools()),
+            ["show", "stats"] => Ok(self.stats()),
+            ["show", "config"] => Ok(self.config()),
+            ["show", "version"] => Ok(version()),
+            ["pause", "replica", name] => {
+                let replica = (*name).to_owned();
+                self.ask(|reply| ControlRequest::Pause { replica, reply }).await?;
+                Ok(Table::done("PAUSE"))
+            }
+            ["resume", "replica", name] => {
+                let replica = (*name).to_owned();
+                self.ask(|reply| ControlRequest::Resume { replica, reply }).await?;
+                Ok(Table::done("RESUME"))
+            }
+            ["verify"] => self.verify().await,
+            // What drivers and psql send by themselves.
+            ["set", ..] => Ok(Table::done("SET")),
+            ["begin" | "start", ..] => self.transaction(Status::Block, "BEGIN"),
+            ["commit" | "end", ..] => self.transaction(Status::Idle, "COMMIT"),
+            ["rollback" | "abort", ..] => self.transaction(Status::Idle, "ROLLBACK"),
+            _ => Err(Report::error("42601", format!("unknown command: {}", text.trim()))
+                .hint(format!("Commands are: {COMMANDS}."))),
+        }
+    }
+
+    fn transaction(&mut self, status: Status, command: &str) -> Result<Table, Report> {
+        self.status = status;
+        Ok(Table::done(command))
+    }
+
+    async fn ask(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<(), String>>) -> ControlRequest,
+    ) -> Result<(), Report> {
+        let (reply, answer) = oneshot::channel();
+        let stopped = || Report::error("57P03", "replication is not running");
+        self.relay.control.send(request(reply)).await.map_err(|_| stopped())?;
+        let answer = answer.await.map_err(|_| stopped())?;
+        answer.map_err(|why| {
+            Report::error("22023", why).hint("SHOW REPLICAS tells the replicas.")
+        })
+    }
+
+    async fn replicas(&self) -> Table {
+        let mut table = Table::new(columns("show replicas"));
+        let newest = self.newest_now().await;
+        for replica in &self.relay.replicas {
+            let lag = match newest {
+                Some(newest) => Some(newest.0.saturating_sub(replica.applied().0)),
+                None => None,
+            };
+            let lag_ms = match lag {
+                Some(0) => Some(0),
+                Some(_) => self.age_ms(replica.applied().next()).await,
+                None => None,
+            };
+            table.row(self.replica_row(replica, lag, lag_ms));
+        }
+        table
+    }
+
+    fn replica_row(
+        &self,
+        replica: &Replica,
+        lag: Option<u64>,
+        lag_ms: Option<u64>,
+    ) -> Vec<Option<String>> {
+        let stats = (self.relay.apply_stats)(&replica.site.name).unwrap_or_default();
+        let us = |percent| stats.percentile_us(percent).map(|us| us.to_string());
+        let reason = replica.reason();
+        vec![
+            Some(replica.site.name.clone()),
+            Some(replica.state().to_string()),
+            Some(replica.applied().to_string()),
+            lag.map(|lag| lag.to_string()),
+            lag_ms.map(|ms| ms.to_string()),
+            us(50),
+            us(99),
+            (!reason.is_empty()).then_some(reason),
+        ]
+    }
+
+    /// The newest entry once the collector has passed the primary's position of now.
+    async fn newest_now(&self) -> Option<Tsid> {
+        let position = async {
+            let primary = &self.relay.sites[PRIMARY];
+            let database = &self.relay.settings.database;
+            let login =
+                Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
+            let mut resolver = Resolver::new(Connection::open(&login).await.ok()?).await.ok()?;
+            let lsn = resolver.lsn_after().await.ok()?;
+            if self.relay.collector.received() < lsn {
+                resolver.ensure_flushed(lsn).await.ok()?;
+            }
+            while self.relay.collector.received() < lsn {
+                self.relay.poke.notify_one();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Some(self.relay.log.last().map_or(Tsid::ZERO, |header| header.tsid))
+        };
+        tokio::time::timeout(POSITION_LIMIT, position).await.ok().flatten()
+    }
+
+    /// How long ago an entry was committed.
+    async fn age_ms(&self, tsid: Tsid) -> Option<u64> {
+        let entries = self.relay.log.read(tsid, 1, 1).await.ok()?;
+        let committed_us = entries.first()?.header.commit_time_us + EPOCH_2000_US;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        let age_us = i64::try_from(now.as_micros()).ok()? - committed_us;
+        u64::try_from(age_us / 1_000).ok().or(Some(0))
+    }
+
+    fn clients(&self) -> Table {
+        let mut table = Table::new(columns("show clients"));
+        for (process, session) in self.relay.sessions.borrow().iter() {
+            let site = session.running.borrow().as_ref().map(|running| running.site);
+            let application =
+                session.startup.parameters.iter().find(|(name, _)| name == "application_name");
+            let route = session.last_route.get();
+            table.row([
+                Some(process.to_string()),
+                Some(session.startup.user.clone()),
+                Some(session.startup.database.clone()),
+                application.map(|(_, value)| value.clone()),
+                Some(session.address.clone()),
+                Some(session.state.get().to_owned()),
+                site.map(|site| self.relay.sites[site].name.clone()),
+                Some(route.describe(&self.relay.sites[route.site].name)),
+                Some(session.since.elapsed().as_secs().to_string()),
+            ]);
+        }
+        table
+    }
+
+    fn servers(&self) -> Table {
+        let mut table = Table::new(columns("show servers"));
+        for (index, site) in self.relay.sites.iter().enumerate() {
+            let state = match site.role {
+                Role::Primary if self.relay.collector.connected.load(std::sync::atomic::Ordering::Relaxed) => "serving".to_owned(),
+                Role::Primary => "unreachable".to_owned(),
+                _ => self.relay.replicas[index - 1].state().to_string(),
+            };
+            table.row([
+                Some(site.name.clone()),
+                Some(site.role.to_string()),
+                Some(site.address.host.clone()),
+                Some(site.address.port.to_string()),
+                Some(state),
+                Some(self.relay.counters[index].active.get().to_string()),
+            ]);
+        }
+        table
+    }
+
+    fn pools(&self) -> Table {
+        let mut table = Table::new(columns("show pools"));
+        for pool in self.relay.pools.info() {
+            table.row([
+                Some(self.relay.sites[pool.site].name.clone()),
+                Some(pool.user),
+                Some(pool.database),
+                Some(pool.used.to_string()),
+                Some(pool.idle.to_string()),
+                Some(self.relay.settings.pool_size.to_string()),
+            ]);
+        }
+        table
+    }
+
+    fn stats(&self) -> Table {
+        let mut table = Table::new(columns("show stats"));
+        for (site, counters) in self.relay.sites.iter().zip(&self.relay.counters) {
+            let number = |cell: &std::cell::Cell<u64>| Some(cell.get().to_string());
+            table.row([
+                Some(site.name.clone()),
+                number(&counters.reads),
+                number(&counters.writes),
+                number(&counters.commits),
+                number(&counters.errors),
+                number(&counters.misjudged),
+            ]);
+        }
+        table
+    }
+
+    fn config(&self) -> Table {
+        let mut table = Table::new(columns("show config"));
+        for (key, value) in &self.relay.settings.shown {
+            table.row([Some(key.clone()), Some(value.clone())]);
+        }
+        table
+    }
+
+    async fn verify(&mut self) -> Result<Table, Report> {
+        let (news, mut told) = mpsc::channel(NEWS_MAX);
+        let stopped = || Report::error("57P03", "replication is not running");
+        self.relay.control.send(ControlRequest::Verify { news }).await.map_err(|_| stopped())?;
+        loop {
+            match told.recv().await.ok_or_else(stopped)? {
+                VerifyNews::Progress(line) => self.notice(line).await,
+                VerifyNews::Done(Ok(report)) => return Ok(verdicts(&report)),
+                VerifyNews::Done(Err(why)) => {
+                    return Err(Report::error("55000", format!("can't verify: {why}"))
+                        .hint("SHOW REPLICAS tells the replicas' states."));
+                }
+            }
+        }
+    }
+
+    async fn notice(&mut self, line: String) {
+        let severity = Severity::Notice;
+        Report { severity, ..Report::error("00000", line) }.write(&mut self.client.output);
+        self.client.flush().await;
+    }
+}
+
+/// One row a replica, or one a difference.
+fn verdicts(report: &verify::Report) -> Table {
+    let mut table = Table::new(columns("verify"));
+    table.command = "VERIFY".to_owned();
+    for replica in &report.replicas {
+        let mut row = |result: &str, object: Option<String>, detail: Option<String>| {
+            table.row([
+                Some(replica.clone()),
+                Some(report.tsid.to_string()),
+                Some(report.tables.to_string()),
+                Some(report.rows.to_string()),
+                Some(result.to_owned()),
+                object,
+                detail,
+            ]);
+        };
+        let mut is_equal = true;
+        for found in report.differences.iter().filter(|found| found.site == *replica) {
+            is_equal = false;
+            row("different", Some(found.object.clone()), Some(found.what.clone()));
+        }
+        for found in report.row_differences.iter().filter(|found| found.site == *replica) {
+            is_equal = false;
+            let text = |row: &Option<String>| row.clone().unwrap_or_else(|| "absent".to_owned());
+            let detail = format!(
+                "key {}: primary {}, replica {}",
+                found.key,
+                text(&found.primary),
+                text(&found.replica)
+            );
+            row("different", Some(found.table.clone()), Some(detail));
+        }
+        if is_equal {
+            row("equal", None, None);
+        }
+    }
+    table
+}
+
+fn version() -> Table {
+    let mut table = Table::new(columns("show version"));
+    table.row([Some(format!("hihooi {}", env!("CARGO_PKG_VERSION")))]);
+    table
+}
+
+fn protocol(error: &hihooi_wire::ProtocolError) -> Report {
+    Report::error("08P01", error.to_string())
+}
+
+/// The columns of a command's answer.
+fn columns(text: &str) -> &'static [&'static str] {
+    let words = words(text);
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["show", "replicas"] => &[
+            "replica",
+            "state",
+            "applied",
+            "lag_entries",
+            "lag_ms",
+            "apply_median_us",
+            "apply_p99_us",
+            "reason",
+        ],
+        ["show", "clients"] => &[
+            "id",
+            "user",
+            "database",
+            "application_name",
+            "address",
+            "state",
+            "site",
+            "last_route",
+            "age_s",
+        ],
+        ["show", "servers"] => &["site", "role", "host", "port", "state", "active"],
+        ["show", "pools"] => &["site", "user", "database", "used", "idle", "size"],
+        ["show", "stats"] => &["site", "reads", "writes", "commits", "errors", "misjudged"],
+        ["show", "config"] => &["key", "value"],
+        ["show", "version"] => &["version"],
+        ["verify"] => &["replica", "tsid", "tables", "rows", "result", "object", "detail"],
+        _ => &[],
+    }
+}
+
+/// The words of a command: quoted names as they are, others in lower case.
+fn words(text: &str) -> Vec<String> {
+    text.trim().trim_end_matches(';').split_whitespace().map(word).collect()
+}
+
+fn word(text: &str) -> String {
+    match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.to_owned(),
+        None => text.to_lowercase(),
+    }
+}
+
+fn is_empty(text: &str) -> bool {
+    text.trim_matches(|c: char| c.is_whitespace() || c == ';').is_empty()
+}

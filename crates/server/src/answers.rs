@@ -1,0 +1,322 @@
+//! Which answer of a server belongs to which message, and who gets it (I1).
+//!
+//! A session sends its client's messages and, between them, messages of its own: a missing
+//! Parse, the question for the transaction id, a DDL message. The server answers in order, so a
+//! queue of what was sent tells for every frame whether the client, in which protocol, or the
+//! session gets it (manual, "Extended Query"). After an error the server skips everything up to
+//! the next Sync; so does the queue.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use hihooi_wire::backend::{self, Status, tag};
+
+/// Who gets the answer to a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// The client, as it comes.
+    Client,
+    /// The client, which sent a simple query that we turned into the extended protocol: answers
+    /// that the simple protocol does not have are left out.
+    Simple,
+    /// The session, which put it into a unit of the client's; an error is the client's.
+    Hidden,
+    /// The session itself.
+    Us,
+}
+
+/// What was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Parse of the statement with this server-side id, or of another (None).
+    Parse(Option<u64>),
+    /// Bind.
+    Bind,
+    /// Describe of a statement.
+    DescribeStatement,
+    /// Describe of a portal.
+    DescribePortal,
+    /// Execute.
+    Execute,
+    /// Close; of the server-side statement with this id.
+    Close(Option<u64>),
+    /// Sync.
+    Sync,
+    /// A simple query or a function call.
+    Query,
+}
+
+/// What a frame means for the session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Nothing to do.
+    Nothing,
+    /// A statement exists at the server now.
+    Parsed(u64),
+    /// A statement is gone at the server.
+    Closed(u64),
+    /// The server waits for COPY data.
+    CopyIn,
+    /// A statement failed. The unit is skipped up to its Sync.
+    Failed,
+    /// A query or Sync is answered: the transaction status.
+    Ready(Status),
+    /// A command ended.
+    Complete,
+    /// A row came.
+    Row,
+}
+
+/// What to do with a frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// The client gets it.
+    pub relay: bool,
+    /// What it means.
+    pub event: Event,
+}
+
+/// The queue, and what the session's own messages were answered.
+#[derive(Debug, Default)]
+pub struct Answers {
+    queue: VecDeque<(Sent, Audience)>,
+    rows: Vec<Vec<Option<Bytes>>>,
+    error: Option<Bytes>,
+    /// A unit failed whose Sync has not been sent yet: the server ignores what comes before it.
+    skipping: bool,
+}
+
+impl Answers {
+    /// A message was written.
+    pub fn sent(&mut self, message: Sent, audience: Audience) {
+        if self.skipping {
+            if message != Sent::Sync {
+                return;
+            }
+            self.skipping = false;
+        }
+        self.queue.push_back((message, audience));
+    }
+
+    /// Whether a Parse of this statement is on its way.
+    #[must_use]
+    pub fn will_parse(&self, id: u64) -> bool {
+        self.queue.iter().any(|(sent, _)| *sent == Sent::Parse(Some(id)))
+    }
+
+    /// Whether the server ignores everything up to the next Sync.
+    #[must_use]
+    pub fn is_skipping(&self) -> bool {
+        self.skipping
+    }
+
+    /// Whether everything sent has been answered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Rows that the session's own messages brought, taken out.
+    pub fn take_rows(&mut self) -> Vec<Vec<Option<Bytes>>> {
+        std::mem::take(&mut self.rows)
+    }
+
+    /// The body of the error that one of the session's own messages met, taken out.
+    pub fn take_error(&mut self) -> Option<Bytes> {
+        self.error.take()
+    }
+
+    /// A frame came. Its body is only looked at for the session's own answers and ReadyForQuery.
+    pub fn received(&mut self, tag: u8, body: &[u8]) -> Verdict {
+        if matches!(tag, tag::NOTICE | tag::NOTIFICATION | tag::PARAMETER_STATUS) {
+            let relay = self.audience() != Audience::Us;
+            return Verdict { relay, event: Event::Nothing };
+        }
+        let audience = self.audience();
+        let event = self.step(tag, body);
+        if matches!(audience, Audience::Us | Audience::Hidden) {
+            self.keep(tag, body);
+        }
+        let relay = match audience {
+            Audience::Client => true,
+            Audience::Us => false,
+            Audience::Simple => simple_has(tag),
+            Audience::Hidden => tag == tag::ERROR,
+        };
+        Verdict { relay, event }
+    }
+
+    fn audience(&self) -> Audience {
+        self.queue.front().map_or(Audience::Client, |(_, audience)| *audience)
+    }
+
+    fn keep(&mut self, tag: u8, body: &[u8]) {
+        match tag {
+            tag::DATA_ROW => {
+                let row = backend::read_data_row(body).unwrap_or_default();
+                self.rows.push(row.into_iter().map(|v| v.map(Bytes::copy_from_slice)).collect());
+            }
+            tag::ERROR => self.error = Some(Bytes::copy_from_slice(body)),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, tag: u8, body: &[u8]) -> Event {
+        let in_query = matches!(self.queue.front(), Some((Sent::Query, _)));
+        match tag {
+            tag::READY_FOR_QUERY => {
+                self.queue.pop_front();
+                let status = body.first().and_then(|&byte| Status::from_byte(byte));
+                Event::Ready(status.unwrap_or_default())
+            }
+            tag::ERROR => {
+                if !in_query {
+                    self.skip_to_sync();
+                }
+                Event::Failed
+            }
+            tag::COPY_IN => Event::CopyIn,
+            tag::DATA_ROW => Event::Row,
+            _ if in_query => self.in_query(tag),
+            _ => self.in_unit(tag),
+        }
+    }
+
+    fn in_query(&mut self, tag: u8) -> Event {
+        if tag == tag::COMMAND_COMPLETE { Event::Complete } else { Event::Nothing }
+    }
+
+    fn in_unit(&mut self, tag: u8) -> Event {
+        let ends = match (self.queue.front().map(|(sent, _)| sent), tag) {
+            (Some(Sent::Parse(_)), tag::PARSE_COMPLETE)
+            | (Some(Sent::Bind), tag::BIND_COMPLETE)
+            | (Some(Sent::Close(_)), tag::CLOSE_COMPLETE)
+            | (
+                Some(Sent::DescribeStatement | Sent::DescribePortal),
+                tag::ROW_DESCRIPTION | tag::NO_DATA,
+            )
+            | (
+                Some(Sent::Execute),
+                tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED,
+            ) => self.queue.pop_front(),
+            _ => None,
+        };
+        match ends {
+            Some((Sent::Parse(Some(id)), _)) => Event::Parsed(id),
+            Some((Sent::Close(Some(id)), _)) => Event::Closed(id),
+            Some((Sent::Execute, _)) => Event::Complete,
+            _ => Event::Nothing,
+        }
+    }
+
+    fn skip_to_sync(&mut self) {
+        while self.queue.front().is_some_and(|(sent, _)| *sent != Sent::Sync) {
+            self.queue.pop_front();
+        }
+        self.skipping = self.queue.is_empty();
+    }
+}
+
+/// Whether the answer to a simple query has this message.
+fn simple_has(tag: u8) -> bool {
+    !matches!(
+        tag,
+        tag::PARSE_COMPLETE
+            | tag::BIND_COMPLETE
+            | tag::CLOSE_COMPLETE
+            | tag::NO_DATA
+            | tag::PARAMETER_DESCRIPTION
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relayed(answers: &mut Answers, frames: &[(u8, &[u8])]) -> String {
+        let shown = frames.iter().filter(|(tag, body)| answers.received(*tag, body).relay);
+        shown.map(|(tag, _)| char::from(*tag)).collect()
+    }
+
+    #[test]
+    fn i1_the_clients_answers_go_through_and_ours_do_not() {
+        let mut answers = Answers::default();
+        answers.sent(Sent::Parse(Some(1)), Audience::Us);
+        answers.sent(Sent::Bind, Audience::Client);
+        answers.sent(Sent::Execute, Audience::Client);
+        answers.sent(Sent::Bind, Audience::Us);
+        answers.sent(Sent::Execute, Audience::Us);
+        answers.sent(Sent::Sync, Audience::Client);
+        let xid = b"\0\x01\0\0\0\x0342\0";
+        let frames: [(u8, &[u8]); 8] = [
+            (b'1', b""),
+            (b'2', b""),
+            (b'D', b"\0\0"),
+            (b'C', b"UPDATE 1\0"),
+            (b'2', b""),
+            (b'D', xid),
+            (b'C', b"SELECT 1\0"),
+            (b'Z', b"I"),
+        ];
+        assert_eq!(relayed(&mut answers, &frames), "2DCZ");
+        assert_eq!(answers.take_rows(), [[Some(Bytes::from_static(b"42\0"))]]);
+        assert!(answers.is_empty());
+    }
+
+    #[test]
+    fn a_simple_query_in_extended_clothes_looks_simple() {
+        let mut answers = Answers::default();
+        for sent in [Sent::Parse(None), Sent::Bind, Sent::DescribePortal, Sent::Execute, Sent::Sync]
+        {
+            answers.sent(sent, Audience::Simple);
+        }
+        let frames: [(u8, &[u8]); 5] =
+            [(b'1', b""), (b'2', b""), (b'n', b""), (b'C', b"UPDATE 1\0"), (b'Z', b"I")];
+        assert_eq!(relayed(&mut answers, &frames), "CZ");
+    }
+
+    #[test]
+    fn after_an_error_everything_up_to_sync_is_skipped() {
+        let mut answers = Answers::default();
+        answers.sent(Sent::Bind, Audience::Client);
+        answers.sent(Sent::Execute, Audience::Client);
+        answers.sent(Sent::Bind, Audience::Us);
+        answers.sent(Sent::Sync, Audience::Client);
+        let frames: [(u8, &[u8]); 3] = [(b'2', b""), (b'E', b"\0"), (b'Z', b"I")];
+        assert_eq!(relayed(&mut answers, &frames), "2EZ");
+        assert!(answers.is_empty());
+    }
+
+    #[test]
+    fn traps_17_our_own_failed_unit_stays_with_us() {
+        let mut answers = Answers::default();
+        answers.sent(Sent::Bind, Audience::Us);
+        answers.sent(Sent::Sync, Audience::Us);
+        answers.sent(Sent::Query, Audience::Client);
+        let frames: [(u8, &[u8]); 4] =
+            [(b'E', b"C25P02\0\0"), (b'Z', b"E"), (b'C', b"ROLLBACK\0"), (b'Z', b"I")];
+        assert_eq!(relayed(&mut answers, &frames), "CZ");
+        assert!(answers.take_error().is_some());
+    }
+
+    #[test]
+    fn what_is_sent_into_a_failed_unit_has_no_answer() {
+        let mut answers = Answers::default();
+        answers.sent(Sent::Execute, Audience::Client);
+        assert!(answers.received(b'E', b"\0").relay);
+        answers.sent(Sent::Execute, Audience::Client);
+        assert!(answers.is_empty());
+        answers.sent(Sent::Sync, Audience::Client);
+        assert_eq!(relayed(&mut answers, &[(b'Z', b"I")]), "Z");
+    }
+
+    #[test]
+    fn a_described_statement_has_two_answers() {
+        let mut answers = Answers::default();
+        answers.sent(Sent::DescribeStatement, Audience::Client);
+        answers.sent(Sent::Sync, Audience::Client);
+        let frames: [(u8, &[u8]); 3] = [(b't', b"\0\0"), (b'T', b"\0\0"), (b'Z', b"I")];
+        assert_eq!(relayed(&mut answers, &frames), "tTZ");
+        assert!(answers.is_empty());
+    }
+}

@@ -1,0 +1,149 @@
+//! DDL travels to the replicas as a message that stands in the primary's WAL in front of the
+//! statement, in the same transaction, authenticated with the cluster's key, with the role and
+//! the settings that it ran under.
+
+use bytes::Bytes;
+use hihooi_replication::ddl::seal;
+use hihooi_replication::entry;
+use hihooi_replication::items::Items;
+use hihooi_sql::{Ddl, lexer};
+use hihooi_wire::backend::Status;
+
+use crate::answers::Audience;
+use crate::backend::Backend;
+use crate::pump::{self, Hold, Lost};
+use crate::relay::Outcome;
+use crate::session::{Session, Work};
+use crate::unit::parse_xid;
+
+/// Settings that decide what a DDL statement means; those that a version lacks are left out.
+const SETTINGS: &[&str] = &[
+    "search_path",
+    "default_tablespace",
+    "default_table_access_method",
+    "default_toast_compression",
+    "check_function_bodies",
+    "xmloption",
+    "standard_conforming_strings",
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "bytea_output",
+    "transform_null_equals",
+    "default_text_search_config",
+    "array_nulls",
+    "createrole_self_grant",
+    "allow_in_place_tablespaces",
+];
+
+const EMIT: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'hihooi', $1::text)";
+
+/// Asks for the transaction's id (assigning one), the role and the settings.
+fn question() -> String {
+    let mut text = String::from("SELECT pg_catalog.pg_current_xact_id()::text, current_user::text");
+    for name in SETTINGS {
+        text.push_str(", pg_catalog.current_setting('");
+        text.push_str(name);
+        text.push_str("', true)");
+    }
+    text
+}
+
+impl Session {
+    /// Puts the message into the stream in front of a statement that is about to be sent.
+    pub(crate) async fn announce_ddl(
+        &mut self,
+        server: &mut Backend,
+        text: &[u8],
+        ddl: &Ddl,
+        is_first: bool,
+    ) -> Result<(), Lost> {
+        let doomed = is_first && server.status == Status::Failed;
+        if doomed || server.answers.is_skipping() {
+            return Ok(()); // the server will refuse the statement
+        }
+        let row = self.ask(server, &question(), &[]).await?;
+        if let Some(message) = row.and_then(|row| self.message(&row, text, ddl)) {
+            self.ask(server, EMIT, &[Some(message.as_bytes())]).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a query of our own inside the client's unit; its row, unless the unit failed.
+    async fn ask(
+        &mut self,
+        server: &mut Backend,
+        query: &str,
+        values: &[Option<&[u8]>],
+    ) -> Result<Option<Vec<Option<Bytes>>>, Lost> {
+        server.write_own(query, values);
+        server.write_flush();
+        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        let mut rows = server.answers.take_rows();
+        let row = if server.failed { None } else { rows.pop() };
+        // What came before it answers questions for transaction ids.
+        self.flight.keep(rows);
+        Ok(row)
+    }
+
+    fn message(&mut self, row: &[Option<Bytes>], text: &[u8], ddl: &Ddl) -> Option<String> {
+        let value = |index: usize| {
+            let value: &Option<Bytes> = row.get(index)?;
+            value.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        let xid = parse_xid(row.first()?.as_ref()?)?;
+        let settings = SETTINGS.iter().enumerate().filter_map(|(index, name)| {
+            value(index + 2).map(|value| ((*name).to_owned(), value))
+        });
+        let text = String::from_utf8_lossy(text);
+        let plain = ddl.concurrently.then(|| lexer::without_concurrently(&text)).flatten();
+        let carried = entry::Ddl {
+            text: plain.as_deref().unwrap_or(&text).trim().to_owned(),
+            role: value(1)?,
+            settings: settings.collect(),
+            outside_transaction: false,
+        };
+        self.transaction.ddl_messages += 1;
+        Some(seal(&self.relay.key, xid, self.transaction.ddl_messages, &carried))
+    }
+
+    /// Logs DDL that could not run in a transaction, after it succeeded.
+    pub(crate) async fn log_ddl_afterwards(
+        &mut self,
+        server: &mut Backend,
+        text: &[u8],
+        ddl: &Ddl,
+    ) -> Work<()> {
+        let write = self.relay.begin_write(Items::Everything);
+        let logged = self.log_ddl(server, text, ddl).await;
+        match logged {
+            Ok(()) => {
+                self.relay.end_write(write, Outcome::Unidentified);
+                Ok(())
+            }
+            Err(lost) => {
+                self.relay.doubt(write, server.identity.clone());
+                Err(self.lost(&lost))
+            }
+        }
+    }
+
+    async fn log_ddl(&mut self, server: &mut Backend, text: &[u8], ddl: &Ddl) -> Result<(), Lost> {
+        server.write_own_query("BEGIN");
+        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        self.transaction.ddl_messages = 0;
+        self.announce_ddl(server, text, ddl, false).await?;
+        server.write_sync(Audience::Us);
+        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        server.write_own_query("COMMIT");
+        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        Ok(())
+    }
+
+    /// Whether the statement changes roles, databases or their defaults: what clients of the
+    /// same start-up parameters were welcomed with may no longer hold.
+    pub(crate) fn forget_welcomes(&self) {
+        self.relay.welcomes.borrow_mut().clear();
+        self.relay.pools.close_idle();
+    }
+}

@@ -1,0 +1,346 @@
+//! The extended protocol: from the messages up to a Sync to a unit of work (manual, "Extended
+//! Query"). Names of prepared statements are the session's; servers know them by ids.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hihooi_sql::{Analysis, HihooiCommand, Kind};
+use hihooi_wire::backend::{self, Report, tag as server_tag};
+use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
+
+use crate::answers::Audience;
+use crate::client::Message;
+use crate::hihooi_settings::Answer;
+use crate::read::Sends;
+use crate::relay::Prepared;
+use crate::route::Route;
+use crate::session::{End, Session, Work};
+use crate::unit::{Ends, Op, Unit};
+
+/// A change of the session's names, to be taken back if the server did not come to it.
+#[derive(Debug)]
+pub struct Renamed {
+    /// How many Parse and Close come before it in the unit.
+    ordinal: usize,
+    name: Bytes,
+    before: Option<Rc<Prepared>>,
+}
+
+impl Session {
+    /// Runs what was gathered.
+    pub(crate) async fn extended(&mut self) -> Work<()> {
+        let mut messages = std::mem::take(&mut self.gathered);
+        let ends_with_sync = messages.last().is_some_and(|message| message.tag == tag::SYNC);
+        if self.is_skipping {
+            if ends_with_sync {
+                self.end_skipped_unit();
+                backend::ready_for_query(self.status(), &mut self.client.output);
+                self.client.flush().await;
+            }
+            return Ok(());
+        }
+        if messages.last().is_some_and(|m| matches!(m.tag, tag::SYNC | tag::FLUSH)) {
+            messages.pop();
+        }
+        let mut ops = Vec::with_capacity(messages.len());
+        for message in messages {
+            match self.op(message) {
+                Ok(op) => ops.push(op),
+                Err(error) => {
+                    return Err(End::Fatal(crate::handshake::protocol_report(&error)));
+                }
+            }
+        }
+        let ends = if ends_with_sync { Ends::Sync(Audience::Client) } else { Ends::Flush };
+        let unit = Unit { ops, audience: Audience::Client, ends };
+        self.dispatch(unit).await
+    }
+
+    /// The client's Sync has come for a unit that failed here.
+    pub(crate) fn end_skipped_unit(&mut self) {
+        self.is_skipping = false;
+        self.is_unit_open = false;
+    }
+
+    async fn dispatch(&mut self, unit: Unit) -> Work<()> {
+        if unit.ops.is_empty() && self.server.is_none() {
+            if unit.ends != Ends::Flush {
+                backend::ready_for_query(self.status(), &mut self.client.output);
+                self.client.flush().await;
+            }
+            return Ok(());
+        }
+        if let Some(commands) = self.hihooi_unit(&unit) {
+            return self.run_hihooi_unit(&unit, &commands).await;
+        }
+        if let Err(report) = self.check(&unit) {
+            self.undo(0);
+            return self.refuse_extended(&report, unit.ends).await;
+        }
+        let goes_on = unit.ends == Ends::Flush;
+        let whole = self.whole(&unit);
+        self.run_unit(whole.as_ref(), &unit).await?;
+        self.after_unit(goes_on);
+        self.after_shared_ddl(&unit);
+        Ok(())
+    }
+
+    async fn run_unit(&mut self, whole: Option<&Unit>, unit: &Unit) -> Work<()> {
+        let first = || unit.ops.iter().find_map(Op::statement);
+        let route = match whole.map(|whole| (whole, self.routable_unit(whole))) {
+            Some((whole, Ok(items))) => {
+                match self.run_at_replica(&Sends::Unit(whole), &items).await? {
+                    Some(route) => route,
+                    None => return Ok(()),
+                }
+            }
+            Some((_, Err(reason))) => Route::primary(self.reason_of(unit, reason)),
+            None => Route::primary(self.reason_for(first())),
+        };
+        self.run_on_primary(whole.unwrap_or(unit), route).await
+    }
+
+    /// Takes back the names that a failed unit did not come to; ends it for the client unless
+    /// its Sync has yet to come.
+    fn after_unit(&mut self, goes_on: bool) {
+        if self.is_unit_open {
+            return;
+        }
+        match self.failed_after.take() {
+            Some(done) => {
+                self.undo(done);
+                self.is_skipping |= goes_on;
+            }
+            None => self.renamed.clear(),
+        }
+    }
+
+    fn reason_of(&self, unit: &Unit, reason: crate::route::Reason) -> crate::route::Reason {
+        let statement = unit.ops.iter().find_map(Op::statement);
+        match statement {
+            Some(statement) if statement.is_write() && self.server.is_none() => {
+                crate::route::Reason::Write
+            }
+            _ => reason,
+        }
+    }
+
+    /// A unit that can run as a whole at any site: one that ends with Sync, or one that so far
+    /// only looks at statements and leaves nothing behind at the server.
+    fn whole(&self, unit: &Unit) -> Option<Unit> {
+        if self.is_unit_open {
+            return None;
+        }
+        match unit.ends {
+            Ends::Sync(_) => Some(unit.clone()),
+            Ends::Flush if self.server.is_none() && !unit.ops.iter().any(uses_portal) => {
+                Some(Unit { ends: Ends::Sync(Audience::Us), ..unit.clone() })
+            }
+            Ends::Flush => None,
+        }
+    }
+
+    fn op(&mut self, message: Message) -> hihooi_wire::Result<Op> {
+        Ok(match message.tag {
+            tag::PARSE => self.parse_op(message)?,
+            tag::BIND => {
+                let bind = Bind::read(message.body())?;
+                let prepared = self.statements.get(bind.statement).cloned();
+                let facts = prepared.as_ref().map(|prepared| self.analyse(&prepared.query));
+                Op::Bind { message, prepared, facts }
+            }
+            tag::DESCRIBE | tag::CLOSE => {
+                let (target, name) = frontend::read_target(message.tag, message.body())?;
+                match (target, message.tag) {
+                    (Target::Statement, tag::DESCRIBE) => {
+                        let prepared = self.statements.get(name).cloned();
+                        Op::DescribeStatement { message, prepared }
+                    }
+                    (Target::Statement, _) => {
+                        let name = message.bytes.slice_ref(name);
+                        self.rename(name, None);
+                        Op::CloseStatement
+                    }
+                    (Target::Portal, _) => Op::Portal(message),
+                }
+            }
+            _ => {
+                frontend::read_execute(message.body())?;
+                Op::Portal(message)
+            }
+        })
+    }
+
+    fn parse_op(&mut self, message: Message) -> hihooi_wire::Result<Op> {
+        let parse = Parse::read(message.body())?;
+        let name = Bytes::copy_from_slice(parse.statement);
+        let query = message.bytes.slice_ref(parse.query);
+        let prepared = self.relay.prepared(query, message.bytes.slice_ref(parse.types));
+        let is_taken = !name.is_empty() && self.statements.contains_key(&name);
+        if !is_taken {
+            self.rename(name, Some(prepared.clone()));
+        }
+        Ok(Op::Parse { message, prepared, is_taken })
+    }
+
+    fn rename(&mut self, name: Bytes, to: Option<Rc<Prepared>>) {
+        let before = match to {
+            Some(prepared) => self.statements.insert(name.clone(), prepared),
+            None => self.statements.remove(&name),
+        };
+        self.renamed.push(Renamed { ordinal: self.renamed.len(), name, before });
+    }
+
+    fn undo(&mut self, done: usize) {
+        let renamed = std::mem::take(&mut self.renamed);
+        for change in renamed.into_iter().rev().filter(|change| change.ordinal >= done) {
+            match change.before {
+                Some(prepared) => self.statements.insert(change.name, prepared),
+                None => self.statements.remove(&change.name),
+            };
+        }
+    }
+
+    /// What must be refused before the server sees it.
+    fn check(&self, unit: &Unit) -> Result<(), Report> {
+        for op in &unit.ops {
+            let Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } = op else {
+                continue;
+            };
+            for statement in &facts.statements {
+                match &statement.kind {
+                    Kind::Hihooi(_) => {
+                        return Err(Report::error(
+                            "0A000",
+                            "statements about hihooi.* can't share a pipeline with others",
+                        )
+                        .hint("Send a Sync between them."));
+                    }
+                    Kind::Ddl(ddl)
+                        if self.is_carried(ddl)
+                            && std::str::from_utf8(&prepared.query).is_err() =>
+                    {
+                        return Err(Report::error(
+                            "0A000",
+                            "DDL must be sent in UTF-8 to be replicated",
+                        )
+                        .hint("SET client_encoding = 'UTF8' first."));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn refuse_extended(&mut self, report: &Report, ends: Ends) -> Work<()> {
+        report.write(self.output());
+        if ends == Ends::Flush {
+            self.is_skipping = true;
+        } else {
+            backend::ready_for_query(self.status(), &mut self.client.output);
+        }
+        self.client.flush().await;
+        Ok(())
+    }
+
+    fn after_shared_ddl(&self, unit: &Unit) {
+        let shared = |op: &Op| matches!(op.statement().map(|s| &s.kind), Some(Kind::Ddl(ddl)) if ddl.shared);
+        if unit.ops.iter().any(shared) && !self.is_in_block() {
+            self.forget_welcomes();
+        }
+    }
+
+    /// The facts of every statement of a unit that is all about hihooi.
+    fn hihooi_unit(&self, unit: &Unit) -> Option<Vec<Arc<Analysis>>> {
+        if self.is_unit_open || self.is_in_block() {
+            return None;
+        }
+        let mut commands = Vec::new();
+        for op in &unit.ops {
+            let facts = match op {
+                Op::Parse { prepared, .. } => self.analyse(&prepared.query),
+                Op::Bind { facts: Some(facts), .. } => facts.clone(),
+                Op::DescribeStatement { prepared: Some(prepared), .. } => {
+                    self.analyse(&prepared.query)
+                }
+                Op::Portal(_) | Op::CloseStatement => continue,
+                _ => return None,
+            };
+            command_of(&facts)?;
+            commands.push(facts);
+        }
+        (!commands.is_empty()).then_some(commands)
+    }
+
+    async fn run_hihooi_unit(&mut self, unit: &Unit, commands: &[Arc<Analysis>]) -> Work<()> {
+        let command = commands.last().and_then(|facts| command_of(facts).cloned());
+        for op in &unit.ops {
+            if let Err(report) = self.run_hihooi_op(op, command.as_ref()) {
+                return self.refuse_extended(&report, unit.ends).await;
+            }
+        }
+        if unit.ends != Ends::Flush {
+            backend::ready_for_query(self.status(), &mut self.client.output);
+        }
+        self.client.flush().await;
+        Ok(())
+    }
+
+    fn run_hihooi_op(
+        &mut self,
+        op: &Op,
+        command: Option<&HihooiCommand>,
+    ) -> Result<(), Report> {
+        let shows = match command {
+            Some(HihooiCommand::Show(name)) => Some(format!("hihooi.{name}")),
+            _ => None,
+        };
+        let describe = |out: &mut bytes::BytesMut| match &shows {
+            Some(name) => backend::row_description(&[name], out),
+            None => backend::empty(server_tag::NO_DATA, out),
+        };
+        match op {
+            Op::Parse { .. } => backend::empty(server_tag::PARSE_COMPLETE, self.output()),
+            Op::Bind { .. } => backend::empty(server_tag::BIND_COMPLETE, self.output()),
+            Op::CloseStatement => backend::empty(server_tag::CLOSE_COMPLETE, self.output()),
+            Op::DescribeStatement { .. } => {
+                frontend::message(server_tag::PARAMETER_DESCRIPTION, self.output(), |out| {
+                    out.extend_from_slice(&[0, 0]);
+                });
+                describe(self.output());
+            }
+            Op::Portal(message) if message.tag == tag::EXECUTE => {
+                let Some(command) = command else { return Ok(()) };
+                match self.hihooi_command(command)? {
+                    Answer::Row(_, value) => {
+                        backend::data_row([Some(value.as_str())].into_iter(), self.output());
+                        backend::command_complete("SHOW", self.output());
+                    }
+                    Answer::Done(command) => backend::command_complete(command, self.output()),
+                }
+            }
+            Op::Portal(message) if message.tag == tag::CLOSE => {
+                backend::empty(server_tag::CLOSE_COMPLETE, self.output());
+            }
+            Op::Portal(_) => describe(self.output()),
+            Op::Statement { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+fn uses_portal(op: &Op) -> bool {
+    matches!(op, Op::Bind { .. } | Op::Portal(_))
+}
+
+fn command_of(facts: &Analysis) -> Option<&HihooiCommand> {
+    match &*facts.statements {
+        [statement] => match &statement.kind {
+            Kind::Hihooi(command) => Some(command),
+            _ => None,
+        },
+        _ => None,
+    }
+}

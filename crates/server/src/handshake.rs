@@ -1,0 +1,176 @@
+//! From an accepted socket to a session: TLS and GSS refused for now, cancel requests carried
+//! out, start-up parameters tried at the primary, the welcome sent.
+//!
+//! Authentication is `trust` so far; SCRAM and TLS have their place in [`greet`].
+
+use std::rc::Rc;
+
+use hihooi_sql::SearchPath;
+use hihooi_wire::backend::{self, Report, Status};
+use hihooi_wire::startup::{self, Packet, Startup};
+use hihooi_wire::ProtocolError;
+use tokio::net::TcpStream;
+
+use crate::client::Client;
+use crate::pool::Refusal;
+use crate::pump::Step;
+use crate::relay::{Relay, RunningOn};
+use crate::route::PRIMARY;
+use crate::startup_key::StartupKey;
+use crate::state;
+
+/// How long a client may take to send its start-up packet.
+const STARTUP_S_MAX: u64 = 60;
+
+/// What a client is told at start-up, and what its session starts with.
+#[derive(Debug)]
+pub struct Welcome {
+    /// Parameters that the primary reported, names and values.
+    pub parameters: Vec<(String, String)>,
+    /// Where unqualified names are looked up.
+    pub path: SearchPath,
+    /// Whether transactions are SERIALIZABLE unless they say otherwise.
+    pub is_serializable: bool,
+}
+
+/// What a first packet led to.
+pub enum Greeting {
+    /// A session may begin.
+    Session(Startup, StartupKey),
+    /// Nothing more to do.
+    Done,
+}
+
+/// Reads first packets until one opens a session.
+pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
+    let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
+    match tokio::time::timeout(limit, first_packet(client, relay)).await {
+        Ok(Ok(Some(packet))) => admit(client, packet).await,
+        Ok(Err(_)) => {
+            Report::fatal("08P01", "invalid startup packet").write(&mut client.output);
+            client.flush().await;
+            Greeting::Done
+        }
+        Ok(Ok(None)) | Err(_) => Greeting::Done,
+    }
+}
+
+async fn first_packet(
+    client: &mut Client,
+    relay: &Rc<Relay>,
+) -> Result<Option<Startup>, ProtocolError> {
+    loop {
+        match startup::parse(&mut client.input)? {
+            Some(Packet::Ssl | Packet::Gss) => {
+                client.output.extend_from_slice(b"N");
+                client.flush().await;
+            }
+            Some(Packet::Cancel { process, secret }) => {
+                cancel(relay, process, &secret).await;
+                return Ok(None);
+            }
+            Some(Packet::Startup(packet)) => return Ok(Some(packet)),
+            None if client.gone => return Ok(None),
+            None => client.read().await,
+        }
+    }
+}
+
+async fn admit(client: &mut Client, packet: Startup) -> Greeting {
+    let unknown: Vec<&str> = packet
+        .parameters
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| name.starts_with("_pq_."))
+        .collect();
+    if packet.minor > 0 || !unknown.is_empty() {
+        backend::negotiate_protocol_version(&unknown, &mut client.output);
+    }
+    let refusal = match StartupKey::of(&packet) {
+        None => Report::fatal("28000", "no PostgreSQL user name specified in startup packet"),
+        Some(key) if key.is_replication() => {
+            Report::fatal("0A000", "replication connections can't go through hihooi")
+                .hint("Connect to the primary itself; SHOW SERVERS in database hihooi names it.")
+        }
+        Some(key) => return Greeting::Session(packet, key),
+    };
+    refusal.write(&mut client.output);
+    client.flush().await;
+    Greeting::Done
+}
+
+/// Carries a cancel request to the server that works for the session, if any, and keeps its
+/// connection out of other hands until it has arrived.
+async fn cancel(relay: &Rc<Relay>, process: i32, secret: &[u8]) {
+    let session = relay.sessions.borrow().get(&process).cloned();
+    let Some(session) = session.filter(|session| session.secret == secret) else { return };
+    let Some(running) = session.running.borrow().clone() else { return };
+    running.cancels.set(running.cancels.get() + 1);
+    // Nobody waits for the outcome of a cancel request; PostgreSQL tells none either.
+    let _ = send_cancel(relay, &running).await;
+    running.cancels.set(running.cancels.get() - 1);
+}
+
+async fn send_cancel(relay: &Relay, running: &RunningOn) -> std::io::Result<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = relay.address(running.site);
+    let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    let mut packet = bytes::BytesMut::new();
+    let key = &running.identity.key;
+    startup::cancel(key.process, &key.secret, &mut packet);
+    stream.write_all(&packet).await?;
+    let limit = std::time::Duration::from_secs(2);
+    // The server closes the connection when it has sent the signal.
+    let _ = tokio::time::timeout(limit, stream.read(&mut [0])).await;
+    Ok(())
+}
+
+/// Tries the start-up parameters at the primary, once for all clients that use the same.
+///
+/// # Errors
+/// The server's own error, or that it can't be reached.
+pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welcome>, Refusal> {
+    if let Some(welcome) = relay.welcomes.borrow().get(key) {
+        return Ok(welcome.clone());
+    }
+    let mut server = relay.pools.acquire(PRIMARY, key, &Rc::default(), 0).await?;
+    server.write_own_query(&state::query(&[]));
+    server.write_own_query("SHOW default_transaction_isolation");
+    let mut nobody = Vec::new();
+    for _ in 0..2 {
+        let step = pump_alone(&mut server).await?;
+        debug_assert!(matches!(step, Step::Ready(Status::Idle)));
+        nobody.push(server.answers.take_rows());
+    }
+    let isolation = nobody.pop().and_then(|rows| rows.into_iter().next()?.into_iter().next()?);
+    let found = state::read(&nobody.pop().unwrap_or_default());
+    let welcome = Rc::new(Welcome {
+        parameters: server.parameters.clone(),
+        path: SearchPath::new(&found.path),
+        is_serializable: isolation.as_deref() == Some(b"serializable"),
+    });
+    relay.pools.release(server);
+    relay.welcomes.borrow_mut().insert(key.clone(), welcome.clone());
+    Ok(welcome)
+}
+
+/// Waits for an answer that no client gets.
+async fn pump_alone(server: &mut crate::backend::Backend) -> Result<Step, Refusal> {
+    crate::pump::pump_own(server).await.map_err(|lost| Refusal::Unreachable(lost.to_string()))
+}
+
+/// Writes what ends a successful start-up.
+pub fn write_welcome(welcome: &Welcome, process: i32, secret: &[u8], out: &mut bytes::BytesMut) {
+    backend::authentication_ok(out);
+    for (name, value) in &welcome.parameters {
+        backend::parameter_status(name, value, out);
+    }
+    backend::backend_key_data(process, secret, out);
+    backend::ready_for_query(Status::Idle, out);
+}
+
+/// A message that a client sent when none of this kind may come.
+#[must_use]
+pub fn protocol_report(error: &ProtocolError) -> Report {
+    Report::fatal("08P01", error.to_string())
+}

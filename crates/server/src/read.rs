@@ -1,0 +1,205 @@
+//! Reads that any fresh replica may serve: routed, and retried elsewhere as long as the client
+//! has seen nothing of the answer (I3).
+
+use hihooi_replication::items::Items;
+use hihooi_sql::{Hint, Kind, Replica, Statement};
+use hihooi_wire::backend::Status;
+use hihooi_wire::frontend;
+use tracing::warn;
+
+use crate::answers::{Audience, Sent};
+use crate::backend::Backend;
+use crate::client::Message;
+use crate::pool::Refusal;
+use crate::pump::{self, Hold, Lost, Step};
+use crate::relay::{ReadRequest, count};
+use crate::route::{PRIMARY, Reason, Route};
+use crate::session::{Session, Work};
+use crate::unit::{Ends, Op, Unit};
+
+/// What a routed unit sends.
+pub enum Sends<'a> {
+    /// A simple query, as it came.
+    Query(&'a Message),
+    /// A unit of the extended protocol.
+    Unit(&'a Unit),
+}
+
+/// How a try at a replica ended.
+enum Tried {
+    /// The client has its answer.
+    Answered,
+    /// Nothing was relayed; another site may do better.
+    Elsewhere,
+}
+
+impl Session {
+    /// Whether this session, now, may have statements routed at all.
+    pub(crate) fn may_route(&self) -> Result<(), Reason> {
+        if self.server.is_some() {
+            return Err(if self.pin.is_some() && !self.is_in_block() {
+                Reason::SessionState
+            } else {
+                self.reason_for(None)
+            });
+        }
+        if !self.is_replicated || self.relay.replicas.is_empty() {
+            return Err(Reason::NoReplica);
+        }
+        if self.is_serializable {
+            return Err(Reason::Isolation);
+        }
+        if self.relay.is_catalog_stale() {
+            return Err(Reason::NotFresh);
+        }
+        Ok(())
+    }
+
+    /// Whether a replica may run a statement, as far as the statement goes.
+    pub(crate) fn is_routable(statement: &Statement, text: &[u8]) -> Result<(), Reason> {
+        if statement.is_write() {
+            return Err(Reason::Write);
+        }
+        let reads = matches!(statement.kind, Kind::Read | Kind::CopyOut | Kind::Empty);
+        let stays = statement.row_locks || statement.may_commit_inside;
+        if !reads || stays || !statement.session.is_none() || statement.replica != Replica::Safe {
+            return Err(Reason::Unsafe);
+        }
+        // Looked for only in texts that begin with a comment: the common case pays nothing.
+        if text.starts_with(b"/*")
+            && let Ok(text) = std::str::from_utf8(text)
+            && matches!(hihooi_sql::hint(text), Some(Hint::Primary))
+        {
+            return Err(Reason::Hint);
+        }
+        Ok(())
+    }
+
+    /// Runs a read at a replica that is fresh enough for its items. Answers the route by which
+    /// it must run on the primary if no replica could serve it.
+    pub(crate) async fn run_at_replica(
+        &mut self,
+        sends: &Sends<'_>,
+        items: &Items,
+    ) -> Work<Option<Route>> {
+        let mut not = Vec::new();
+        loop {
+            let relay = self.relay.clone();
+            let route = relay
+                .route_read(ReadRequest {
+                    items,
+                    consistency: self.consistency,
+                    wait_ms: self.wait_ms,
+                    cost_us: u32::MAX,
+                    not: &not,
+                })
+                .await;
+            if route.site == PRIMARY {
+                return Ok(Some(route));
+            }
+            self.routed(route);
+            match self.try_at(route.site, sends).await? {
+                Tried::Answered => return Ok(None),
+                Tried::Elsewhere => not.push(route.site),
+            }
+        }
+    }
+
+    async fn try_at(&mut self, site: usize, sends: &Sends<'_>) -> Work<Tried> {
+        let mut server = match self.take_server(site).await {
+            Ok(server) => server,
+            Err(refusal) => {
+                self.warn_refused(site, &refusal);
+                return Ok(Tried::Elsewhere);
+            }
+        };
+        let relay = self.relay.clone();
+        let _running = relay.running(site);
+        server.begin_unit();
+        self.write_read(&mut server, sends);
+        let mark = self.client.output.len();
+        match self.relay_held(&mut server).await {
+            Ok(true) => {
+                count(&relay.counters[site].reads);
+                self.settle(server).await?;
+                Ok(Tried::Answered)
+            }
+            outcome => {
+                count(&relay.counters[site].errors);
+                relay.pools.discard(server);
+                match outcome {
+                    Err((lost, false)) => Err(self.lost(&lost)),
+                    _ => {
+                        self.client.output.truncate(mark);
+                        Ok(Tried::Elsewhere)
+                    }
+                }
+            }
+        }
+    }
+
+    fn write_read(&self, server: &mut Backend, sends: &Sends<'_>) {
+        match sends {
+            Sends::Query(message) => {
+                server.unnamed = None;
+                server.output.extend_from_slice(&message.bytes);
+                server.answers.sent(Sent::Query, Audience::Client);
+            }
+            Sends::Unit(unit) => {
+                unit.ops.iter().for_each(|op| self.write_op(server, op, unit.audience));
+                let Ends::Sync(audience) = unit.ends else {
+                    unreachable!("only whole units are routed")
+                };
+                frontend::sync(&mut server.output);
+                server.answers.sent(Sent::Sync, audience);
+            }
+        }
+    }
+
+    /// Whether the answer was relayed to its end. When the server is lost: whether another site
+    /// may still be asked.
+    async fn relay_held(&mut self, server: &mut Backend) -> Result<bool, (Lost, bool)> {
+        let mut hold = Hold::UntilRows;
+        loop {
+            match pump::pump(&mut self.client, server, &mut hold).await {
+                Ok(Step::Ready(Status::Idle)) => return Ok(true),
+                Ok(Step::Refused(fields)) => {
+                    if fields.code() == "25006" {
+                        count(&self.relay.counters[server.site].misjudged);
+                        warn!(error = %fields, "a write was taken for a read; the primary runs it");
+                    }
+                    return Ok(false);
+                }
+                Ok(_) => {}
+                Err(lost) => return Err((lost, hold == Hold::UntilRows)),
+            }
+        }
+    }
+
+    fn warn_refused(&self, site: usize, refusal: &Refusal) {
+        let report = refusal.report(&self.relay.sites[site].name, &self.startup);
+        warn!(why = %report.message, "a read goes elsewhere");
+    }
+
+    /// What a unit reads, if every statement of it may be routed.
+    pub(crate) fn routable_unit(&self, unit: &Unit) -> Result<Items, Reason> {
+        self.may_route()?;
+        let mut items = Items::Nothing;
+        for op in &unit.ops {
+            let (facts, text) = match op {
+                Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } => {
+                    (facts.clone(), &prepared.query)
+                }
+                Op::Parse { prepared, .. } => (self.analyse(&prepared.query), &prepared.query),
+                Op::Bind { .. } => return Err(Reason::Unsafe),
+                Op::DescribeStatement { .. } | Op::CloseStatement | Op::Portal(_) => continue,
+                Op::Statement { .. } => return Err(Reason::Unsafe),
+            };
+            for statement in &facts.statements {
+                Session::is_routable(statement, text)?;
+                items = items.union(&statement.reads);
+            }
+        }
+        Ok(items)
+    }
+}

@@ -1,0 +1,476 @@
+//! What all sessions of the relay's thread share: sites, pools, the freshness index, the
+//! catalog, who may be cancelled. One thread owns it, so nothing here is locked.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ahash::AHashMap;
+use bytes::Bytes;
+use hihooi_log::Log;
+use hihooi_postgres::apply::ApplyStats;
+use hihooi_postgres::cluster::fence::Fence;
+use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
+use hihooi_postgres::connection::Address;
+use hihooi_postgres::control::ControlRequest;
+use hihooi_postgres::site::{Replica, Site};
+use hihooi_replication::ddl::ClusterKey;
+use hihooi_replication::freshness::{Freshness, Need, WriteId};
+use hihooi_replication::ids::{Tsid, Xid};
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
+use tokio::sync::{Notify, mpsc};
+use tracing::warn;
+
+use crate::backend::Identity;
+use crate::pool::{Limits, Pools};
+use crate::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
+use crate::startup_key::StartupKey;
+
+/// Distinct statements that are remembered with their server-side ids; unused ones are
+/// forgotten beyond that (I8).
+const STATEMENTS_MAX: usize = 100_000;
+/// A read this much cheaper than the usual lag doesn't wait for a replica.
+const LAG_US_AT_FIRST: u32 = 5_000;
+
+/// What the operator set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Roles that may use the admin database.
+    pub admin_users: Vec<String>,
+    /// Server connections per user, database and site.
+    pub pool_size: usize,
+    /// How long a client waits for a server connection, milliseconds.
+    pub pool_wait_ms_max: u64,
+    /// Level of a session that asks for none.
+    pub consistency: Consistency,
+    /// How long a read waits for a replica, milliseconds.
+    pub wait_ms: u64,
+    /// The replicated database.
+    pub database: String,
+    /// The configuration as `SHOW CONFIG` tells it: key, value.
+    pub shown: Vec<(String, String)>,
+}
+
+/// What the relay shares with replication.
+pub struct Shared {
+    /// The primary.
+    pub primary: Site,
+    /// The replicas.
+    pub replicas: Vec<Arc<Replica>>,
+    /// The log.
+    pub log: Log,
+    /// The key of DDL messages.
+    pub key: ClusterKey,
+    /// This manager's epoch, for the record of server connections.
+    pub fence: Fence,
+    /// What the stream tells.
+    pub events: mpsc::Receiver<StreamEvent>,
+    /// Makes the collector ask the primary for its position at once.
+    pub poke: Arc<Notify>,
+    /// Where acknowledged transaction ids go (DESIGN rule: a replica commits only what the
+    /// primary shows). A full channel drops them; a snapshot tells then.
+    pub acknowledged: mpsc::Sender<u64>,
+    /// The collector's state.
+    pub collector: Arc<CollectorStatus>,
+    /// Where the operator's requests go.
+    pub control: mpsc::Sender<ControlRequest>,
+    /// How long entries take to a replica of this name.
+    pub apply_stats: ApplyStatsOf,
+}
+
+/// Tells how long entries take to a replica, by its name.
+pub type ApplyStatsOf = Arc<dyn Fn(&str) -> Option<ApplyStats> + Send + Sync>;
+
+/// A statement that clients prepared: the same text and types have one id at all servers.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Its id at servers.
+    pub id: u64,
+    /// Its text.
+    pub query: Bytes,
+    /// Its parameter types as on the wire.
+    pub types: Bytes,
+}
+
+/// Counters of a site, for SHOW STATS.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Statements that run there now.
+    pub active: Cell<usize>,
+    /// Units that read.
+    pub reads: Cell<u64>,
+    /// Units that may write.
+    pub writes: Cell<u64>,
+    /// Commits with something written.
+    pub commits: Cell<u64>,
+    /// Units that failed.
+    pub errors: Cell<u64>,
+    /// Writes that were taken for reads and refused by a replica.
+    pub misjudged: Cell<u64>,
+}
+
+/// Adds one.
+pub fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// Counts a statement as running at a site for as long as it lives.
+pub struct Running<'a>(&'a Cell<usize>);
+
+impl<'a> Running<'a> {
+    fn at(counters: &'a Counters) -> Running<'a> {
+        counters.active.set(counters.active.get() + 1);
+        Running(&counters.active)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A session as cancel requests and SHOW CLIENTS see it.
+#[derive(Debug)]
+pub struct SessionInfo {
+    /// The secret of its cancel key.
+    pub secret: [u8; 4],
+    /// What it was opened with.
+    pub startup: Rc<StartupKey>,
+    /// The client's address.
+    pub address: String,
+    /// When it was opened.
+    pub since: Instant,
+    /// What it runs on now.
+    pub running: RefCell<Option<RunningOn>>,
+    /// `idle`, `active`, `in transaction` …
+    pub state: Cell<&'static str>,
+    /// Where its last statement ran.
+    pub last_route: Cell<Route>,
+}
+
+/// The server that works for a session.
+#[derive(Clone, Debug)]
+pub struct RunningOn {
+    /// Index of the site.
+    pub site: usize,
+    /// Its backend.
+    pub identity: Rc<Identity>,
+    /// Cancel requests on their way to it.
+    pub cancels: Rc<Cell<u32>>,
+}
+
+/// A write whose connection broke after its COMMIT was sent.
+#[derive(Debug)]
+pub struct InDoubt {
+    /// The write.
+    pub write: WriteId,
+    /// The backend that may still commit it.
+    pub identity: Rc<Identity>,
+}
+
+/// The relay.
+pub struct Relay {
+    /// What the operator set.
+    pub settings: Settings,
+    /// All sites; the primary is the first.
+    pub sites: Vec<Site>,
+    /// The replicas, sites 1 and up.
+    pub replicas: Vec<Arc<Replica>>,
+    /// Counters per site.
+    pub counters: Vec<Counters>,
+    /// Pools of server connections.
+    pub pools: Rc<Pools>,
+    /// Who must see what.
+    pub freshness: RefCell<Freshness>,
+    /// Somebody should look at the index again.
+    pub changed: Notify,
+    /// There are writes to resolve.
+    pub unresolved: Notify,
+    /// Writes in doubt, taken up by the resolver.
+    pub in_doubt: RefCell<Vec<InDoubt>>,
+    /// Sessions by process number.
+    pub sessions: RefCell<AHashMap<i32, Rc<SessionInfo>>>,
+    /// What a client of this start-up key is welcomed with.
+    pub welcomes: RefCell<AHashMap<Rc<StartupKey>, Rc<crate::handshake::Welcome>>>,
+    /// The log.
+    pub log: Log,
+    /// The key of DDL messages.
+    pub key: ClusterKey,
+    /// The collector's state.
+    pub collector: Arc<CollectorStatus>,
+    /// Where the operator's requests go.
+    pub control: mpsc::Sender<ControlRequest>,
+    /// See [`Shared::poke`].
+    pub poke: Arc<Notify>,
+    /// See [`Shared::apply_stats`].
+    pub apply_stats: ApplyStatsOf,
+    acknowledged: mpsc::Sender<u64>,
+    analyser: RefCell<Analyser>,
+    statements: RefCell<AHashMap<(Bytes, Bytes), Weak<Prepared>>>,
+    next_statement: Cell<u64>,
+    turn: Cell<usize>,
+    lag_us: Cell<u32>,
+    started: Instant,
+}
+
+struct Analyser {
+    cache: Cache,
+    catalog: Rc<Catalog>,
+    is_stale: bool,
+}
+
+impl Relay {
+    /// A relay over these sites; the stream's events go to whoever runs
+    /// [`crate::resolve::follow`].
+    #[must_use]
+    pub fn new(settings: Settings, shared: Shared) -> (Relay, mpsc::Receiver<StreamEvent>) {
+        let mut sites = vec![shared.primary];
+        sites.extend(shared.replicas.iter().map(|replica| replica.site.clone()));
+        let limits = Limits {
+            size: settings.pool_size,
+            wait: Duration::from_millis(settings.pool_wait_ms_max),
+        };
+        let newest = shared.log.last().map_or(Tsid::ZERO, |header| header.tsid);
+        let relay = Relay {
+            counters: sites.iter().map(|_| Counters::default()).collect(),
+            pools: Rc::new(Pools::new(sites.clone(), limits, shared.fence)),
+            sites,
+            replicas: shared.replicas,
+            freshness: RefCell::new(Freshness::new(newest)),
+            changed: Notify::new(),
+            unresolved: Notify::new(),
+            in_doubt: RefCell::default(),
+            sessions: RefCell::default(),
+            welcomes: RefCell::default(),
+            log: shared.log,
+            key: shared.key,
+            collector: shared.collector,
+            control: shared.control,
+            poke: shared.poke,
+            apply_stats: shared.apply_stats,
+            acknowledged: shared.acknowledged,
+            analyser: RefCell::new(Analyser {
+                cache: Cache::default(),
+                catalog: Rc::new(Catalog::default()),
+                is_stale: true,
+            }),
+            statements: RefCell::default(),
+            next_statement: Cell::new(1),
+            turn: Cell::new(0),
+            lag_us: Cell::new(LAG_US_AT_FIRST),
+            started: Instant::now(),
+            settings,
+        };
+        (relay, shared.events)
+    }
+
+    /// Milliseconds since the relay started.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the database is replicated.
+    #[must_use]
+    pub fn is_replicated(&self, database: &str) -> bool {
+        database == self.settings.database
+    }
+
+    /// The facts of a text.
+    #[must_use]
+    pub fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis> {
+        let mut analyser = self.analyser.borrow_mut();
+        let catalog = analyser.catalog.clone();
+        analyser.cache.get(text, &catalog, path)
+    }
+
+    /// Whether the catalog may lag behind a change of the schema: then static analysis is not to
+    /// be trusted (I6).
+    #[must_use]
+    pub fn is_catalog_stale(&self) -> bool {
+        self.analyser.borrow().is_stale || self.freshness.borrow().is_anything_opaque()
+    }
+
+    /// The stream brought DDL.
+    pub fn catalog_changed(&self) {
+        self.analyser.borrow_mut().is_stale = true;
+    }
+
+    /// A catalog was read at the primary after all the DDL that the stream brought.
+    pub fn set_catalog(&self, catalog: Catalog) {
+        let mut analyser = self.analyser.borrow_mut();
+        analyser.catalog = Rc::new(catalog);
+        analyser.is_stale = false;
+    }
+
+    /// Whether opaque functions may change session settings.
+    #[must_use]
+    pub fn catalog(&self) -> Rc<Catalog> {
+        self.analyser.borrow().catalog.clone()
+    }
+
+    /// The one statement of this text and these parameter types.
+    pub fn prepared(&self, query: Bytes, types: Bytes) -> Rc<Prepared> {
+        let mut statements = self.statements.borrow_mut();
+        let key = (query, types);
+        if let Some(prepared) = statements.get(&key).and_then(Weak::upgrade) {
+            return prepared;
+        }
+        if statements.len() >= STATEMENTS_MAX {
+            statements.retain(|_, prepared| prepared.strong_count() > 0);
+        }
+        let id = self.next_statement.get();
+        self.next_statement.set(id + 1);
+        // Own memory: the message it came in is larger.
+        let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1));
+        let prepared =
+            Rc::new(Prepared { id, query: key.0.clone(), types: key.1.clone() });
+        statements.insert(key, Rc::downgrade(&prepared));
+        prepared
+    }
+
+    /// Counts a statement as running at the site until the guard is dropped.
+    pub fn running(&self, site: usize) -> Running<'_> {
+        Running::at(&self.counters[site])
+    }
+
+    /// A write's COMMIT is about to be sent.
+    pub fn begin_write(&self, items: Items) -> WriteId {
+        self.freshness.borrow_mut().begin(items)
+    }
+
+    /// What became of a write after a unit was answered without an error of the connection.
+    pub fn end_write(&self, write: WriteId, outcome: Outcome) {
+        let mut freshness = self.freshness.borrow_mut();
+        match outcome {
+            Outcome::Nothing => freshness.nothing(write),
+            Outcome::Committed(xid) => {
+                freshness.acknowledged(write, xid, self.now_ms());
+                count(&self.counters[PRIMARY].commits);
+                // Full: replicas learn it from a snapshot instead.
+                let _ = self.acknowledged.try_send(xid.0);
+            }
+            Outcome::Unidentified => freshness.unidentified(write, self.now_ms()),
+        }
+        drop(freshness);
+        match outcome {
+            Outcome::Nothing => self.changed.notify_waiters(),
+            _ => self.unresolved.notify_one(),
+        }
+    }
+
+    /// The connection broke while the write was in flight.
+    pub fn doubt(&self, write: WriteId, identity: Rc<Identity>) {
+        warn!(pid = identity.record.pid, "a connection to the primary broke during a commit");
+        self.in_doubt.borrow_mut().push(InDoubt { write, identity });
+        self.unresolved.notify_one();
+    }
+
+    /// A route for a read that any fresh replica may serve; waits for one if that pays.
+    pub async fn route_read(&self, read: ReadRequest<'_>) -> Route {
+        let mut need = self.freshness.borrow().need(read.items);
+        match self.try_replica(&need, &read) {
+            Try::Chosen(candidate) => return found(candidate, &need, Reason::Fresh),
+            Try::NoReplica => return Route::primary(Reason::NoReplica),
+            Try::NotFresh => {}
+        }
+        if read.cost_us > self.lag_us.get()
+            && let Some(candidate) = self.wait_for_replica(&mut need, &read).await
+        {
+            return found(candidate, &need, Reason::Waited);
+        }
+        let needed = need.unresolved.is_empty().then_some(need.tsid);
+        Route { needed, ..Route::primary(Reason::NotFresh) }
+    }
+
+    fn try_replica(&self, need: &Need, read: &ReadRequest<'_>) -> Try {
+        let candidates: Vec<Candidate> = self
+            .replicas
+            .iter()
+            .enumerate()
+            .map(|(index, replica)| (index + 1, replica))
+            .filter(|(site, replica)| replica.state().is_readable() && !read.not.contains(site))
+            .map(|(site, replica)| Candidate {
+                site,
+                applied: replica.applied(),
+                load: self.counters[site].active.get(),
+            })
+            .collect();
+        if candidates.is_empty() {
+            return Try::NoReplica;
+        }
+        self.turn.set(self.turn.get().wrapping_add(1));
+        choose(&candidates, need, read.consistency, self.turn.get())
+            .map_or(Try::NotFresh, Try::Chosen)
+    }
+
+    async fn wait_for_replica(&self, need: &mut Need, read: &ReadRequest<'_>) -> Option<Candidate> {
+        let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
+        loop {
+            let index_changed = self.changed.notified();
+            let mut progress: Vec<_> =
+                self.replicas.iter().map(|replica| replica.progress()).collect();
+            self.freshness.borrow().refresh(need, read.items);
+            match self.try_replica(need, read) {
+                Try::Chosen(candidate) => return Some(candidate),
+                Try::NoReplica => return None,
+                Try::NotFresh => {}
+            }
+            let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
+            tokio::select! {
+                () = index_changed => {}
+                _ = futures_util::future::select_all(any) => {}
+                () = tokio::time::sleep_until(until) => return None,
+            }
+        }
+    }
+
+    /// The address and name of a site.
+    #[must_use]
+    pub fn address(&self, site: usize) -> &Address {
+        &self.sites[site].address
+    }
+}
+
+fn found(candidate: Candidate, need: &Need, reason: Reason) -> Route {
+    Route {
+        site: candidate.site,
+        needed: Some(need.tsid),
+        applied: Some(candidate.applied),
+        reason,
+    }
+}
+
+enum Try {
+    Chosen(Candidate),
+    NotFresh,
+    NoReplica,
+}
+
+/// A read that looks for a replica.
+pub struct ReadRequest<'a> {
+    /// What it reads.
+    pub items: &'a Items,
+    /// Its session's level.
+    pub consistency: Consistency,
+    /// How long it may wait, milliseconds.
+    pub wait_ms: u64,
+    /// What it usually takes, microseconds.
+    pub cost_us: u32,
+    /// Sites that failed it already.
+    pub not: &'a [usize],
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It was rolled back, or wrote nothing.
+    Nothing,
+    /// It was committed under this id.
+    Committed(Xid),
+    /// It ended; what it committed isn't known.
+    Unidentified,
+}

@@ -1,0 +1,207 @@
+//! Follows the stream and resolves writes: entries and positions go into the freshness index;
+//! what never shows in the stream is resolved by an LSN taken after its acknowledgement; what is
+//! in doubt is asked after at the primary; the catalog is read again after DDL.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hihooi_log::BackendRecord;
+use hihooi_postgres::collector::StreamEvent;
+use hihooi_postgres::connection::{Connection, Error, Login, Result};
+use hihooi_postgres::resolver::Resolver;
+use hihooi_replication::ids::Tsid;
+use hihooi_replication::items::Items;
+use hihooi_sql::{Catalog, catalog_queries};
+use tokio::sync::{Notify, mpsc};
+use tracing::{debug, warn};
+
+use crate::relay::{InDoubt, Outcome, Relay};
+
+/// A pending write gets so long to be resolved by its entry before the primary is asked.
+const PATIENCE_MS: u64 = 5;
+/// After a failure at the primary.
+const RETRY: Duration = Duration::from_millis(200);
+/// Events taken from the stream at once.
+const BATCH: usize = 256;
+/// The index forgets what every replica has applied once in so many entries.
+const PRUNE_EVERY: u64 = 1_024;
+
+/// Feeds the stream's events to the index until the collector ends.
+pub async fn follow(
+    relay: Rc<Relay>,
+    mut events: mpsc::Receiver<StreamEvent>,
+    reload: Rc<Notify>,
+) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while events.recv_many(&mut batch, BATCH).await > 0 {
+        let mut has_ddl = false;
+        for event in batch.drain(..) {
+            let mut index = relay.freshness.borrow_mut();
+            match event {
+                StreamEvent::Entry(entry) => {
+                    index.entry(entry.tsid, entry.xid, &entry.items);
+                    if entry.has_ddl {
+                        has_ddl = true;
+                    }
+                    if entry.tsid.0 % PRUNE_EVERY == 0 {
+                        index.prune(applied_everywhere(&relay));
+                    }
+                    drop(index);
+                    if has_ddl {
+                        relay.catalog_changed();
+                    }
+                }
+                StreamEvent::Passed(lsn) => index.passed(lsn),
+            }
+        }
+        if has_ddl {
+            reload.notify_one();
+        }
+        relay.changed.notify_waiters();
+    }
+}
+
+fn applied_everywhere(relay: &Relay) -> Tsid {
+    relay.replicas.iter().map(|replica| replica.applied()).min().unwrap_or_default()
+}
+
+/// Login of the relay's own connections to the primary.
+fn login(relay: &Relay, application: &str) -> Login {
+    let primary = &relay.sites[crate::route::PRIMARY];
+    Login::new(primary.address.clone(), &primary.user, &relay.settings.database, application)
+}
+
+/// Resolves pending writes, for ever. The first is what happened before this manager: until
+/// the stream has passed the primary's position at the start, every read is the primary's.
+pub async fn resolve(relay: Rc<Relay>) {
+    let before_us = relay.begin_write(Items::Everything);
+    relay.end_write(before_us, Outcome::Unidentified);
+    loop {
+        match resolve_while_connected(&relay).await {
+            Ok(never) => match never {},
+            Err(error) => {
+                debug!(%error, "can't resolve writes while the primary is away");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn resolve_while_connected(relay: &Rc<Relay>) -> Result<std::convert::Infallible> {
+    let connection = Connection::open(&login(relay, "hihooi resolver")).await?;
+    let mut resolver = Resolver::new(connection).await?;
+    let mut looks = Connection::open(&login(relay, "hihooi doubts")).await?;
+    loop {
+        if relay.freshness.borrow().unresolved() == 0 {
+            relay.unresolved.notified().await;
+        }
+        settle_doubts(relay, &mut looks).await?;
+        let until = relay.now_ms().saturating_sub(PATIENCE_MS);
+        let pending = relay.freshness.borrow().want_lsn(until);
+        if !pending.is_empty() {
+            let lsn = resolver.lsn_after().await?;
+            relay.freshness.borrow_mut().nothing_after(&pending, lsn);
+            relay.poke.notify_one();
+            if relay.collector.received() < lsn {
+                resolver.ensure_flushed(lsn).await?;
+            }
+            relay.changed.notify_waiters();
+        }
+        tokio::time::sleep(Duration::from_millis(PATIENCE_MS)).await;
+    }
+}
+
+/// Writes whose backend is gone from the primary have ended, one way or the other.
+async fn settle_doubts(relay: &Rc<Relay>, looks: &mut Connection) -> Result<()> {
+    let doubts = std::mem::take(&mut *relay.in_doubt.borrow_mut());
+    let mut open = Vec::new();
+    let outcome = settle_each(relay, looks, doubts, &mut open).await;
+    relay.in_doubt.borrow_mut().append(&mut open);
+    outcome
+}
+
+async fn settle_each(
+    relay: &Rc<Relay>,
+    looks: &mut Connection,
+    doubts: Vec<InDoubt>,
+    open: &mut Vec<InDoubt>,
+) -> Result<()> {
+    let mut failure = Ok(());
+    for doubt in doubts {
+        if failure.is_err() {
+            open.push(doubt);
+            continue;
+        }
+        match is_there(looks, &doubt.identity.record).await {
+            Ok(false) => relay.end_write(doubt.write, Outcome::Unidentified),
+            Ok(true) => open.push(doubt),
+            Err(error) => {
+                open.push(doubt);
+                failure = Err(error);
+            }
+        }
+    }
+    failure
+}
+
+/// Whether a backend still lives.
+async fn is_there(looks: &mut Connection, record: &BackendRecord) -> Result<bool> {
+    let (pid, start) = (record.pid.to_string(), record.backend_start.as_str());
+    let answer = looks
+        .query_with(
+            "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1::int \
+             AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2::bigint",
+            &[Some(pid.as_str()), Some(start)],
+        )
+        .await?;
+    Ok(!answer.rows.is_empty())
+}
+
+/// Reads the catalog at the start and whenever the stream brought DDL.
+pub async fn keep_catalog(relay: Rc<Relay>, reload: Rc<Notify>) {
+    let mut version = 0;
+    let mut connection = None;
+    loop {
+        version += 1;
+        match load(&relay, &mut connection, version).await {
+            Ok(catalog) => {
+                relay.set_catalog(catalog);
+                relay.changed.notify_waiters();
+                reload.notified().await;
+            }
+            Err(error) => {
+                warn!(%error, "the catalog can't be read; reads stay on the primary");
+                connection = None;
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn load(
+    relay: &Relay,
+    connection: &mut Option<Connection>,
+    version: u64,
+) -> Result<Catalog> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => {
+            let login = login(relay, "hihooi catalog");
+            connection.insert(Connection::open(&login).await?)
+        }
+    };
+    // One snapshot, so that what refers to each other fits together.
+    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut builder = Catalog::builder();
+    connection.query(catalog_queries::SETUP).await?;
+    for question in catalog_queries::QUERIES {
+        for row in connection.query(question.sql).await?.rows {
+            let row: Vec<Option<&str>> = row.iter().map(Option::as_deref).collect();
+            (question.read)(&mut builder, &row)
+                .map_err(|bad| Error::Protocol(format!("{}: {bad}", question.name)))?;
+        }
+    }
+    connection.query("COMMIT").await?;
+    Ok(builder.build(version))
+}
+

@@ -1,0 +1,185 @@
+//! Where a statement runs, decided once, with its reason (Hihooi section 5; I3).
+
+use hihooi_replication::freshness::Need;
+use hihooi_replication::ids::Tsid;
+
+/// Index of the primary among the sites.
+pub const PRIMARY: usize = 0;
+
+/// Consistency level of a session (Hihooi section 5.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Consistency {
+    /// Global strong snapshot isolation: a read sees every commit that was sent before it came.
+    #[default]
+    Gssi,
+    /// Any replica serves, however far behind.
+    WeakSi,
+}
+
+impl Consistency {
+    /// The level of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Consistency> {
+        match name.to_ascii_lowercase().as_str() {
+            "gssi" => Some(Consistency::Gssi),
+            "weak-si" => Some(Consistency::WeakSi),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Consistency::Gssi => "gssi",
+            Consistency::WeakSi => "weak-si",
+        }
+    }
+}
+
+/// Why a statement ran where it ran: a closed list, told in docs/routes.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// A replica had all that the read must see.
+    Fresh,
+    /// So it had after the read waited for it.
+    Waited,
+    /// It may write.
+    Write,
+    /// It reads inside a transaction that wrote.
+    InWriteTransaction,
+    /// It is in an explicit transaction block.
+    ExplicitBlock,
+    /// No replica was fresh enough in time.
+    NotFresh,
+    /// A replica can't be trusted to give the primary's answer.
+    Unsafe,
+    /// The session's state lives on one connection.
+    SessionState,
+    /// Its isolation level needs the primary.
+    Isolation,
+    /// The consistency level said so.
+    Level,
+    /// A hint said so.
+    Hint,
+    /// No replica serves.
+    NoReplica,
+}
+
+impl Reason {
+    /// The word that users see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Fresh => "fresh",
+            Reason::Waited => "waited",
+            Reason::Write => "write",
+            Reason::InWriteTransaction => "in_write_transaction",
+            Reason::ExplicitBlock => "explicit_block",
+            Reason::NotFresh => "not_fresh",
+            Reason::Unsafe => "unsafe",
+            Reason::SessionState => "session_state",
+            Reason::Isolation => "isolation",
+            Reason::Level => "level",
+            Reason::Hint => "hint",
+            Reason::NoReplica => "no_replica",
+        }
+    }
+}
+
+/// A decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Index of the site.
+    pub site: usize,
+    /// The TSID that the read needed, if it could run on a replica.
+    pub needed: Option<Tsid>,
+    /// What the chosen replica had applied then.
+    pub applied: Option<Tsid>,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Route {
+    /// To the primary.
+    #[must_use]
+    pub fn primary(reason: Reason) -> Route {
+        Route { site: PRIMARY, needed: None, applied: None, reason }
+    }
+
+    /// As `SHOW hihooi.last_route` tells it.
+    #[must_use]
+    pub fn describe(&self, site: &str) -> String {
+        let number = |tsid: Option<Tsid>| tsid.map_or("-".to_owned(), |tsid| tsid.to_string());
+        format!(
+            "site={site} needed={} applied={} class=TAS reason={}",
+            number(self.needed),
+            number(self.applied),
+            self.reason.as_str()
+        )
+    }
+}
+
+/// A replica as the choice sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Index of the site.
+    pub site: usize,
+    /// Its applied prefix.
+    pub applied: Tsid,
+    /// Statements that run there now.
+    pub load: usize,
+}
+
+/// The least loaded candidate that has all a read needs; among equals the first after `turn`.
+#[must_use]
+pub fn choose(
+    candidates: &[Candidate],
+    need: &Need,
+    consistency: Consistency,
+    turn: usize,
+) -> Option<Candidate> {
+    let fresh = |candidate: &&Candidate| match consistency {
+        Consistency::WeakSi => true,
+        Consistency::Gssi => need.unresolved.is_empty() && candidate.applied >= need.tsid,
+    };
+    let count = candidates.len().max(1);
+    let order = |candidate: &&Candidate| (candidate.load, (candidate.site + count - turn % count) % count);
+    candidates.iter().filter(fresh).min_by_key(order).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(site: usize, applied: u64, load: usize) -> Candidate {
+        Candidate { site, applied: Tsid(applied), load }
+    }
+
+    fn need(tsid: u64) -> Need {
+        Need { tsid: Tsid(tsid), unresolved: vec![] }
+    }
+
+    #[test]
+    fn i3_only_a_replica_that_applied_what_is_needed_is_chosen() {
+        let candidates = [at(1, 10, 0), at(2, 12, 5)];
+        let site = |tsid| choose(&candidates, &need(tsid), Consistency::Gssi, 0).map(|c| c.site);
+        assert_eq!(site(10), Some(1));
+        assert_eq!(site(11), Some(2));
+        assert_eq!(site(13), None);
+    }
+
+    #[test]
+    fn weak_si_takes_the_least_loaded_however_old() {
+        let candidates = [at(1, 0, 1), at(2, 0, 0)];
+        let chosen = choose(&candidates, &need(99), Consistency::WeakSi, 0);
+        assert_eq!(chosen.map(|c| c.site), Some(2));
+    }
+
+    #[test]
+    fn equals_take_turns() {
+        let candidates = [at(1, 0, 0), at(2, 0, 0)];
+        let site = |turn| choose(&candidates, &need(0), Consistency::Gssi, turn).map(|c| c.site);
+        assert_ne!(site(0), site(1));
+    }
+}

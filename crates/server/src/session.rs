@@ -1,0 +1,465 @@
+//! A client's session: its state between units of work, and its main loop.
+//!
+//! A unit is a simple query, or what the client sent up to a Sync. Units are worked through one
+//! after another; [`crate::unit`] runs one, [`crate::simple`] and [`crate::extended`] make one
+//! of what the client sent.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ahash::AHashMap;
+use bytes::{Bytes, BytesMut};
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Discard, Kind, SearchPath, SessionCommand, SessionEffect, Statement};
+use hihooi_wire::backend::{self, Report, Status};
+use hihooi_wire::frontend::tag;
+use tracing::debug;
+
+use crate::backend::Backend;
+use crate::client::{Client, Message};
+use crate::pool::Refusal;
+use crate::pump::{self, Hold, Lost, Step};
+use crate::relay::{Prepared, Relay, RunningOn, SessionInfo};
+use crate::route::{Consistency, Reason, Route};
+use crate::startup_key::StartupKey;
+use crate::state::{self, CarriedSettings, Pin};
+
+/// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
+/// Flush (I8).
+const UNIT_LEN_MAX: usize = 1 << 20;
+
+/// Why a session ends.
+#[derive(Debug)]
+pub enum End {
+    /// The client has gone, or said goodbye.
+    Client,
+    /// The client was told a fatal error; its connection is closed.
+    Fatal(Report),
+    /// The server ended it and the client has the server's words.
+    Server,
+}
+
+/// The result of working on something for a client.
+pub type Work<T> = Result<T, End>;
+
+/// What the open transaction has done so far.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// What it may have written.
+    pub writes: Items,
+    /// It ran DDL: the catalog doesn't describe what it sees.
+    pub has_ddl: bool,
+    /// DDL messages that it emitted.
+    pub ddl_messages: u32,
+}
+
+/// A session.
+pub struct Session {
+    pub(crate) relay: Rc<Relay>,
+    pub(crate) info: Rc<SessionInfo>,
+    pub(crate) id: u64,
+    pub(crate) client: Client,
+    pub(crate) startup: Rc<StartupKey>,
+    pub(crate) is_replicated: bool,
+    pub(crate) statements: AHashMap<Bytes, Rc<Prepared>>,
+    pub(crate) settings: Rc<CarriedSettings>,
+    pub(crate) custom_settings: Vec<String>,
+    pub(crate) path: Option<SearchPath>,
+    pub(crate) is_serializable: bool,
+    pub(crate) pin: Option<Pin>,
+    pub(crate) server: Option<Backend>,
+    pub(crate) transaction: Transaction,
+    pub(crate) effects: SessionEffect,
+    pub(crate) consistency: Consistency,
+    pub(crate) wait_ms: u64,
+    /// Writes whose COMMIT was sent.
+    pub(crate) flight: crate::unit::Flight,
+    /// Messages of the unit that the client is sending.
+    pub(crate) gathered: Vec<Message>,
+    /// Changes of names in the unit so far.
+    pub(crate) renamed: Vec<crate::extended::Renamed>,
+    /// The last unit failed after so many changes of names had been answered.
+    pub(crate) failed_after: Option<usize>,
+    /// The unit began to run and its Sync has not come yet.
+    pub(crate) is_unit_open: bool,
+    /// The unit failed before a server had it: everything up to Sync is ignored.
+    pub(crate) is_skipping: bool,
+}
+
+impl Session {
+    /// The session of a client that was just welcomed.
+    #[must_use]
+    pub fn new(
+        relay: Rc<Relay>,
+        info: Rc<SessionInfo>,
+        id: u64,
+        client: Client,
+        welcome: &crate::handshake::Welcome,
+    ) -> Session {
+        let startup = info.startup.clone();
+        Session {
+            is_replicated: relay.is_replicated(&startup.database),
+            consistency: relay.settings.consistency,
+            wait_ms: relay.settings.wait_ms,
+            path: Some(welcome.path.clone()),
+            is_serializable: welcome.is_serializable,
+            relay,
+            info,
+            id,
+            client,
+            startup,
+            statements: AHashMap::new(),
+            settings: Rc::default(),
+            custom_settings: Vec::new(),
+            pin: None,
+            server: None,
+            transaction: Transaction::default(),
+            effects: SessionEffect::default(),
+            flight: crate::unit::Flight::default(),
+            gathered: Vec::new(),
+            renamed: Vec::new(),
+            failed_after: None,
+            is_unit_open: false,
+            is_skipping: false,
+        }
+    }
+
+    /// Serves the client until it leaves.
+    pub async fn run(mut self) {
+        let end = loop {
+            match self.turn().await {
+                Ok(()) => {}
+                Err(end) => break end,
+            }
+        };
+        if let End::Fatal(report) = &end {
+            report.write(&mut self.client.output);
+        }
+        self.client.flush().await;
+        debug!(session = self.id, ?end, "session ended");
+        if let Some(server) = self.server.take() {
+            self.leave(server);
+        }
+    }
+
+    /// Gives back the connection of a session that ends. One with a transaction or other state
+    /// is closed, which rolls back and removes it all.
+    fn leave(&mut self, server: Backend) {
+        if self.pin.is_none() && server.is_clean() {
+            self.relay.pools.release(server);
+        } else {
+            self.relay.pools.discard(server);
+        }
+    }
+
+    async fn turn(&mut self) -> Work<()> {
+        let message = self.next_message().await?;
+        match message.tag {
+            tag::QUERY => self.simple(message).await,
+            tag::FUNCTION_CALL => self.function_call(message).await,
+            tag::TERMINATE => Err(End::Client),
+            // Left over from a COPY that failed (manual, "COPY Operations").
+            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => Ok(()),
+            tag::PASSWORD => {
+                Err(End::Fatal(Report::fatal("08P01", "unexpected password message")))
+            }
+            _ => self.gather(message).await,
+        }
+    }
+
+    async fn gather(&mut self, message: Message) -> Work<()> {
+        let ends = matches!(message.tag, tag::SYNC | tag::FLUSH);
+        self.gathered.push(message);
+        let len: usize = self.gathered.iter().map(|message| message.bytes.len()).sum();
+        if ends || len > UNIT_LEN_MAX { self.extended().await } else { Ok(()) }
+    }
+
+    async fn next_message(&mut self) -> Work<Message> {
+        loop {
+            let buffered = self.client.buffered();
+            match buffered {
+                Ok(Some(message)) => return Ok(message),
+                Ok(None) if self.client.gone => return Err(End::Client),
+                Ok(None) => self.wait_for_input().await?,
+                Err(error) => {
+                    return Err(End::Fatal(crate::handshake::protocol_report(&error)));
+                }
+            }
+        }
+    }
+
+    async fn wait_for_input(&mut self) -> Work<()> {
+        match &mut self.server {
+            None => self.client.read().await,
+            Some(server) => {
+                if let Err(lost) = pump::idle(&mut self.client, server).await {
+                    return Err(self.lost_idle(&lost));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lost_idle(&mut self, lost: &Lost) -> End {
+        if let Some(server) = self.server.take() {
+            debug!(session = self.id, %lost, "the session's server connection ended");
+            self.relay.pools.discard(server);
+        }
+        End::Server
+    }
+
+    /// The transaction status that the client knows of.
+    pub(crate) fn status(&self) -> Status {
+        self.server.as_ref().map_or(Status::Idle, |server| server.status)
+    }
+
+    /// Whether a transaction block is open.
+    pub(crate) fn is_in_block(&self) -> bool {
+        self.status() != Status::Idle
+    }
+
+    /// The facts of a text as this session would run it.
+    pub(crate) fn analyse(&self, text: &[u8]) -> Arc<Analysis> {
+        self.relay.analyse(&String::from_utf8_lossy(text), self.path.as_ref())
+    }
+
+    /// What a statement may write, static analysis and what it can't know (I6).
+    pub(crate) fn writes_of(&self, statement: &Statement) -> Items {
+        if !self.is_replicated {
+            return Items::Nothing;
+        }
+        if statement.writes.is_empty() {
+            // An opaque function that claims not to write may call one that does.
+            return match (&statement.kind, &statement.reads) {
+                (Kind::Read | Kind::CopyOut, Items::Everything)
+                    if statement.replica == hihooi_sql::Replica::Safe =>
+                {
+                    Items::Everything
+                }
+                _ => Items::Nothing,
+            };
+        }
+        if self.transaction.has_ddl || self.relay.is_catalog_stale() {
+            return Items::Everything;
+        }
+        statement.writes.clone()
+    }
+
+    /// A connection for the next unit: the one that the session holds, or one of the pool.
+    pub(crate) async fn take_server(&mut self, site: usize) -> Result<Backend, Refusal> {
+        let mut server = match self.server.take() {
+            Some(server) => server,
+            None => {
+                let pools = self.relay.pools.clone();
+                pools.acquire(site, &self.startup, &self.settings, self.id).await?
+            }
+        };
+        if server.settings != self.settings {
+            self.carry_settings(&mut server).await?;
+        }
+        self.runs_on(&server);
+        Ok(server)
+    }
+
+    async fn carry_settings(&mut self, server: &mut Backend) -> Result<(), Refusal> {
+        let at_primary = server.site == crate::route::PRIMARY;
+        server.write_own_query(&self.settings.statements(at_primary));
+        let pumped = pump::pump_own(server).await;
+        pumped.map_err(|lost| Refusal::Unreachable(lost.to_string()))?;
+        server.answers.take_rows();
+        if let Some(error) = server.answers.take_error() {
+            let fields = backend::ErrorFields::read(&error).unwrap_or_default();
+            return Err(Refusal::Server(Box::new(fields)));
+        }
+        server.settings = self.settings.clone();
+        Ok(())
+    }
+
+    fn runs_on(&self, server: &Backend) {
+        let same = matches!(&*self.info.running.borrow(), Some(running)
+            if Rc::ptr_eq(&running.identity, &server.identity));
+        if !same {
+            *self.info.running.borrow_mut() = Some(RunningOn {
+                site: server.site,
+                identity: server.identity.clone(),
+                cancels: server.cancels.clone(),
+            });
+        }
+        self.info.state.set("active");
+    }
+
+    /// After a unit: keeps the connection if the session needs it, else gives it back. The
+    /// client has its answer already.
+    pub(crate) async fn settle(&mut self, mut server: Backend) -> Work<()> {
+        self.client.flush().await;
+        server.last_session = self.id;
+        self.failed_after = server.failed.then_some(server.names_done);
+        if server.status != Status::Idle {
+            self.info.state.set("in transaction");
+            self.server = Some(server);
+            return Ok(());
+        }
+        self.transaction = Transaction::default();
+        if !self.effects.is_none() {
+            self.look_at_state(&mut server).await?;
+        }
+        if server.write_cleanup() {
+            self.own(&mut server).await?;
+        }
+        self.info.state.set("idle");
+        if self.pin.is_some() {
+            self.server = Some(server);
+        } else {
+            *self.info.running.borrow_mut() = None;
+            self.relay.pools.release(server);
+        }
+        Ok(())
+    }
+
+    /// Reads from the server what the statements since the last look left in the session.
+    async fn look_at_state(&mut self, server: &mut Backend) -> Work<()> {
+        let effects = std::mem::take(&mut self.effects);
+        if effects.discard_all || effects.prepared {
+            server.forget_statements();
+        }
+        for name in &effects.custom_settings {
+            if !self.custom_settings.iter().any(|known| **known == **name) {
+                self.custom_settings.push(name.to_string());
+            }
+        }
+        if is_visible(&effects) {
+            server.write_own_query(&state::query(&self.custom_settings));
+            self.own(server).await?;
+            let found = state::read(&server.answers.take_rows());
+            self.is_serializable = match found.settings.get("default_transaction_isolation") {
+                Some(level) => level == "serializable",
+                None => self.is_serializable && !effects.discard_all,
+            };
+            self.settings = Rc::new(found.settings);
+            server.settings = self.settings.clone();
+            self.path = Some(SearchPath::new(&found.path));
+            self.pin = found.pin;
+        }
+        if effects.load {
+            self.pin = Some(Pin::Library);
+        }
+        Ok(())
+    }
+
+    /// Makes a statement that the client prepared by the protocol known under the client's name,
+    /// for SQL that names it (EXECUTE, DEALLOCATE).
+    pub(crate) fn write_named(
+        &self,
+        server: &mut Backend,
+        statement: &Statement,
+        audience: crate::answers::Audience,
+    ) -> bool {
+        let Kind::Session(
+            SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name)),
+        ) = &statement.kind
+        else {
+            return false;
+        };
+        let Some(prepared) = self.statements.get(name.as_bytes()) else { return false };
+        server.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
+        true
+    }
+
+    /// Waits for the answer to messages of our own.
+    pub(crate) async fn own(&mut self, server: &mut Backend) -> Work<Step> {
+        let mut hold = Hold::No;
+        match pump::pump(&mut self.client, server, &mut hold).await {
+            Ok(step) => Ok(step),
+            Err(lost) => Err(self.lost(&lost)),
+        }
+    }
+
+    /// The end of a session whose server was lost while it held state.
+    pub(crate) fn lost(&self, lost: &Lost) -> End {
+        debug!(session = self.id, %lost, "server lost");
+        End::Fatal(
+            Report::fatal("08006", "the connection to the server was lost")
+                .detail(lost.to_string())
+                .hint("The transaction, if one was open, is rolled back. Connect again."),
+        )
+    }
+
+    /// Tells the client an error in place of a unit's answer.
+    pub(crate) fn refuse_simple(&mut self, report: &Report) {
+        report.write(&mut self.client.output);
+        backend::ready_for_query(self.status(), &mut self.client.output);
+    }
+
+    /// Notes where a unit runs.
+    pub(crate) fn routed(&self, route: Route) {
+        self.info.last_route.set(route);
+    }
+
+    /// Why a unit that isn't routed runs on the primary.
+    pub(crate) fn reason_for(&self, statement: Option<&Statement>) -> Reason {
+        if self.is_in_block() {
+            return if self.transaction.writes.is_empty() {
+                Reason::ExplicitBlock
+            } else {
+                Reason::InWriteTransaction
+            };
+        }
+        match statement {
+            _ if self.pin.is_some() => Reason::SessionState,
+            Some(statement) if statement.is_write() => Reason::Write,
+            _ if self.is_serializable => Reason::Isolation,
+            _ => Reason::Unsafe,
+        }
+    }
+
+    /// What a statement that ran on the primary does to the session's own tables.
+    pub(crate) fn note_effects(&mut self, statement: &Statement) {
+        self.effects.merge(&statement.session);
+        if let Kind::Session(command) = &statement.kind {
+            match command {
+                SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {
+                    self.statements.clear();
+                }
+                SessionCommand::Deallocate(Some(name)) => {
+                    self.statements.remove(name.as_bytes());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers a statement that is meant for hihooi; rows of one column, or a command tag.
+    pub(crate) fn hihooi_command(
+        &mut self,
+        command: &hihooi_sql::HihooiCommand,
+    ) -> Result<crate::hihooi_settings::Answer, Report> {
+        crate::hihooi_settings::run(self, command)
+    }
+
+    /// Where the answer to the client is written.
+    pub(crate) fn output(&mut self) -> &mut BytesMut {
+        &mut self.client.output
+    }
+
+    /// When the session began, for SHOW CLIENTS.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.info.since
+    }
+}
+
+/// Whether effects show in the session's state at the server.
+fn is_visible(effects: &SessionEffect) -> bool {
+    effects.settings
+        || effects.search_path
+        || effects.temp
+        || effects.prepared
+        || effects.listen
+        || effects.advisory
+        || effects.cursor_hold
+        || effects.discard_all
+        || effects.role
+        || effects.load
+        || !effects.custom_settings.is_empty()
+}

@@ -1,0 +1,216 @@
+//! Session state that outlives a transaction, read from the server instead of guessed.
+//!
+//! After a statement that may have changed it, one query on the connection tells what is there
+//! ([`QUERY`]). Settings are carried along: another connection gets them before it serves the
+//! session. The rest (temporary tables, cursors, LISTEN, advisory locks, SQL-level prepared
+//! statements) can't be carried, so the session keeps its connection.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+
+/// Settings that a session has beyond its start-up, by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CarriedSettings {
+    /// Names and values as `pg_settings` shows them; `role` among them.
+    pub values: Vec<(String, String)>,
+}
+
+/// What one look at a connection's session state found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionState {
+    /// What can be carried along.
+    pub settings: CarriedSettings,
+    /// The schemas that unqualified names are looked up in.
+    pub path: Vec<String>,
+    /// Why the session must keep its connection, if it must.
+    pub pin: Option<Pin>,
+}
+
+/// Why a session keeps its server connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pin {
+    /// Temporary tables or other objects.
+    Temporary,
+    /// Advisory locks that outlive transactions.
+    AdvisoryLock,
+    /// It listens.
+    Listen,
+    /// A cursor WITH HOLD.
+    Cursor,
+    /// SQL-level PREPARE.
+    Prepared,
+    /// SET SESSION AUTHORIZATION.
+    Authorization,
+    /// currval or lastval.
+    Sequence,
+    /// A loaded library.
+    Library,
+    /// A setting that can't be read back.
+    Setting,
+}
+
+impl Pin {
+    /// The word that users see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Pin::Temporary => "temporary objects",
+            Pin::AdvisoryLock => "advisory lock",
+            Pin::Listen => "LISTEN",
+            Pin::Cursor => "cursor WITH HOLD",
+            Pin::Prepared => "PREPARE",
+            Pin::Authorization => "SET SESSION AUTHORIZATION",
+            Pin::Sequence => "currval or lastval",
+            Pin::Library => "LOAD",
+            Pin::Setting => "setting",
+        }
+    }
+}
+
+/// The query that tells a connection's session state, one row of a kind and two values a fact.
+/// The names of custom settings (with a dot) don't show in `pg_settings` and are asked for.
+#[must_use]
+pub fn query(custom: &[String]) -> String {
+    let mut text = String::from(
+        "SELECT 'setting', name, setting FROM pg_catalog.pg_settings WHERE source = 'session' \
+           AND name NOT IN ('transaction_isolation', 'transaction_read_only', \
+                            'transaction_deferrable') \
+         UNION ALL SELECT 'role', pg_catalog.current_setting('role'), NULL \
+         UNION ALL SELECT 'authorization', session_user, \
+             (SELECT usename FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a \
+              JOIN pg_catalog.pg_user u ON u.usesysid = a.usesysid) \
+         UNION ALL SELECT 'path', s, NULL FROM pg_catalog.unnest( \
+             pg_catalog.current_schemas(false)) s \
+         UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_class \
+             WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
+         UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_proc \
+             WHERE pronamespace = pg_catalog.pg_my_temp_schema() \
+         UNION ALL SELECT 'listen', NULL, NULL FROM pg_catalog.pg_listening_channels() \
+         UNION ALL SELECT 'cursor', NULL, NULL FROM pg_catalog.pg_cursors WHERE is_holdable \
+         UNION ALL SELECT 'prepared', NULL, NULL FROM pg_catalog.pg_prepared_statements \
+             WHERE from_sql \
+         UNION ALL SELECT 'advisory', NULL, NULL FROM pg_catalog.pg_locks \
+             WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()",
+    );
+    for name in custom {
+        let name = name.replace('\'', "''");
+        write!(
+            text,
+            " UNION ALL SELECT 'custom', '{name}', pg_catalog.current_setting('{name}', true)"
+        )
+        .expect("writing to a string");
+    }
+    text
+}
+
+/// Reads the rows of [`query`].
+#[must_use]
+pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
+    let mut state = SessionState::default();
+    for row in rows {
+        let text = |index: usize| {
+            row.get(index)
+                .and_then(Option::as_ref)
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        match (text(0).as_deref(), text(1), text(2)) {
+            (Some("setting" | "custom"), Some(name), Some(value)) => {
+                state.settings.values.push((name, value));
+            }
+            (Some("role"), Some(role), _) if role != "none" => {
+                state.settings.values.push(("role".to_owned(), role));
+            }
+            (Some("authorization"), Some(user), Some(login)) if user != login => {
+                state.pin = Some(Pin::Authorization);
+            }
+            (Some("path"), Some(schema), _) => state.path.push(schema),
+            (Some("temporary"), ..) => state.pin = Some(Pin::Temporary),
+            (Some("listen"), ..) => state.pin = Some(Pin::Listen),
+            (Some("cursor"), ..) => state.pin = Some(Pin::Cursor),
+            (Some("prepared"), ..) => state.pin = Some(Pin::Prepared),
+            (Some("advisory"), ..) => state.pin = Some(Pin::AdvisoryLock),
+            _ => {}
+        }
+    }
+    state.settings.values.sort();
+    state
+}
+
+impl CarriedSettings {
+    /// The value of a setting.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a connection with these settings can be given others: a custom setting, once
+    /// made, can't be unmade.
+    #[must_use]
+    pub fn can_be_reset(&self) -> bool {
+        !self.values.iter().any(|(name, _)| name.contains('.'))
+    }
+
+    /// The statements that bring a connection from start-up settings (after a reset) to these.
+    /// At replicas what would lift their being read-only is left out.
+    #[must_use]
+    pub fn statements(&self, at_primary: bool) -> String {
+        let mut text = String::from("RESET ROLE; RESET ALL");
+        let carried = |name: &str| at_primary || name != "default_transaction_read_only";
+        // The role last: it may not be allowed to set the others.
+        let (role, others): (Vec<_>, Vec<_>) =
+            self.values.iter().partition(|(name, _)| name == "role");
+        for (name, value) in others.into_iter().chain(role).filter(|(name, _)| carried(name)) {
+            let value = quote(value);
+            write!(text, "; SELECT pg_catalog.set_config('{name}', {value}, false)")
+                .expect("writing to a string");
+        }
+        text
+    }
+}
+
+/// A string constant that means the same whatever `standard_conforming_strings` says.
+fn quote(value: &str) -> String {
+    let doubled = value.replace('\'', "''");
+    if doubled.contains('\\') {
+        format!(" E'{}'", doubled.replace('\\', "\\\\"))
+    } else {
+        format!("'{doubled}'")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(values: [Option<&str>; 3]) -> Vec<Option<Bytes>> {
+        values.iter().map(|v| v.map(|v| Bytes::copy_from_slice(v.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn i1_settings_are_carried_and_the_rest_pins() {
+        let state = read(&[
+            row([Some("setting"), Some("work_mem"), Some("4096")]),
+            row([Some("role"), Some("none"), None]),
+            row([Some("custom"), Some("app.user"), Some("o'x\\y")]),
+            row([Some("path"), Some("public"), None]),
+        ]);
+        assert_eq!(state.pin, None);
+        assert_eq!(state.path, ["public"]);
+        assert!(!state.settings.can_be_reset());
+        let statements = state.settings.statements(true);
+        assert!(statements.contains("set_config('app.user',  E'o''x\\\\y', false)"));
+        assert!(statements.contains("set_config('work_mem', '4096', false)"));
+        assert_eq!(read(&[row([Some("temporary"), None, None])]).pin, Some(Pin::Temporary));
+        let other = row([Some("authorization"), Some("a"), Some("b")]);
+        assert_eq!(read(&[other]).pin, Some(Pin::Authorization));
+    }
+
+    #[test]
+    fn a_replica_stays_read_only() {
+        let values = vec![("default_transaction_read_only".to_owned(), "off".to_owned())];
+        let settings = CarriedSettings { values };
+        assert!(settings.statements(true).contains("'off'"));
+        assert!(!settings.statements(false).contains("'off'"));
+    }
+}

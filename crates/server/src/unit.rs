@@ -1,0 +1,551 @@
+//! One unit of work: what runs between two moments at which the server is ready. Here a unit is
+//! driven through the primary, with what hihooi adds to it: the question for the transaction id
+//! in front of a commit, DDL messages, statements that the connection doesn't know yet.
+//!
+//! Keeps I3: a write counts from the moment its COMMIT (autocommit: its Sync) is sent.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hihooi_replication::freshness::WriteId;
+use hihooi_replication::ids::Xid;
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Ddl, Kind, Statement};
+use hihooi_wire::backend::{Report, Status};
+use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
+
+use crate::answers::{Audience, Sent};
+use crate::backend::{Backend, server_name};
+use crate::client::Message;
+use crate::pool::Refusal;
+use crate::pump::{self, Hold, Lost, Step};
+use crate::relay::{Outcome, Prepared, count};
+use crate::route::{PRIMARY, Route};
+use crate::session::{End, Session, Work};
+
+/// One message of a unit, with what its names stand for.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// A statement of a simple query, sent by the extended protocol.
+    Statement {
+        /// Its text.
+        text: Bytes,
+        /// The facts of the text it stands in, and which of them are its own.
+        facts: (Arc<Analysis>, usize),
+    },
+    /// Parse.
+    Parse {
+        /// The message.
+        message: Message,
+        /// What it creates.
+        prepared: Rc<Prepared>,
+        /// The client has a statement of this name already: the server shall say so.
+        is_taken: bool,
+    },
+    /// Bind.
+    Bind {
+        /// The message.
+        message: Message,
+        /// The statement, if the client has one of this name.
+        prepared: Option<Rc<Prepared>>,
+        /// Its facts.
+        facts: Option<Arc<Analysis>>,
+    },
+    /// Describe of a statement.
+    DescribeStatement {
+        /// The message.
+        message: Message,
+        /// The statement, if the client has one of this name.
+        prepared: Option<Rc<Prepared>>,
+    },
+    /// Close of a statement. Servers keep theirs for other clients.
+    CloseStatement,
+    /// A message about a portal.
+    Portal(Message),
+}
+
+impl Op {
+    /// The facts of the statement that it runs.
+    #[must_use]
+    pub fn statement(&self) -> Option<&Statement> {
+        match self {
+            Op::Statement { facts: (analysis, index), .. } => analysis.statements.get(*index),
+            Op::Bind { facts: Some(analysis), .. } => analysis.statements.first(),
+            _ => None,
+        }
+    }
+
+    /// The text of the statement that it runs.
+    fn text(&self) -> &[u8] {
+        match self {
+            Op::Statement { text, .. } => text,
+            Op::Bind { prepared: Some(prepared), .. } => &prepared.query,
+            _ => &[],
+        }
+    }
+}
+
+/// How a unit ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// With Sync, whose answer goes to this audience.
+    Sync(Audience),
+    /// It goes on: the client wants to see what there is so far.
+    Flush,
+}
+
+/// A unit, or a part of one.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    /// Its messages.
+    pub ops: Vec<Op>,
+    /// Who gets the answers.
+    pub audience: Audience,
+    /// How it ends.
+    pub ends: Ends,
+}
+
+/// Writes whose COMMIT is on its way or whose end isn't known yet.
+#[derive(Debug, Default)]
+pub struct Flight {
+    /// One for each question for a transaction id, in order.
+    pub asked: Vec<WriteId>,
+    /// Those that may commit by themselves, under ids that nobody tells.
+    pub opaque: Vec<WriteId>,
+    /// The block that the unit is in, as far as its messages were written.
+    is_in_block: bool,
+    /// Rows of the unit's own questions so far.
+    xids: Vec<Option<Bytes>>,
+}
+
+enum Driven {
+    /// The server is ready.
+    Ready,
+    /// The unit goes on with the client's next messages.
+    Open,
+}
+
+impl Session {
+    /// Runs a unit on the primary, in the session's transaction if one is open.
+    pub(crate) async fn run_on_primary(&mut self, unit: &Unit, route: Route) -> Work<()> {
+        self.routed(route);
+        let mut server = match self.take_server(PRIMARY).await {
+            Ok(server) => server,
+            Err(refusal) => return self.refuse_unit(&refusal, unit.audience),
+        };
+        let relay = self.relay.clone();
+        let _running = relay.running(PRIMARY);
+        let driven = self.drive(&mut server, unit).await;
+        match driven {
+            Ok(Driven::Ready) => {
+                self.count_unit(unit, &server);
+                self.land(&mut server);
+                self.settle(server).await
+            }
+            Ok(Driven::Open) => {
+                self.server = Some(server);
+                self.client.flush().await;
+                Ok(())
+            }
+            Err(lost) => self.lost_in_unit(server, &lost),
+        }
+    }
+
+    fn count_unit(&self, unit: &Unit, server: &Backend) {
+        let counters = &self.relay.counters[PRIMARY];
+        let writes = unit.ops.iter().filter_map(Op::statement).any(Statement::is_write);
+        count(if writes { &counters.writes } else { &counters.reads });
+        if server.failed {
+            count(&counters.errors);
+        }
+    }
+
+    /// Tells the client that its unit can't run, in place of the unit's answer.
+    pub(crate) fn refuse_unit(&mut self, refusal: &Refusal, audience: Audience) -> Work<()> {
+        let report = refusal.report(&self.relay.sites[PRIMARY].name, &self.startup);
+        if self.is_in_block() || self.pin.is_some() {
+            let severity = hihooi_wire::backend::Severity::Fatal;
+            return Err(End::Fatal(Report { severity, ..report }));
+        }
+        if audience == Audience::Client {
+            report.write(self.output());
+            self.is_skipping = true;
+            self.end_skipped_unit();
+        } else {
+            self.refuse_simple(&report);
+        }
+        Ok(())
+    }
+
+    async fn drive(&mut self, server: &mut Backend, unit: &Unit) -> Result<Driven, Lost> {
+        if !self.is_unit_open {
+            server.begin_unit();
+            self.flight.is_in_block = server.status != Status::Idle;
+        }
+        let mut awaits_copy = false;
+        for (index, op) in unit.ops.iter().enumerate() {
+            if op.statement().is_some() {
+                let is_first = index == 0 && !self.is_unit_open;
+                self.prepare_for(server, op, is_first).await?;
+            }
+            self.write_op(server, op, unit.audience);
+            let copies = matches!(op.statement(), Some(Statement { kind: Kind::CopyIn, .. }));
+            if copies && unit.audience == Audience::Simple {
+                server.write_flush();
+                self.copy_phase(server).await?;
+            }
+            awaits_copy |= copies;
+        }
+        self.is_unit_open = true;
+        if unit.ends == Ends::Flush || (awaits_copy && unit.audience == Audience::Client) {
+            server.write_flush();
+            let copied = self.copy_phase(server).await?;
+            // A COPY swallows the Sync that came with it; the client sends another.
+            if unit.ends == Ends::Flush || copied {
+                return Ok(Driven::Open);
+            }
+        }
+        let Ends::Sync(audience) = unit.ends else { return Ok(Driven::Open) };
+        self.send_commit(server, audience).await?;
+        loop {
+            match self.pump(server).await? {
+                Step::Ready(_) => break,
+                // Data for a COPY that the facts did not tell of: the client sends it.
+                Step::CopyIn => self.feed_copy(server).await?,
+                _ => {}
+            }
+        }
+        self.is_unit_open = false;
+        Ok(Driven::Ready)
+    }
+
+    async fn pump(&mut self, server: &mut Backend) -> Result<Step, Lost> {
+        pump::pump(&mut self.client, server, &mut Hold::No).await
+    }
+
+    /// Waits until all that was sent is answered, feeding a COPY if the server wants one.
+    /// Whether it did.
+    async fn copy_phase(&mut self, server: &mut Backend) -> Result<bool, Lost> {
+        let mut copied = false;
+        loop {
+            match self.pump(server).await? {
+                Step::CopyIn => {
+                    copied = true;
+                    self.feed_copy(server).await?;
+                }
+                _ => return Ok(copied),
+            }
+        }
+    }
+
+    /// Relays the client's COPY data up to its end (manual, "COPY Operations").
+    pub(crate) async fn feed_copy(&mut self, server: &mut Backend) -> Result<(), Lost> {
+        self.client.flush().await;
+        loop {
+            while let Ok(Some(message)) = self.client.buffered() {
+                match message.tag {
+                    tag::SYNC | tag::FLUSH => continue, // ignored during COPY, as servers do
+                    tag::TERMINATE => {
+                        self.client.gone = true;
+                        frontend::copy_fail("client left", &mut server.output);
+                    }
+                    _ => server.output.extend_from_slice(&message.bytes),
+                }
+                if message.tag != tag::COPY_DATA {
+                    return Ok(());
+                }
+            }
+            if self.client.gone {
+                frontend::copy_fail("client left", &mut server.output);
+                return Ok(());
+            }
+            match pump::copy(&mut self.client, server).await? {
+                None => {}
+                Some(Step::Ready(status)) => {
+                    // A simple query's COPY failed; what the client still sends is ignored.
+                    server.status = status;
+                    return Ok(());
+                }
+                Some(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// What must be sent in front of a statement.
+    async fn prepare_for(
+        &mut self,
+        server: &mut Backend,
+        op: &Op,
+        is_first: bool,
+    ) -> Result<(), Lost> {
+        let Some(statement) = op.statement() else { return Ok(()) };
+        self.write_named(server, statement, Audience::Hidden);
+        self.note_effects(statement);
+        match &statement.kind {
+            Kind::Begin(_) => self.flight.is_in_block = true,
+            Kind::Commit { .. } => {
+                self.ask_before_commit(server, is_first);
+                self.flight.is_in_block = matches!(statement.kind, Kind::Commit { chain: true });
+            }
+            Kind::Rollback { chain } => {
+                self.transaction = Default::default();
+                self.flight.is_in_block = *chain;
+            }
+            // What it wrote becomes visible with COMMIT PREPARED, which touches everything.
+            Kind::PrepareTransaction(_) => {
+                self.transaction = Default::default();
+                self.flight.is_in_block = false;
+            }
+            Kind::Ddl(ddl) if self.is_carried(ddl) => {
+                self.transaction.has_ddl = true;
+                self.transaction.writes = Items::Everything;
+                self.announce_ddl(server, op.text(), ddl, is_first).await?;
+            }
+            _ if statement.may_commit_inside => {
+                self.flight.opaque.push(self.relay.begin_write(self.writes_of(statement)));
+            }
+            _ => {
+                let writes = self.writes_of(statement);
+                self.transaction.writes = self.transaction.writes.union(&writes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether DDL goes to the replicas, in the transaction that runs it.
+    pub(crate) fn is_carried(&self, ddl: &Ddl) -> bool {
+        self.is_replicated && ddl.replicate && ddl.in_transaction
+    }
+
+    /// Puts the question for the transaction id in front of an explicit COMMIT. As a unit of its
+    /// own when it can be: in a block that has failed unseen, the question fails and the COMMIT
+    /// must not be skipped with it.
+    fn ask_before_commit(&mut self, server: &mut Backend, is_first: bool) {
+        let writes = std::mem::take(&mut self.transaction).writes;
+        if writes.is_empty() || server.status == Status::Failed {
+            return;
+        }
+        let write = self.relay.begin_write(writes);
+        if is_first {
+            server.write_xid_question(Audience::Us);
+            server.write_sync(Audience::Us);
+        } else {
+            server.write_xid_question(Audience::Hidden);
+        }
+        self.flight.asked.push(write);
+    }
+
+    /// Sends the unit's Sync, which commits what it did outside of a block.
+    async fn send_commit(&mut self, server: &mut Backend, audience: Audience) -> Result<(), Lost> {
+        let commits = !self.flight.is_in_block && !self.transaction.writes.is_empty();
+        if commits && !server.answers.is_skipping() {
+            let writes = self.transaction.writes.clone();
+            if self.is_contested(&writes) {
+                // It may wait for a lock: in flight only from its Sync, not while it waits.
+                server.write_flush();
+                self.copy_phase(server).await?;
+            }
+            if !server.failed {
+                self.flight.asked.push(self.relay.begin_write(writes));
+                server.write_xid_question(Audience::Hidden);
+            }
+        }
+        server.write_sync(audience);
+        Ok(())
+    }
+
+    /// Whether others may hold locks that the write waits for.
+    fn is_contested(&self, writes: &Items) -> bool {
+        *writes == Items::Everything || self.relay.freshness.borrow().is_in_flight(writes)
+    }
+
+    /// Tells the index what became of the unit's writes.
+    fn land(&mut self, server: &mut Backend) {
+        let flight = std::mem::take(&mut self.flight);
+        let rows = server.answers.take_rows();
+        server.answers.take_error();
+        let mut xids = flight.xids.into_iter().chain(rows.into_iter().map(first_value));
+        for write in flight.asked {
+            let outcome = match xids.next() {
+                Some(Some(xid)) => parse_xid(&xid).map_or(Outcome::Unidentified, Outcome::Committed),
+                // No id was assigned, or an error came first: nothing was written.
+                Some(None) | None => Outcome::Nothing,
+            };
+            self.relay.end_write(write, outcome);
+        }
+        for write in flight.opaque {
+            self.relay.end_write(write, Outcome::Unidentified);
+        }
+    }
+
+    pub(crate) fn lost_in_unit(&mut self, server: Backend, lost: &Lost) -> Work<()> {
+        let flight = std::mem::take(&mut self.flight);
+        let unknown = !flight.asked.is_empty() || !flight.opaque.is_empty();
+        for write in flight.asked.into_iter().chain(flight.opaque) {
+            self.relay.doubt(write, server.identity.clone());
+        }
+        self.relay.pools.discard(server);
+        count(&self.relay.counters[PRIMARY].errors);
+        if self.client.output.first() == Some(&b'E') {
+            return Err(End::Server); // the server's own last words are on their way
+        }
+        Err(match unknown {
+            false => self.lost(lost),
+            true => End::Fatal(
+                Report::fatal("08007", "the connection to the primary was lost during a commit")
+                    .detail("Whether the transaction was committed is not known.")
+                    .hint("Connect again and look before you repeat it."),
+            ),
+        })
+    }
+
+    /// Writes a unit's message as this server must see it.
+    pub(crate) fn write_op(&self, server: &mut Backend, op: &Op, audience: Audience) {
+        match op {
+            Op::Statement { text, .. } => write_statement(server, text, audience),
+            Op::Parse { message, prepared, is_taken } => {
+                write_parse(server, message, prepared, *is_taken, audience);
+            }
+            Op::Bind { message, prepared, .. } => {
+                write_bind(server, message, prepared.as_deref(), audience);
+            }
+            Op::DescribeStatement { message, prepared } => {
+                write_describe(server, message, prepared.as_deref(), audience);
+            }
+            Op::CloseStatement => {
+                frontend::close(Target::Statement, b"hihooi_none", &mut server.output);
+                server.answers.sent(Sent::Close(None), audience);
+            }
+            Op::Portal(message) => {
+                server.output.extend_from_slice(&message.bytes);
+                server.answers.sent(portal_answer(message.tag), audience);
+            }
+        }
+        server.close_surplus();
+    }
+}
+
+impl Flight {
+    /// Keeps answers to questions for transaction ids.
+    pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
+        self.xids.extend(rows.into_iter().map(first_value));
+    }
+}
+
+fn first_value(mut row: Vec<Option<Bytes>>) -> Option<Bytes> {
+    if row.is_empty() { None } else { row.swap_remove(0) }
+}
+
+/// Reads a transaction id as PostgreSQL prints it.
+#[must_use]
+pub fn parse_xid(text: &[u8]) -> Option<Xid> {
+    std::str::from_utf8(text).ok()?.parse().ok().map(Xid)
+}
+
+fn portal_answer(tag: u8) -> Sent {
+    match tag {
+        tag::EXECUTE => Sent::Execute,
+        tag::CLOSE => Sent::Close(None),
+        _ => Sent::DescribePortal,
+    }
+}
+
+fn write_statement(server: &mut Backend, text: &[u8], audience: Audience) {
+    server.unnamed = None;
+    frontend::parse(b"", text, &mut server.output);
+    server.answers.sent(Sent::Parse(None), audience);
+    frontend::bind(b"", b"", std::iter::empty(), &mut server.output);
+    server.answers.sent(Sent::Bind, audience);
+    frontend::describe(Target::Portal, b"", &mut server.output);
+    server.answers.sent(Sent::DescribePortal, audience);
+    frontend::execute(b"", 0, &mut server.output);
+    server.answers.sent(Sent::Execute, audience);
+}
+
+fn write_parse(
+    server: &mut Backend,
+    message: &Message,
+    prepared: &Prepared,
+    is_taken: bool,
+    audience: Audience,
+) {
+    let Ok(parse) = Parse::read(message.body()) else { return };
+    if is_taken {
+        // The server says "already exists" itself, in its own words and language.
+        frontend::parse(parse.statement, b"", &mut server.output);
+        server.answers.sent(Sent::Parse(None), Audience::Hidden);
+        server.literal_names.push(Bytes::copy_from_slice(parse.statement));
+        server.output.extend_from_slice(&message.bytes);
+        server.answers.sent(Sent::Parse(None), audience);
+    } else if parse.statement.is_empty() {
+        server.unnamed = Some(prepared.id);
+        server.output.extend_from_slice(&message.bytes);
+        server.answers.sent(Sent::Parse(None), audience);
+    } else {
+        let name = server_name(prepared.id);
+        // Parsed anew if it is there: the answer tells whether it still makes sense.
+        frontend::close(Target::Statement, &name, &mut server.output);
+        server.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
+        Parse { statement: &name, ..parse }.write(&mut server.output);
+        server.answers.sent(Sent::Parse(Some(prepared.id)), audience);
+    }
+}
+
+/// Makes sure that the server knows a statement; its name there. `name` is the client's.
+fn ensure(server: &mut Backend, name: &[u8], prepared: Option<&Prepared>) -> Vec<u8> {
+    match prepared {
+        None => {
+            if name.is_empty() && server.unnamed.take().is_some() {
+                // Somebody else's: the client has none.
+                frontend::close(Target::Statement, b"", &mut server.output);
+                server.answers.sent(Sent::Close(None), Audience::Hidden);
+            }
+            name.to_vec()
+        }
+        Some(prepared) if name.is_empty() => {
+            if server.unnamed != Some(prepared.id) {
+                let (query, types) = (&prepared.query, &prepared.types);
+                Parse { statement: b"", query, types }.write(&mut server.output);
+                server.answers.sent(Sent::Parse(None), Audience::Hidden);
+                server.unnamed = Some(prepared.id);
+            }
+            Vec::new()
+        }
+        Some(prepared) => {
+            let pending = server.answers.will_parse(prepared.id);
+            if !pending && !server.has_statement(prepared.id) {
+                server.write_missing_statement(prepared.id, &prepared.query, &prepared.types);
+            }
+            server_name(prepared.id)
+        }
+    }
+}
+
+fn write_bind(
+    server: &mut Backend,
+    message: &Message,
+    prepared: Option<&Prepared>,
+    audience: Audience,
+) {
+    let Ok(bind) = Bind::read(message.body()) else { return };
+    let name = ensure(server, bind.statement, prepared);
+    if name == bind.statement {
+        server.output.extend_from_slice(&message.bytes);
+    } else {
+        Bind { statement: &name, ..bind }.write(&mut server.output);
+    }
+    server.answers.sent(Sent::Bind, audience);
+}
+
+fn write_describe(
+    server: &mut Backend,
+    message: &Message,
+    prepared: Option<&Prepared>,
+    audience: Audience,
+) {
+    let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
+    let name = ensure(server, name, prepared);
+    frontend::describe(target, &name, &mut server.output);
+    server.answers.sent(Sent::DescribeStatement, audience);
+}
