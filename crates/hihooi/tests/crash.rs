@@ -44,6 +44,41 @@ impl Battered {
     }
 }
 
+/// The check itself can fail: it finds a lost, a doubled and a halved transaction.
+#[test]
+fn the_check_finds_what_was_planted() {
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    load::prepare(&cluster);
+    let load = Load::start(&cluster, 0, 3);
+    load.progress(50);
+    let known = load.stop();
+    load::check(&cluster, &known);
+    for plant in [
+        "DELETE FROM load.keyed WHERE token = '0-1'",
+        "INSERT INTO load.keyless SELECT * FROM load.keyless WHERE token = '0-2'",
+        "UPDATE load.counters SET n = n - 1 WHERE writer = 1",
+        "UPDATE load.hot SET n = n + 1 WHERE id = 3",
+        "INSERT INTO load.keyed VALUES ('never sent', 1)",
+    ] {
+        let mut session = cluster.connect();
+        session.run(&format!(
+            "CREATE SCHEMA kept; CREATE TABLE kept.a AS TABLE load.keyed; \
+            CREATE TABLE kept.b AS TABLE load.keyless; CREATE TABLE kept.c AS TABLE load.counters; \
+            CREATE TABLE kept.d AS TABLE load.hot; {plant}"
+        ));
+        let checked = std::panic::catch_unwind(|| load::check(&cluster, &known));
+        assert!(checked.is_err(), "the check missed: {plant}");
+        session.run(
+            "TRUNCATE load.keyed, load.keyless, load.counters, load.hot; \
+             INSERT INTO load.keyed TABLE kept.a; INSERT INTO load.keyless TABLE kept.b; \
+             INSERT INTO load.counters TABLE kept.c; INSERT INTO load.hot TABLE kept.d; \
+             DROP SCHEMA kept CASCADE",
+        );
+        load::check(&cluster, &known);
+    }
+}
+
 #[test]
 fn the_manager_is_killed() {
     if target_is_plain() {
@@ -207,8 +242,8 @@ fn running_servers_are_adopted() {
     std::thread::sleep(s(2));
     let answer = cluster.assert_equal("SELECT count(*) FROM adopted");
     assert!(answer.rows[0][0].as_deref() <= Some("2"), "{answer:?}");
-    let left = cluster.direct("primary").number(
-        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO adopted%'",
-    );
+    let left = cluster
+        .direct("primary")
+        .number("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO adopted%'");
     assert_eq!(left, 0, "an old manager's backend still works (DESIGN 11)");
 }

@@ -34,7 +34,12 @@ fn expect_failed(cluster: &Cluster, site: &str, named: &[&str]) {
     session.run("UPDATE keyed SET v = 'after' WHERE id = 50");
     for _ in 0..20 {
         assert_eq!(session.value("SELECT v FROM keyed WHERE id = 50"), "after");
-        assert_ne!(session.route().site(), site, "a failed replica serves: {}", session.route().text);
+        assert_ne!(
+            session.route().site(),
+            site,
+            "a failed replica serves: {}",
+            session.route().text
+        );
     }
     // Also what nothing has touched since.
     session.run("SELECT * FROM keyless");
@@ -115,7 +120,11 @@ fn verify_finds_what_was_planted() {
         "DELETE FROM keyless WHERE ctid = (SELECT max(ctid) FROM keyless WHERE id = 9)",
         "keyless",
     );
-    plant("UPDATE keyed SET v = NULL WHERE id = 1", "UPDATE keyed SET v = 'v' WHERE id = 1", "keyed");
+    plant(
+        "UPDATE keyed SET v = NULL WHERE id = 1",
+        "UPDATE keyed SET v = 'v' WHERE id = 1",
+        "keyed",
+    );
     plant(
         "UPDATE keyed SET v = '' WHERE id = 2; UPDATE keyed SET id = -1 WHERE id = 2",
         "UPDATE keyed SET id = 2, v = 'v' WHERE id = -1",

@@ -177,7 +177,8 @@ fn an_ordinary_deadlock_is_resolved_by_postgresql() {
 fn a_mix_of_locks_never_stalls() {
     table("l5");
     let stop = Instant::now() + s(6);
-    let workers: Vec<_> = (0..10).map(|worker| std::thread::spawn(move || mix(worker, stop))).collect();
+    let workers: Vec<_> =
+        (0..10).map(|worker| std::thread::spawn(move || mix(worker, stop))).collect();
     let slowest = workers.into_iter().map(|w| w.join().expect("I7")).max();
     assert!(slowest < Some(Duration::from_millis(WAIT_MS_MAX)), "{slowest:?}");
     shared().assert_table_equal("l5");

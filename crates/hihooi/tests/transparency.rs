@@ -387,7 +387,8 @@ fn a_real_driver_works() {
             let done = client.execute(&insert, &[&id, &v, &"happy"]).await.expect("inserted");
             assert_eq!(done, 1);
         }
-        let select = client.prepare("SELECT v FROM driver.t WHERE id = $1").await.expect("prepared");
+        let select =
+            client.prepare("SELECT v FROM driver.t WHERE id = $1").await.expect("prepared");
         for id in 0..50_i64 {
             let row = client.query_one(&select, &[&id]).await.expect("a row");
             assert_eq!(row.get::<_, String>(0), format!("v{id}"));

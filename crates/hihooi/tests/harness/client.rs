@@ -157,6 +157,12 @@ impl Session {
         self.stream.write_all(bytes)
     }
 
+    /// Sends bytes unless the other side takes none for so long.
+    pub fn try_send(&mut self, bytes: &[u8], limit: Duration) -> std::io::Result<()> {
+        self.stream.set_write_timeout(Some(limit))?;
+        self.stream.write_all(bytes)
+    }
+
     /// Closes the sending half.
     pub fn finish_sending(&self) {
         // The peer may be gone already.
@@ -191,7 +197,9 @@ impl Session {
             }
             match self.read(left) {
                 Ok(()) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
                     return None;
                 }
                 Err(error) => return Some(Err(error)),
@@ -233,6 +241,22 @@ impl Session {
             self.read(Duration::from_secs(ANSWER_S_MAX)).expect("one byte");
         }
         self.input.split_to(1)[0]
+    }
+
+    /// Everything up to the end of the connection; `None` if that doesn't come in time.
+    pub fn until_closed(&mut self, limit: Duration) -> Option<Vec<u8>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.read(deadline.saturating_duration_since(Instant::now())) {
+                Ok(()) if Instant::now() < deadline => {}
+                Err(error)
+                    if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    return Some(self.input.to_vec());
+                }
+                _ => return None,
+            }
+        }
     }
 
     /// Collects messages up to and with the `ready`-th ReadyForQuery.

@@ -61,6 +61,12 @@ pub struct Site {
     pub port: u16,
 }
 
+impl Site {
+    fn plain(server: &Reference) -> Site {
+        Site { name: "primary".to_owned(), role: "primary".to_owned(), port: server.port }
+    }
+}
+
 /// A running cluster, or a plain server if the tests' target is that.
 pub struct Cluster {
     folder: Folder,
@@ -83,8 +89,8 @@ impl Cluster {
             port,
             options,
             manager: Mutex::new(None),
+            sites: Mutex::new(plain.as_ref().map(Site::plain).into_iter().collect()),
             plain,
-            sites: Mutex::default(),
         };
         cluster.up();
         cluster
@@ -267,9 +273,8 @@ impl Cluster {
         let deadline = Instant::now() + s(CATCH_UP_S_MAX);
         loop {
             let replicas = self.show_replicas();
-            let equal = |r: &BTreeMap<String, String>| {
-                r["lag_entries"] == "0" && r["state"] == "serving"
-            };
+            let equal =
+                |r: &BTreeMap<String, String>| r["lag_entries"] == "0" && r["state"] == "serving";
             if replicas.len() == self.options.replicas && replicas.values().all(equal) {
                 return;
             }
@@ -454,7 +459,8 @@ fn pid_files(folder: &Path) -> Vec<PathBuf> {
 fn definitions(port: u16, schema: &str) -> String {
     let dump = succeed(tool("pg_dump", port).args(["--schema-only", "--schema", schema]));
     let ours = |line: &&str| {
-        !(line.contains("REPLICA IDENTITY") || line.contains("ABLE ALWAYS TRIGGER"))
+        let words = ["REPLICA IDENTITY", "ENABLE ALWAYS TRIGGER", "DISABLE TRIGGER"];
+        !words.iter().any(|word| line.contains(word))
             && !line.starts_with("--")
             && !line.starts_with('\\')
             && !line.is_empty()

@@ -126,7 +126,12 @@ fn open_writer(port: u16, writer: usize) -> Option<Session> {
 }
 
 /// One transaction, each time in another of the ways that clients have.
-fn write_one(session: &mut Session, writer: usize, token: &str, number: u64) -> Result<(), Failure> {
+fn write_one(
+    session: &mut Session,
+    writer: usize,
+    token: &str,
+    number: u64,
+) -> Result<(), Failure> {
     let keyed = format!("INSERT INTO load.keyed VALUES ('{token}', {writer})");
     let keyless = format!("INSERT INTO load.keyless VALUES ('{token}', {writer})");
     let counter = format!("UPDATE load.counters SET n = n + 1 WHERE writer = {writer}");
@@ -134,9 +139,7 @@ fn write_one(session: &mut Session, writer: usize, token: &str, number: u64) -> 
     match number % 3 {
         0 => {
             // One autocommit statement.
-            let text = format!(
-                "WITH a AS ({keyed}), b AS ({keyless}), c AS ({hot}) {counter}"
-            );
+            let text = format!("WITH a AS ({keyed}), b AS ({keyless}), c AS ({hot}) {counter}");
             session.simple(&text)?;
         }
         1 => {

@@ -3,7 +3,10 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::reaper::Folder;
 use super::{Failure, Session, bin_dir, eventually, free_port, s, succeed};
@@ -11,6 +14,7 @@ use super::{Failure, Session, bin_dir, eventually, free_port, s, succeed};
 /// A running server.
 pub struct Reference {
     folder: Folder,
+    server: Child,
     /// Where it listens.
     pub port: u16,
 }
@@ -46,14 +50,23 @@ impl Reference {
         });
         let log = std::fs::File::create(folder.path().join("log")).expect("own folder");
         server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        server.spawn().expect("a server");
-        let server = Reference { folder, port };
+        let server = server.spawn().expect("a server");
+        let server = Reference { folder, server, port };
         eventually("the reference server accepts clients", s(20), || server.try_connect().is_ok());
         server
     }
 
     fn try_connect(&self) -> Result<Session, Failure> {
         Session::open(self.port, &[("user", super::USER), ("database", super::DATABASE)])
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(self.server.id() as i32);
+        // It may have ended by itself.
+        let _ = kill(pid, Signal::SIGQUIT);
+        let _ = self.server.wait();
     }
 }
 

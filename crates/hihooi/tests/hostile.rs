@@ -1,0 +1,531 @@
+//! I8: clients that vanish, lie or flood get a PostgreSQL error or a clean close; never a hang,
+//! never a panic of the manager, and never another client's session state.
+
+mod harness;
+
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, BytesMut};
+use harness::client::Session;
+use harness::{
+    Cluster, DATABASE, Options, USER, alone, eventually, ms, reference, s, script, shared,
+    target_is_plain,
+};
+use hihooi_wire::backend::tag;
+use hihooi_wire::{frontend, startup};
+
+/// The manager lives and serves.
+fn alive(cluster: &Cluster) {
+    if cluster.is_hihooi() {
+        assert!(cluster.manager_runs(), "the manager died:\n{}", cluster.log_tail());
+        let log = cluster.log_tail();
+        assert!(!log.contains("panicked"), "a panic (I8):\n{log}");
+    }
+    assert_eq!(cluster.connect().value("SELECT 1"), "1");
+}
+
+/// A client that vanishes in a block must not keep its locks.
+#[test]
+fn a_vanished_clients_locks_are_released() {
+    let cluster = shared();
+    let mut other = cluster.connect();
+    other.run("DROP TABLE IF EXISTS vanish; CREATE TABLE vanish (id int PRIMARY KEY, n int)");
+    other.run("INSERT INTO vanish VALUES (1, 0)");
+    type Vanish = fn(&mut Session);
+    let ways: [(&str, Vanish); 5] = [
+        ("in a block", |s| {
+            s.run("BEGIN; UPDATE vanish SET n = 7");
+        }),
+        ("in a failed block", |s| {
+            s.run("BEGIN; UPDATE vanish SET n = 7");
+            s.error("SELECT 1/0");
+        }),
+        ("in a pipeline without Sync", |s| {
+            let mut out = BytesMut::new();
+            frontend::parse(b"", b"UPDATE vanish SET n = 7", &mut out);
+            frontend::bind(b"", b"", std::iter::empty(), &mut out);
+            frontend::execute(b"", 0, &mut out);
+            frontend::flush(&mut out);
+            s.send(&out).expect("sent");
+            while s.next().expect("a message").tag != tag::COMMAND_COMPLETE {}
+        }),
+        ("in a COPY", |s| {
+            s.run("BEGIN; UPDATE vanish SET n = 7");
+            let mut out = BytesMut::new();
+            frontend::query(b"COPY vanish FROM STDIN", &mut out);
+            s.send(&out).expect("sent");
+            while s.next().expect("a message").tag != tag::COPY_IN {}
+        }),
+        ("in half a message", |s| {
+            s.run("BEGIN; UPDATE vanish SET n = 7");
+            s.send(b"Q\0\0\0\x20UPDATE vani").expect("sent");
+        }),
+    ];
+    for (how, vanish) in ways {
+        let mut victim = cluster.connect();
+        vanish(&mut victim);
+        drop(victim);
+        let began = Instant::now();
+        other.run("SET statement_timeout = 10000; UPDATE vanish SET n = n + 1");
+        let waited = began.elapsed();
+        assert!(waited < s(3), "{how}: the lock was held for {waited:?} (I8)");
+    }
+    assert_eq!(other.value("SELECT n FROM vanish"), "5", "no vanished write may stay");
+    alive(cluster);
+}
+
+/// An autocommit write whose client vanishes while it waits for a lock holds up nobody for long.
+#[test]
+fn a_client_that_vanishes_while_it_waits_leaves_no_trace() {
+    let cluster = shared();
+    let mut holder = cluster.connect();
+    holder.run("DROP TABLE IF EXISTS vanish2; CREATE TABLE vanish2 (id int PRIMARY KEY, n int)");
+    holder.run("INSERT INTO vanish2 VALUES (1, 0)");
+    holder.run("BEGIN; UPDATE vanish2 SET n = 1");
+    for _ in 0..5 {
+        let mut waiter = cluster.connect();
+        let mut out = BytesMut::new();
+        frontend::query(b"BEGIN; UPDATE vanish2 SET n = n + 100", &mut out);
+        waiter.send(&out).expect("sent");
+        std::thread::sleep(ms(30));
+    }
+    holder.run("COMMIT");
+    let mut other = cluster.connect();
+    let began = Instant::now();
+    other.run("UPDATE vanish2 SET n = n + 1");
+    assert!(began.elapsed() < s(4), "vanished waiters hold locks for {:?}", began.elapsed());
+    assert_eq!(other.value("SELECT n FROM vanish2"), "2");
+}
+
+/// First packets that are no PostgreSQL start-up.
+#[test]
+fn garbage_instead_of_a_startup_packet_is_closed() {
+    let unterminated = b"\0\0\0\x14\0\x03\0\0user\0postgre";
+    let old: &[u8] = b"\0\0\0\x08\0\x02\0\0";
+    let cases: [(&str, &[u8]); 8] = [
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+        ("zero length", b"\0\0\0\0\0\0\0\0"),
+        ("negative length", b"\xff\xff\xff\xff\0\x03\0\0"),
+        ("huge length", b"\x7f\xff\xff\xff\0\x03\0\0"),
+        ("unterminated name", unterminated),
+        ("old protocol", old),
+        ("short cancel", b"\0\0\0\x08\x04\xd2\x16\x2e"),
+        ("TLS hello", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"),
+    ];
+    for (what, bytes) in cases {
+        let mut session = Session::bare(shared().port).expect("connected");
+        session.send(bytes).expect("sent");
+        // An error (of an old protocol perhaps) or nothing, then the end; a half packet is given
+        // up when the client closes.
+        session.finish_sending();
+        match session.until_closed(s(15)) {
+            None => panic!("{what}: the connection stays open (I8)"),
+            Some(told) => assert!(told.is_empty() || told[0] == tag::ERROR, "{what}: {told:?}"),
+        }
+    }
+    alive(shared());
+}
+
+/// Messages that break the protocol in an open session: PostgreSQL answers with an error and
+/// closes; so must hihooi.
+#[test]
+fn broken_messages_end_the_session_as_in_postgresql() {
+    let mut parse_count = BytesMut::new();
+    frontend::message(b'P', &mut parse_count, |out| {
+        out.put_slice(b"s\0select 1\0");
+        out.put_i16(5);
+    });
+    parse_count.extend_from_slice(b"S\0\0\0\x04");
+    let cases: [(&str, &[u8]); 7] = [
+        ("unknown tag", b"y\0\0\0\x04"),
+        ("length below 4", b"Q\0\0\0\x02"),
+        ("length above the limit", b"Q\x7f\xff\xff\xffabc"),
+        ("query without end", b"Q\0\0\0\x0cselect 1"),
+        ("Parse with too few types", &parse_count),
+        ("Describe of a strange kind", b"D\0\0\0\x07Xa\0S\0\0\0\x04"),
+        ("Bind without end", b"B\0\0\0\x06ab"),
+    ];
+    let mut wrong = Vec::new();
+    for (what, bytes) in cases {
+        let told = [reference().port, shared().port].map(|port| {
+            let base = [("user", USER), ("database", DATABASE)];
+            let mut session = Session::open(port, &base).expect("a session");
+            session.send(bytes).expect("sent");
+            let mut messages = Vec::new();
+            loop {
+                match session.next_within(s(2)) {
+                    None => return messages,
+                    Some(Err(_)) => {
+                        messages.push("closed".to_owned());
+                        return messages;
+                    }
+                    Some(Ok(message)) => messages.push(strip_source(&script::render(&message))),
+                }
+            }
+        });
+        if told[0] != told[1] {
+            wrong.push(format!("{what}:\n  PostgreSQL {:?}\n  hihooi     {:?}", told[0], told[1]));
+        }
+    }
+    assert!(wrong.is_empty(), "I1, I8:\n{}", wrong.join("\n"));
+    alive(shared());
+}
+
+/// Leaves the place in PostgreSQL's source out, which hihooi's own errors don't have.
+fn strip_source(line: &str) -> String {
+    line.split(" F=").next().unwrap_or(line).to_owned()
+}
+
+#[test]
+fn unknown_roles_and_databases_are_refused_in_postgresqls_words() {
+    for (parameters, code) in [
+        ([("user", "nosuch"), ("database", DATABASE)], "28000"),
+        ([("user", USER), ("database", "nosuch")], "3D000"),
+    ] {
+        let told = [reference().port, shared().port].map(|port| {
+            let failed = Session::open(port, &parameters).err().expect("refused").server();
+            assert_eq!(failed.code(), code);
+            failed.fields
+        });
+        assert_eq!(told[0], told[1], "I1");
+    }
+    // The role may not connect.
+    let mut session = shared().connect();
+    let _ = session.simple("CREATE ROLE hostile_nologin NOLOGIN");
+    let refused = shared().try_connect(&[("user", "hostile_nologin")]).err().expect("refused");
+    assert_eq!(refused.code(), "28000");
+    // A role that was there when a pool was made and is dropped later.
+    let _ = session.simple("CREATE ROLE hostile_gone LOGIN");
+    shared().connect_with(&[("user", "hostile_gone")]).run("SELECT 1");
+    eventually("the role can be dropped", s(10), || {
+        session.simple("DROP ROLE hostile_gone").is_ok()
+    });
+    let refused = shared().try_connect(&[("user", "hostile_gone")]).err().expect("refused");
+    assert_eq!(refused.code(), "28000");
+    alive(shared());
+}
+
+/// Databases that are not replicated go wholly to the primary (DESIGN 1).
+#[test]
+fn another_database_goes_to_the_primary() {
+    let cluster = shared();
+    let mut session = cluster.connect();
+    let _ = session.simple("DROP DATABASE hostile_other");
+    session.run("CREATE DATABASE hostile_other");
+    let mut other = cluster.connect_with(&[("database", "hostile_other")]);
+    other.run("CREATE TABLE t (id int); INSERT INTO t VALUES (1)");
+    assert_eq!(other.value("SELECT count(*) FROM t"), "1");
+    if cluster.is_hihooi() {
+        assert_eq!(other.route().site(), "primary", "{}", other.route().text);
+    }
+    other.close();
+    eventually("the database can be dropped", s(10), || {
+        session.simple("DROP DATABASE hostile_other").is_ok()
+    });
+}
+
+/// One client's state is never another's, whatever connection they share.
+#[test]
+fn session_state_never_leaks() {
+    let cluster = shared();
+    let mut session = cluster.connect();
+    session.run("DROP TABLE IF EXISTS leak; CREATE TABLE leak (id int)");
+    let _ = session.simple("CREATE ROLE hostile_role");
+    cluster.caught_up();
+    for round in 0..15 {
+        let mut dirty = cluster.connect();
+        dirty.run("SET work_mem = '77MB'; SET search_path = pg_catalog; SET datestyle = 'German'");
+        dirty.run("SET my.secret = 'mine'; SET statement_timeout = 99999");
+        dirty.run("CREATE TEMP TABLE leak_temp (id int); PREPARE leak_p AS SELECT 1");
+        dirty.run("SELECT pg_advisory_lock(4242); LISTEN leak_channel");
+        dirty.run("CREATE TEMP SEQUENCE leak_seq; SELECT nextval('leak_seq')");
+        dirty.run("BEGIN; DECLARE leak_c CURSOR WITH HOLD FOR SELECT 1; COMMIT");
+        let mut out = BytesMut::new();
+        frontend::parse(b"leak_n", b"SELECT 2", &mut out);
+        frontend::sync(&mut out);
+        dirty.send(&out).expect("sent");
+        dirty.until_ready(1).expect("prepared");
+        dirty.run("SET default_transaction_read_only = on; SET ROLE hostile_role");
+        // Once in good order, once by vanishing, once in the middle of a block.
+        match round % 3 {
+            0 => dirty.close(),
+            1 => drop(dirty),
+            _ => {
+                dirty.run("RESET ROLE; BEGIN");
+                drop(dirty);
+            }
+        }
+        let mut clean = cluster.connect();
+        for (text, expected) in [
+            ("SHOW work_mem", "4MB"),
+            ("SHOW search_path", "\"$user\", public"),
+            ("SHOW datestyle", "ISO, MDY"),
+            ("SELECT current_setting('my.secret', true) IS NOT DISTINCT FROM 'mine'", "f"),
+            ("SHOW statement_timeout", "0"),
+            ("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'leak%'", "0"),
+            ("SELECT count(*) FROM pg_cursors WHERE name LIKE 'leak%'", "0"),
+            ("SELECT count(*) FROM pg_listening_channels()", "0"),
+            ("SELECT current_user", "postgres"),
+            ("SHOW default_transaction_read_only", "off"),
+            ("SELECT to_regclass('pg_temp.leak_temp') IS NULL", "t"),
+        ] {
+            assert_eq!(clean.value(text), expected, "leaked in round {round} (I8): {text}");
+        }
+        assert_eq!(clean.error("SELECT lastval()").code(), "55000", "round {round}");
+        assert_eq!(clean.error("EXECUTE leak_p").code(), "26000", "round {round}");
+        clean.run("INSERT INTO leak VALUES (1)");
+        eventually("the advisory lock is free", s(5), || {
+            clean.value("SELECT pg_try_advisory_lock(4242)") == "t"
+        });
+        clean.run("SELECT pg_advisory_unlock_all()");
+        clean.run("NOTIFY leak_channel");
+        assert!(clean.notifications.is_empty());
+    }
+}
+
+/// Many clients take turns on few server connections, each with settings of its own.
+#[test]
+fn interleaved_clients_keep_their_own_settings() {
+    let mut sessions: Vec<Session> = (0..60).map(|_| shared().connect()).collect();
+    for (number, session) in sessions.iter_mut().enumerate() {
+        session.run(&format!("SET my.number = '{number}'; SET work_mem = '{}kB'", 1024 + number));
+        let mut out = BytesMut::new();
+        frontend::parse(b"same", format!("SELECT {number} AS n").as_bytes(), &mut out);
+        frontend::sync(&mut out);
+        session.send(&out).expect("sent");
+        session.until_ready(1).expect("prepared");
+    }
+    for _ in 0..3 {
+        for (number, session) in sessions.iter_mut().enumerate() {
+            assert_eq!(session.value("SHOW my.number"), number.to_string(), "I8");
+            let shown = session.value("SELECT current_setting('work_mem')");
+            assert_eq!(shown, shared_work_mem(number), "I8");
+            let mut out = BytesMut::new();
+            frontend::bind(b"", b"same", std::iter::empty(), &mut out);
+            frontend::execute(b"", 0, &mut out);
+            frontend::sync(&mut out);
+            session.send(&out).expect("sent");
+            let messages = session.until_ready(1).expect("executed");
+            let row = messages.iter().find(|m| m.tag == tag::DATA_ROW).expect("a row");
+            assert_eq!(script::render(row), format!("D {number}"), "another's statement (I8)");
+        }
+    }
+}
+
+/// As PostgreSQL prints it.
+fn shared_work_mem(number: usize) -> String {
+    match number {
+        0 => "1MB".to_owned(),
+        n => format!("{}kB", 1024 + n),
+    }
+}
+
+#[test]
+fn a_full_pool_makes_clients_wait_and_then_says_so() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options =
+        Options::replicas(1).env("HIHOOI_POOL_SIZE", "3").env("HIHOOI_POOL_WAIT_MS_MAX", "1500");
+    let cluster = Cluster::start(options);
+    cluster.connect().run("CREATE TABLE pooled (id int PRIMARY KEY)");
+    let mut holders: Vec<Session> = (0..3).map(|_| cluster.connect()).collect();
+    holders.iter_mut().for_each(|session| {
+        session.run("BEGIN; INSERT INTO pooled SELECT 1 WHERE false");
+    });
+    let mut late = cluster.connect();
+    let began = Instant::now();
+    let full = late.error("INSERT INTO pooled VALUES (1)");
+    assert_eq!(full.code(), "53300", "{full}");
+    let waited = began.elapsed();
+    assert!(waited >= ms(1200) && waited < s(6), "waited {waited:?} instead of 1.5 s");
+    // It is served when a slot becomes free in time, and the session goes on after the error.
+    let waiting = std::thread::spawn(move || {
+        late.run("INSERT INTO pooled VALUES (2)");
+        late
+    });
+    std::thread::sleep(ms(400));
+    holders.pop().expect("a holder").run("COMMIT");
+    let mut late = waiting.join().expect("served");
+    assert_eq!(late.value("SELECT count(*) FROM pooled"), "1");
+    // A vanished holder gives its slot back; a waiter that vanishes takes none.
+    drop(holders);
+    for _ in 0..10 {
+        let mut gone = cluster.connect();
+        let mut out = BytesMut::new();
+        frontend::query(b"SELECT pg_sleep(0.2)", &mut out);
+        gone.send(&out).expect("sent");
+    }
+    let began = Instant::now();
+    while late.simple("INSERT INTO pooled VALUES (3) ON CONFLICT DO NOTHING").is_err() {
+        assert!(began.elapsed() < s(10), "the pool never recovers (I8)");
+    }
+    // Twenty clients, three connections: everybody gets a turn.
+    let clients: Vec<_> = (0..20)
+        .map(|client| {
+            let mut session = cluster.connect();
+            std::thread::spawn(move || {
+                for round in 0..20 {
+                    session
+                        .run(&format!("INSERT INTO pooled VALUES ({})", 100 + client * 20 + round));
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().expect("a turn"));
+    assert_eq!(late.value("SELECT count(*) FROM pooled WHERE id >= 100"), "400");
+    alive(&cluster);
+}
+
+#[test]
+fn thousands_of_idle_clients_are_kept() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = shared();
+    let memory = || resident_kb(cluster.manager_pid());
+    let before = memory();
+    let open = || {
+        cluster
+            .try_connect(&[])
+            .unwrap_or_else(|failure| panic!("{failure}\n{}", cluster.log_tail()))
+    };
+    let limit = open_files_max().min(2_300);
+    let count = limit - 300;
+    let mut sessions: Vec<Session> = (0..count).map(|_| open()).collect();
+    let each = memory().saturating_sub(before) as f64 / count as f64;
+    eprintln!("{count} idle clients: {each:.1} KB each, {before} KB at rest");
+    assert!(each <= 40.0, "an idle client takes {each:.1} KB (target 20)");
+    for session in sessions.iter_mut().step_by(50) {
+        assert_eq!(session.value("SELECT 1"), "1");
+    }
+    let last = sessions.last_mut().expect("one");
+    assert_eq!(last.value("SELECT count(*) FROM (VALUES (1)) v"), "1");
+    drop(sessions);
+    alive(cluster);
+}
+
+fn resident_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("a number")
+}
+
+/// Both ends of each connection are files of some process on this machine.
+fn open_files_max() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    line.split_whitespace().nth(3).and_then(|n| n.parse().ok()).unwrap_or(1024)
+}
+
+/// A client that doesn't read its large result must not fill the manager's memory, nor stop
+/// others.
+#[test]
+fn a_slow_reader_is_not_buffered_without_bound() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = shared();
+    let before = resident_kb(cluster.manager_pid());
+    let mut slow: Vec<Session> = (0..4).map(|_| cluster.connect()).collect();
+    let big = "SELECT repeat('x', 10000) FROM generate_series(1, 30000)";
+    for session in &mut slow {
+        let mut out = BytesMut::new();
+        frontend::query(big.as_bytes(), &mut out);
+        session.send(&out).expect("sent");
+    }
+    let mut other = cluster.connect();
+    let began = Instant::now();
+    while began.elapsed() < s(3) {
+        let asked = Instant::now();
+        other.value("SELECT 1");
+        assert!(asked.elapsed() < s(1), "a slow reader stops others (I8)");
+        std::thread::sleep(ms(50));
+    }
+    let grown = resident_kb(cluster.manager_pid()).saturating_sub(before);
+    assert!(grown < 64 * 1024, "four results of 300 MB took {grown} KB of memory (I8)");
+    // Cancel reaches a query whose result is stuck.
+    slow.iter().for_each(Session::cancel);
+    for mut session in slow {
+        let messages = session.until_ready(1).expect("an end");
+        assert!(messages.iter().any(|m| m.tag == tag::ERROR || m.tag == tag::COMMAND_COMPLETE));
+        assert_eq!(session.value("SELECT 2"), "2");
+    }
+}
+
+/// A client that pours in more than it takes out.
+#[test]
+fn a_flood_of_pipelined_statements_is_bounded() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = shared();
+    let before = resident_kb(cluster.manager_pid());
+    let mut flooder = cluster.connect();
+    let mut out = BytesMut::new();
+    for _ in 0..2000 {
+        frontend::query(b"SELECT repeat('y', 2000)", &mut out);
+    }
+    let began = Instant::now();
+    // Sends until TCP pushes back, never reads.
+    while began.elapsed() < s(4) {
+        if flooder.try_send(&out, ms(500)).is_err() {
+            break;
+        }
+    }
+    let grown = resident_kb(cluster.manager_pid()).saturating_sub(before);
+    assert!(grown < 64 * 1024, "a flood took {grown} KB of memory (I8)");
+    drop(flooder);
+    alive(cluster);
+}
+
+/// A large message that arrives slowly, and one whose rest never comes.
+#[test]
+fn half_messages_hold_up_nobody() {
+    let cluster = shared();
+    let mut half: Vec<Session> = (0..30).map(|_| cluster.connect()).collect();
+    for session in &mut half {
+        let mut out = BytesMut::new();
+        frontend::query(&[b'x'; 100_000], &mut out);
+        session.send(&out[..50_000]).expect("sent");
+    }
+    for _ in 0..20 {
+        let began = Instant::now();
+        assert_eq!(cluster.connect().value("SELECT 1"), "1");
+        assert!(began.elapsed() < s(2), "half messages stop others (I8)");
+    }
+    drop(half);
+    let mut silent: Vec<Session> =
+        (0..50).map(|_| Session::bare(cluster.port).expect("connected")).collect();
+    let mut out = BytesMut::new();
+    startup::startup([("user", USER)], &mut out);
+    silent.iter_mut().for_each(|session| session.send(&out[..7]).expect("sent"));
+    alive(cluster);
+}
+
+/// Errors of servers in the middle: a terminated backend ends the block of its client only.
+#[test]
+fn a_terminated_backend_is_reported_and_replaced() {
+    let cluster = shared();
+    let mut victim = cluster.connect();
+    victim.run("DROP TABLE IF EXISTS terminated; CREATE TABLE terminated (id int)");
+    let mut killer = cluster.connect();
+    victim.run("BEGIN; INSERT INTO terminated VALUES (1)");
+    let pid = victim.value("SELECT pg_backend_pid()");
+    killer.run(&format!("SELECT pg_terminate_backend({pid})"));
+    std::thread::sleep(Duration::from_millis(200));
+    match victim.simple("INSERT INTO terminated VALUES (2)") {
+        Ok(_) => panic!("a terminated block went on (I5)"),
+        Err(harness::Failure::Server(fields)) => assert_eq!(fields.code(), "57P01", "{fields}"),
+        Err(harness::Failure::Lost(_)) => {}
+    }
+    assert_eq!(killer.value("SELECT count(*) FROM terminated"), "0");
+    for _ in 0..30 {
+        cluster.connect().run("INSERT INTO terminated VALUES (3)");
+    }
+    alive(cluster);
+}

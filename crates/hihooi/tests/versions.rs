@@ -1,0 +1,92 @@
+//! The same binary on the oldest and the newest PostgreSQL: up, load, verify, restart (I5).
+//!
+//! The server programs are those of `HIHOOI_TEST_PG14` and `HIHOOI_TEST_PG18` (their `bin`
+//! folders), else those that `scripts/fetch-postgres` left under `.tools/`. Without them the
+//! tests say so and pass.
+
+mod harness;
+
+use std::path::{Path, PathBuf};
+
+use harness::load::{self, Load};
+use harness::{Cluster, Options, alone, succeed, target_is_plain, tool};
+
+fn programs(version: u32) -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os(format!("HIHOOI_TEST_PG{version}")) {
+        return Some(PathBuf::from(given));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
+    let places = [
+        format!(".tools/postgresql-{version}/bin"),
+        format!(".tools/postgres-{version}/bin"),
+        format!(".tools/postgresql/{version}/bin"),
+        format!(".tools/pg{version}/bin"),
+    ];
+    let installed = PathBuf::from(format!("/usr/lib/postgresql/{version}/bin"));
+    let found = places.iter().map(|place| root.join(place)).chain([installed]);
+    found.into_iter().find(|bin| bin.join("postgres").exists())
+}
+
+fn smoke(version: u32) {
+    if target_is_plain() {
+        return;
+    }
+    let Some(bin) = programs(version) else {
+        eprintln!("PostgreSQL {version} is not there; set HIHOOI_TEST_PG{version}: not tested");
+        return;
+    };
+    let _alone = alone();
+    let bin = bin.to_str().expect("a path in UTF-8");
+    let cluster = Cluster::start(Options::replicas(2).env("HIHOOI_PG_BIN", bin));
+    let mut session = cluster.connect();
+    let number = session.number("SELECT current_setting('server_version_num')::int / 10000");
+    assert_eq!(number, i64::from(version));
+    let bench =
+        |arguments: &str| succeed(tool("pgbench", cluster.port).args(arguments.split_whitespace()));
+    bench("-i -s 1 -q");
+    bench("-n -c 4 -t 50 -M simple");
+    bench("-n -c 4 -t 50 -M prepared");
+    bench("-n -S -c 4 -t 100");
+    session.run(
+        "CREATE TYPE mood AS ENUM ('sad', 'happy'); \
+         CREATE TABLE p (id int, m mood, PRIMARY KEY (id)) PARTITION BY RANGE (id); \
+         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100); \
+         CREATE TABLE g (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a int, \
+             b int GENERATED ALWAYS AS (a * 2) STORED)",
+    );
+    session.run("INSERT INTO p SELECT g, 'sad' FROM generate_series(1, 50) g");
+    session.run("INSERT INTO g (a) SELECT g FROM generate_series(1, 50) g");
+    session.run("UPDATE g SET a = a + 1; UPDATE p SET m = 'happy' WHERE id < 10");
+    if version >= 15 {
+        session.run(
+            "MERGE INTO p USING (VALUES (1), (60)) s(i) ON id = i \
+             WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (i, 'sad')",
+        );
+    }
+    if version >= 18 {
+        session.run("CREATE TABLE vg (id int PRIMARY KEY, v int GENERATED ALWAYS AS (id + 1))");
+        session.run("INSERT INTO vg VALUES (1), (2); UPDATE vg SET id = 5 WHERE id = 2");
+        session.run("INSERT INTO vg VALUES (9) RETURNING old.id, new.v");
+    }
+    cluster.assert_verified();
+    cluster.assert_equal("SELECT * FROM g ORDER BY id");
+    load::prepare(&cluster);
+    let load = Load::start(&cluster, 0, 4);
+    load.progress(100);
+    cluster.kill_everything();
+    cluster.up();
+    load.progress(100);
+    load::check(&cluster, &load.stop());
+    cluster.assert_verified();
+    assert!(cluster.replica_reads() > 0 || cluster.connect().number("SELECT 1") == 1);
+}
+
+#[test]
+fn postgresql_14() {
+    smoke(14);
+}
+
+#[test]
+fn postgresql_18() {
+    smoke(18);
+}
