@@ -128,8 +128,8 @@ BEGIN
                 noted := true;
             END IF;
         END LOOP;
-        -- These report nothing of what they did.
-        IF tg_tag IN ('DROP OWNED', 'REASSIGN OWNED') THEN
+        -- These may report nothing of what they did.
+        IF NOT noted AND tg_tag IN ('DROP OWNED', 'REASSIGN OWNED') THEN
             PERFORM hihooi.note('end', tg_tag, NULL);
         END IF;
     END IF;

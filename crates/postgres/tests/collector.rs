@@ -1,0 +1,292 @@
+//! The order of the log is the order of the primary's commits, complete, nothing twice (I2, I5),
+//! through restarts of either side; and what never appears in the stream is passed (I3).
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use hihooi_postgres::collector::{CollectorError, StreamEvent};
+use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::resolver::Resolver;
+use hihooi_postgres::setup::{self, COLLECTOR_NAME, SLOT};
+use hihooi_replication::entry::Change;
+use hihooi_replication::ids::Tsid;
+use hihooi_replication::items::Items;
+use support::{Collector, Primary, changes, changes_of, entries, entries_of, text};
+use tokio::task::JoinSet;
+
+const COUNTER: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int);
+    INSERT INTO counter VALUES (1, 0)";
+
+/// Many sessions add 1 to one row, so that the values tell the order of commits.
+async fn count(primary: &Primary, writers: usize, rounds: usize) {
+    let mut tasks = JoinSet::new();
+    for _ in 0..writers {
+        let login = primary.server.login("postgres", "postgres");
+        tasks.spawn(async move {
+            let mut connection = Connection::open(&login).await.expect("connects");
+            for _ in 0..rounds {
+                let add = "UPDATE counter SET n = n + 1 WHERE id = 1";
+                connection.query(add).await.expect("adds");
+            }
+            connection.close().await;
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// The values of the counter in the order of the log, which must be 1, 2, 3 …
+async fn check_count(log: &hihooi_log::Log, expected: usize) {
+    let mut values = Vec::new();
+    for change in changes(log).await {
+        match change {
+            Change::Update { new, .. } => values.push(text(&new[1]).parse::<usize>().expect("n")),
+            other => panic!("{other:?}"),
+        }
+    }
+    let wanted: Vec<usize> = (1..=expected).collect();
+    assert_eq!(values, wanted);
+    let entries = entries(log).await;
+    for (tsid, entry) in (1..).zip(&entries) {
+        assert_eq!(entry.header.tsid, Tsid(tsid), "TSIDs are dense");
+    }
+    let lsns = entries.windows(2).all(|pair| {
+        pair[0].header.commit_lsn < pair[1].header.commit_lsn
+            && pair[0].header.end_lsn <= pair[1].header.commit_lsn
+    });
+    assert!(lsns, "commit LSNs rise");
+}
+
+/// DESIGN 3: the WAL is the order; I5: complete.
+#[tokio::test]
+async fn concurrent_writers_get_tsids_in_commit_order() {
+    let primary = Primary::start(COUNTER).await;
+    let mut collector = primary.collect();
+    count(&primary, 4, 50).await;
+    let told = collector.until(primary.lsn_after().await).await;
+    assert_eq!(entries_of(&told), (1..=200).map(Tsid).collect::<Vec<_>>());
+    let mut passed = None;
+    for event in &told {
+        match event {
+            StreamEvent::Entry(entry) => {
+                assert!(passed < Some(entry.end_lsn), "Passed never overtakes an entry");
+                assert!(matches!(entry.items, Items::Tables(ref tables) if tables.len() == 1));
+            }
+            StreamEvent::Passed(lsn) => passed = Some(*lsn),
+        }
+    }
+    check_count(&collector.stop().await, 200).await;
+}
+
+/// I5: through restarts of the collector, clean or not, nothing is lost and nothing comes twice.
+#[tokio::test]
+async fn restarts_of_the_collector_lose_nothing() {
+    let primary = Primary::start(COUNTER).await;
+    let writers = count(&primary, 4, 150);
+    let restarts = async {
+        for _ in 0..6 {
+            let collector = primary.collect();
+            tokio::time::sleep(Duration::from_millis(120)).await;
+            drop(collector.stop().await);
+        }
+    };
+    tokio::join!(writers, restarts);
+    let mut collector = primary.collect();
+    collector.until(primary.lsn_after().await).await;
+    check_count(&collector.stop().await, 600).await;
+}
+
+async fn write_through(primary: &Primary, break_it: impl FnOnce(&Primary)) {
+    let mut collector = primary.collect();
+    count(primary, 2, 20).await;
+    break_it(primary);
+    count(primary, 2, 20).await;
+    let mut told = collector.until(primary.lsn_after().await).await;
+    told.retain(|event| matches!(event, StreamEvent::Entry(_)));
+    assert_eq!(told.len(), 80, "each was told once");
+    assert_eq!(collector.status.error(), "");
+    check_count(&collector.stop().await, 80).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restart_of_postgresql() {
+    let primary = Primary::start(COUNTER).await;
+    write_through(&primary, |primary| primary.server.restart()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_of_postgresql() {
+    let primary = Primary::start(COUNTER).await;
+    write_through(&primary, |primary| {
+        primary.server.kill_9();
+        primary.server.launch();
+    })
+    .await;
+}
+
+/// TRAPS 6: an xid but no entry; resolution needs that the stream still passes it.
+#[tokio::test]
+async fn what_changes_nothing_gives_no_entry_but_is_passed() {
+    let primary = Primary::start(&format!("{COUNTER}; CREATE UNLOGGED TABLE u (a int)")).await;
+    let mut collector = primary.collect();
+    for script in [
+        "BEGIN; SELECT * FROM counter FOR UPDATE; COMMIT",
+        "BEGIN; CREATE TEMP TABLE mine (a int PRIMARY KEY); INSERT INTO mine VALUES (1); COMMIT",
+        "INSERT INTO u VALUES (1)",
+        "SELECT pg_current_xact_id()",
+        "BEGIN; SAVEPOINT a; UPDATE counter SET n = 7; ROLLBACK TO a; COMMIT",
+        "SELECT pg_logical_emit_message(true, 'other', 'x')",
+        "SELECT pg_logical_emit_message(false, 'hihooi', 'x')",
+    ] {
+        primary.run(script).await;
+        let told = collector.until(primary.lsn_after().await).await;
+        assert_eq!(entries_of(&told), [], "{script}");
+    }
+    assert_eq!(collector.log.last(), None);
+    primary.run("UPDATE counter SET n = 1").await;
+    let told = collector.until(primary.lsn_after().await).await;
+    assert_eq!(entries_of(&told), [Tsid(1)]);
+    collector.stop().await;
+}
+
+/// TRAPS 22: commits with synchronous_commit=off lie beyond the flush position.
+#[tokio::test]
+async fn an_unflushed_commit_is_flushed_and_passed() {
+    let primary = Primary::start(COUNTER).await;
+    primary.run("ALTER SYSTEM SET wal_writer_delay = '10s'").await;
+    primary.run("SELECT pg_reload_conf()").await;
+    let mut collector = primary.collect();
+    for _ in 0..3 {
+        primary.run("SET synchronous_commit = off; UPDATE counter SET n = n + 1").await;
+        let lsn = primary.lsn_after().await;
+        let started = Instant::now();
+        assert_eq!(entries_of(&collector.until(lsn).await).len(), 1);
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    }
+    collector.stop().await;
+}
+
+/// TRAPS 22: at a page boundary the insert position lies behind a header that an idle stream
+/// never passes.
+#[tokio::test]
+async fn a_position_at_a_page_boundary_is_passed() {
+    let primary = Primary::start("SELECT").await;
+    let mut collector = primary.collect();
+    let mut connection = primary.server.connect().await;
+    let mut resolver = Resolver::new(primary.server.connect().await).await.expect("a resolver");
+    let mut boundaries = 0;
+    for round in 0..400 {
+        boundaries += usize::from(at_boundary(&mut connection, round % 10 == 0).await);
+        let lsn = resolver.lsn_after().await.expect("an LSN");
+        resolver.ensure_flushed(lsn).await.expect("flushes");
+        collector.poke.notify_one();
+        let started = Instant::now();
+        collector.until(lsn).await;
+        assert!(started.elapsed() < Duration::from_secs(1), "{lsn}: {:?}", started.elapsed());
+        if boundaries == 6 {
+            break;
+        }
+    }
+    assert_eq!(boundaries, 6, "page boundaries were met");
+    collector.stop().await;
+}
+
+/// Fills the WAL's page exactly, or nearly; whether a page header was just written.
+async fn at_boundary(connection: &mut Connection, switch: bool) -> bool {
+    let position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
+    let ask = async |connection: &mut Connection| -> i64 {
+        let answer = connection.query(position).await.expect("a position");
+        answer.value().expect("a number").parse().expect("a number")
+    };
+    if switch {
+        connection.query("SELECT pg_switch_wal()").await.expect("switches");
+    }
+    // A message that is not transactional is one record: its header and its content.
+    let emit = async |connection: &mut Connection, len: i64| {
+        let text = format!(
+            "SET synchronous_commit = off;
+             SELECT pg_logical_emit_message(false, 'x', repeat('a', {len}))"
+        );
+        connection.simple(&text).await.expect("emits");
+    };
+    emit(connection, 300).await;
+    let before = ask(connection).await;
+    emit(connection, 300).await;
+    let overhead = ask(connection).await - before - 300;
+    let left = 8192 - ask(connection).await % 8192;
+    if left - overhead <= 260 {
+        return false;
+    }
+    emit(connection, left - overhead).await;
+    let at = ask(connection).await;
+    at % 8192 == 24 || at % (16 << 20) == 40
+}
+
+/// DESIGN 8: entries of any size pass in chunks, and chunks stand alone.
+#[tokio::test]
+async fn a_large_transaction_comes_in_chunks() {
+    let primary = Primary::start("CREATE TABLE big (id int PRIMARY KEY, t text)").await;
+    let mut collector = primary.collect();
+    primary
+        .run("INSERT INTO big SELECT g, repeat('x', 30) FROM generate_series(1, 100000) g")
+        .await;
+    let told = collector.until(primary.lsn_after().await).await;
+    assert_eq!(entries_of(&told), [Tsid(1)]);
+    let log = collector.stop().await;
+    let entry = entries(&log).await.remove(0);
+    assert!(entry.header.chunks > 3 && entry.chunks.is_empty(), "{:?}", entry.header);
+    assert_eq!(entry.header.changes, 100_000);
+    let mut next = 1;
+    let mut described = 0;
+    for change in changes_of(&log, &entry).await {
+        match change {
+            Change::Relation(relation) => {
+                described += 1;
+                assert_eq!((relation.schema.as_str(), relation.name.as_str()), ("public", "big"));
+            }
+            Change::Insert { new, .. } => {
+                assert_eq!(text(&new[0]).parse::<u32>().expect("an id"), next);
+                next += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((next, described), (100_001, entry.header.chunks));
+}
+
+/// TRAPS 26: an orphaned walsender holds the slot; it is ended if it is one of ours.
+#[tokio::test]
+async fn an_orphan_on_the_slot_is_ended_a_stranger_is_named() {
+    let primary = Primary::start(COUNTER).await;
+    let occupy = async |name: &str| {
+        let login = Login::new(primary.server.address(), "postgres", "postgres", name)
+            .with("replication", "database");
+        let mut connection = Connection::open(&login).await.expect("connects");
+        let start = format!(
+            "START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', \
+             publication_names 'hihooi')"
+        );
+        hihooi_wire::frontend::query(start.as_bytes(), connection.buffer());
+        connection.flush().await.expect("sends");
+        connection.next().await.expect("starts");
+        connection
+    };
+    let orphan = occupy(COLLECTOR_NAME).await;
+    let mut collector = primary.collect();
+    count(&primary, 1, 3).await;
+    collector.until(primary.lsn_after().await).await;
+    let log = collector.stop().await;
+    drop(orphan);
+
+    // A process that died takes a moment to leave the slot.
+    setup::free_slot(&mut primary.server.connect().await).await.expect("is freed");
+    let stranger = occupy("somebody else").await;
+    let pid = stranger.key().process;
+    let problems = setup::check(&mut primary.server.connect().await).await.expect("answers");
+    let named = |text: &str| text.contains(&format!("pid {pid} (somebody else)"));
+    assert!(problems.iter().any(|problem| problem.fatal && named(&problem.text)), "{problems:?}");
+    let error = Collector::start(&primary.server, log).failure().await;
+    assert!(matches!(error, CollectorError::SlotInUse(ref text) if named(text)), "{error}");
+    let freed = setup::free_slot(&mut primary.server.connect().await).await.expect("is freed");
+    assert_eq!(freed, Some(pid));
+}
