@@ -50,7 +50,7 @@ async fn problems(site: &Site, config: &Config) -> Vec<Problem> {
         connection.close().await;
         Ok(found)
     };
-    found.await.unwrap_or_else(|error: hihooi_postgres::connection::Error| {
+    found.await.unwrap_or_else(|error: setup::SetupError| {
         vec![Problem { fatal: true, text: error.to_string() }]
     })
 }

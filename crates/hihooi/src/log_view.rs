@@ -1,4 +1,4 @@
-//! The log as appliers and verification see it.
+//! The log as verification sees it.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -7,16 +7,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hihooi_log::Log;
-use hihooi_postgres::apply::Source;
 use hihooi_postgres::collector::CollectorStatus;
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::verify::LogView;
-use hihooi_replication::entry::Entry;
 use hihooi_replication::ids::Tsid;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 /// How long the collector may take to catch up with the primary for a verification.
@@ -40,38 +37,17 @@ pub struct View {
     pub poke: Arc<Notify>,
 }
 
-impl Source for View {
-    fn read(&self, from: Tsid, entries: usize, bytes: usize) -> Result<Vec<Arc<Entry>>, String> {
-        block_on(self.log.read(from, entries, bytes)).map_err(|error| error.to_string())
-    }
-
-    fn chunk(&self, tsid: Tsid, number: u32) -> Result<Bytes, String> {
-        block_on(self.log.chunk(tsid, number)).map_err(|error| error.to_string())
-    }
-
-    fn durable(&self) -> watch::Receiver<Tsid> {
-        self.log.durable()
-    }
-
-    fn first(&self) -> Tsid {
-        self.log.first()
-    }
-
-    fn last(&self) -> Tsid {
-        self.log.last().map_or(Tsid::ZERO, |header| header.tsid)
-    }
-}
-
 impl LogView for View {
     fn last(&self) -> Tsid {
-        Source::last(self)
+        self.log.last().map_or(Tsid::ZERO, |header| header.tsid)
     }
 
     fn xids_after(&self, after: Tsid) -> Result<Vec<(Tsid, u32)>, String> {
         let mut xids = Vec::new();
         let mut next = after.next();
         loop {
-            let entries = self.read(next, ENTRIES_AT_ONCE, BYTES_AT_ONCE)?;
+            let entries = block_on(self.log.read(next, ENTRIES_AT_ONCE, BYTES_AT_ONCE))
+                .map_err(|error| error.to_string())?;
             let Some(last) = entries.last() else { return Ok(xids) };
             next = last.header.tsid.next();
             xids.extend(entries.iter().map(|entry| (entry.header.tsid, entry.header.xid)));

@@ -55,14 +55,16 @@ impl Manager {
             log: log.clone(),
             key: key.clone(),
         };
-        let replication =
-            spawn("replication", failed.clone(), replication::run(replication, ready, stopping))?;
+        let replication = spawn("replication", failed.clone(), || {
+            replication::run(replication, ready, stopping)
+        })?;
         let Ok(parts) = started.await else {
             // The thread ended before it was ready and has told why.
             return Err(first_failure(failures).await);
         };
         let (stop_relay, stopping) = watch::channel(false);
-        let relay = relay::run(listener, config.clone(), parts, stopping);
+        let config = config.clone();
+        let relay = move || relay::run(listener, config, parts, stopping);
         let relay = spawn("relay", failed, relay)?;
         Ok(Manager { replicas, stop_relay, stop_replication, relay, replication, failures })
     }
@@ -99,15 +101,15 @@ impl Manager {
 }
 
 /// Runs `work` on a thread of its own with its own event loop.
-fn spawn(
+fn spawn<Work: Future<Output = Result<()>>>(
     name: &'static str,
     failed: mpsc::Sender<Failure>,
-    work: impl Future<Output = Result<()>> + Send + 'static,
+    work: impl FnOnce() -> Work + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let ended = match runtime {
-            Ok(runtime) => runtime.block_on(work),
+            Ok(runtime) => runtime.block_on(work()),
             Err(error) => Err(Failure::new(error)),
         };
         if let Err(failure) = ended {

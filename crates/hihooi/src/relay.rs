@@ -2,10 +2,11 @@
 
 use std::net::TcpListener;
 
+use hihooi_server::{Consistency, Settings, Shared};
 use tokio::sync::watch;
 
-use crate::config::Config;
-use crate::failure::Result;
+use crate::config::{Config, Level};
+use crate::failure::{Failure, Result};
 use crate::replication::Parts;
 
 /// Serves clients until `shutdown` turns true.
@@ -16,9 +17,59 @@ pub async fn run(
     listener: TcpListener,
     config: Config,
     parts: Parts,
-    mut shutdown: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) -> Result<()> {
-    let _ = (listener, config, parts);
-    let _ = shutdown.wait_for(|&stop| stop).await;
-    Ok(())
+    let settings = Settings {
+        admin_users: config.admin_users.clone(),
+        pool_size: config.pool.size,
+        pool_wait_ms_max: config.pool.wait_ms_max,
+        consistency: level(&config),
+        wait_ms: config.consistency.wait_ms,
+        database: config.database().to_owned(),
+        shown: shown(&config),
+    };
+    let appliers = parts.appliers;
+    let shared = Shared {
+        primary: parts.primary,
+        replicas: parts.replicas,
+        log: parts.log,
+        key: parts.key,
+        fence: parts.fence,
+        events: parts.events,
+        poke: parts.poke,
+        acknowledged: parts.acknowledged,
+        collector: parts.collector,
+        control: parts.control,
+        apply_stats: std::sync::Arc::new(move |replica| Some(appliers.get(replica)?.stats())),
+    };
+    hihooi_server::run(listener, settings, shared, shutdown)
+        .await
+        .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
+}
+
+/// The configuration as `SHOW CONFIG` tells it.
+fn shown(config: &Config) -> Vec<(String, String)> {
+    let consistency = level(config);
+    let mut keys = vec![
+        ("listen".to_owned(), config.listen.clone()),
+        ("data".to_owned(), config.data.display().to_string()),
+        ("admin_users".to_owned(), config.admin_users.join(", ")),
+        ("pool.size".to_owned(), config.pool.size.to_string()),
+        ("pool.wait_ms_max".to_owned(), config.pool.wait_ms_max.to_string()),
+        ("consistency.default".to_owned(), consistency.as_str().to_owned()),
+        ("consistency.wait_ms".to_owned(), config.consistency.wait_ms.to_string()),
+    ];
+    for site in &config.sites {
+        keys.push((format!("site.{}", site.name), format!("{}:{}", site.host, site.port)));
+    }
+    let databases: Vec<&str> = config.databases.iter().map(|each| each.name.as_str()).collect();
+    keys.push(("database".to_owned(), databases.join(", ")));
+    keys
+}
+
+fn level(config: &Config) -> Consistency {
+    match config.consistency.default {
+        Level::Gssi => Consistency::Gssi,
+        Level::WeakSi => Consistency::WeakSi,
+    }
 }

@@ -170,7 +170,7 @@ pub async fn run(
             database: replication.database.clone(),
             connections: apply::CONNECTIONS,
             origin: "hihooi".to_owned(),
-            source: Arc::clone(&view) as Arc<dyn apply::Source>,
+            log: replication.log.clone(),
             visibility: Arc::clone(&visibility),
         };
         tokio::spawn(start_applier(fence.clone(), config, appliers.clone()));
@@ -199,7 +199,7 @@ async fn prepare_primary(replication: &Replication) -> Result<u32> {
     let login = Login::new(primary.address.clone(), &primary.user, database, "hihooi setup");
     let failed = |error: hihooi_postgres::connection::Error| at_site(primary, &error);
     let mut connection = Connection::open(&login).await.map_err(failed)?;
-    for problem in setup::check(&mut connection).await.map_err(failed)? {
+    for problem in setup::check(&mut connection).await.map_err(|error| at_site(primary, &error))? {
         match problem.fatal {
             true => return Err(at_site(primary, &problem.text)),
             false => tracing::warn!(site = primary.name, "{}", problem.text),
@@ -215,7 +215,7 @@ async fn prepare_primary(replication: &Replication) -> Result<u32> {
             ),
         ));
     }
-    setup::install(&mut connection).await.map_err(failed)?;
+    setup::install(&mut connection).await.map_err(|error| at_site(primary, &error))?;
     connection.close().await;
     match log.meta(INCARNATION)? {
         Some(bytes) => String::from_utf8_lossy(&bytes)

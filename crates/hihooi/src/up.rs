@@ -101,7 +101,9 @@ impl Ground {
             cluster::clear_half_made(&self.data).await?;
         }
         if self.found != Found::Cluster {
-            let port = self.listener.local_addr().map_or(0, |address| address.port());
+            let address = self.listener.local_addr().map_err(Failure::new)?;
+            let port = address.port();
+            self.config.listen = address.to_string();
             self.config.sites = cluster::plan(port, args.replicas.unwrap_or(DEFAULT_REPLICAS))?;
         }
         let Ground { data, config, binaries, os_user, .. } = self;

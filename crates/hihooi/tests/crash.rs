@@ -3,6 +3,9 @@
 
 mod harness;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use harness::load::{self, Known, Load};
 use harness::{Cluster, Options, alone, eventually, ms, s, target_is_plain};
 use nix::sys::signal::Signal;
@@ -213,6 +216,75 @@ fn a_clean_stop_loses_nothing() {
         battered.known.extend(load.stop());
         battered.check();
     }
+}
+
+/// A routed read whose replica dies is retried elsewhere; its client notices nothing (DESIGN 4).
+#[test]
+fn readers_notice_nothing_of_a_replicas_death() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::default());
+    let mut session = cluster.connect();
+    session
+        .run("CREATE TABLE read_on (id int PRIMARY KEY, n int); INSERT INTO read_on VALUES (1, 0)");
+    cluster.caught_up();
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = |number: usize| {
+        let (stop, mut session) = (stop.clone(), cluster.connect());
+        std::thread::spawn(move || {
+            let mut reads = 0;
+            while !stop.load(Ordering::SeqCst) {
+                let text = "SELECT n FROM read_on WHERE id = 1";
+                let answer = if number.is_multiple_of(2) {
+                    session.simple(text).map(|mut answers| answers.remove(0))
+                } else {
+                    session.extended(text, &[])
+                };
+                match answer {
+                    Ok(answer) => assert_eq!(answer.rows.len(), 1),
+                    Err(failure) => panic!("a reader noticed a replica's death: {failure}"),
+                }
+                reads += 1;
+            }
+            reads
+        })
+    };
+    let readers: Vec<_> = (0..8).map(reader).collect();
+    std::thread::sleep(ms(300));
+    for site in ["replica1", "replica2"] {
+        let old = cluster.postmaster(site);
+        cluster.kill_site(site);
+        for n in 0..50 {
+            session.run(&format!("UPDATE read_on SET n = {n}"));
+            assert_eq!(session.number("SELECT n FROM read_on WHERE id = 1"), n, "I4");
+        }
+        eventually("the replica is back", s(30), || {
+            cluster.postmaster(site) != old && cluster.state(site) == "serving"
+        });
+    }
+    stop.store(true, Ordering::SeqCst);
+    let reads: usize = readers.into_iter().map(|r| r.join().expect("a reader")).sum();
+    assert!(reads > 100, "{reads} reads");
+}
+
+/// `hihooi serve` runs the cluster that `up` made (DESIGN 13).
+#[test]
+fn serve_goes_on_with_what_up_made() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut battered = Battered::start();
+    battered.under_load("up is killed, serve takes over", |cluster| {
+        cluster.kill_manager();
+        cluster.serve();
+    });
+    battered.under_load("serve is killed, up takes over", |cluster| {
+        cluster.kill_manager();
+        cluster.up();
+    });
 }
 
 /// Servers that still run from a killed `up` are adopted, not started anew (DESIGN 13).

@@ -125,22 +125,30 @@ impl Cluster {
     /// Starts the manager and waits for its ready line.
     pub fn up(&self) {
         if self.is_hihooi() {
-            self.start_manager(READY_S_MAX);
+            self.await_ready(self.spawn_manager(self.up_command()), READY_S_MAX);
+            *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
         }
+    }
+
+    /// Starts `hihooi serve` on the servers that run, and waits for its ready line.
+    pub fn serve(&self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        command.args(["serve", "--config"]).arg(self.data().join("hihooi.toml"));
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        self.await_ready(self.spawn_manager(command), READY_S_MAX);
     }
 
     /// Starts the manager when a replica is known to stay out, which `up` names after a minute:
     /// waits only until clients are served.
     pub fn up_without_waiting_for_all(&self) {
-        self.spawn_manager();
+        self.spawn_manager(self.up_command());
         eventually("the manager serves clients", s(READY_S_MAX), || {
             self.try_connect(&[]).is_ok_and(|mut session| session.simple("SELECT 1").is_ok())
         });
     }
 
-    fn spawn_manager(&self) -> Receiver<()> {
+    fn spawn_manager(&self, mut command: Command) -> Receiver<()> {
         let log = File::options().create(true).append(true).open(self.log_path()).expect("log");
-        let mut command = self.up_command();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("hihooi up");
         let pid_file = self.folder.path().join("manager.pid");
         std::fs::write(pid_file, format!("{}\n", child.id())).expect("own folder");
@@ -149,17 +157,16 @@ impl Cluster {
         ready
     }
 
-    fn start_manager(&self, limit: u64) {
-        match self.spawn_manager().recv_timeout(s(limit)) {
+    fn await_ready(&self, ready: Receiver<()>, limit: u64) {
+        match ready.recv_timeout(s(limit)) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout) => {
-                panic!("hihooi up isn't ready after {limit} s:\n{}", self.log_tail())
+                panic!("hihooi isn't ready after {limit} s:\n{}", self.log_tail())
             }
             Err(RecvTimeoutError::Disconnected) => {
-                panic!("hihooi up ended before it was ready:\n{}", self.log_tail())
+                panic!("hihooi ended before it was ready:\n{}", self.log_tail())
             }
         }
-        *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
     }
 
     fn lock_manager(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
