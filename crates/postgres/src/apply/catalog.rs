@@ -88,7 +88,8 @@ const COLUMNS: &str = "
                 when t.typnamespace = 'pg_catalog'::regnamespace then t.typname::text end,
            (select pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname)
             from pg_catalog.pg_index i,
-                 lateral pg_catalog.unnest(i.indkey::int2[], i.indclass::oid[])
+                 lateral rows from (pg_catalog.unnest(i.indkey::int2[]),
+                                    pg_catalog.unnest(i.indclass::oid[]))
                      with ordinality k(attnum, opclass, position),
                  pg_catalog.pg_opclass c, pg_catalog.pg_amop p, pg_catalog.pg_operator o,
                  pg_catalog.pg_namespace n
