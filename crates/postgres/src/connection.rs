@@ -84,6 +84,19 @@ pub struct BackendKey {
 /// One row of text values.
 pub type Row = Vec<Option<String>>;
 
+/// An open session, taken apart.
+#[derive(Debug)]
+pub struct Parts {
+    /// The socket.
+    pub stream: TcpStream,
+    /// Bytes that came from the server and were not looked at yet.
+    pub input: BytesMut,
+    /// Number and cancel key of the backend.
+    pub key: BackendKey,
+    /// Parameters that the server reported, names and values.
+    pub parameters: Vec<(String, String)>,
+}
+
 /// What one statement answered.
 #[derive(Debug, Default, Clone)]
 pub struct Answer {
@@ -373,6 +386,17 @@ impl Connection {
                 tag::READY_FOR_QUERY => return failed.map_or(Ok(answers), Err),
                 _ => {}
             }
+        }
+    }
+
+    /// Takes the open session apart, for a relay that moves its bytes itself.
+    #[must_use]
+    pub fn into_parts(self) -> Parts {
+        Parts {
+            stream: self.stream,
+            input: self.input,
+            key: self.key,
+            parameters: self.parameters,
         }
     }
 

@@ -278,6 +278,12 @@ impl Freshness {
         self.writes.len()
     }
 
+    /// Whether a write on its way may touch everything, the schema included.
+    #[must_use]
+    pub fn is_anything_opaque(&self) -> bool {
+        self.everything.unresolved > 0
+    }
+
     /// Whether a write on its way touches these items.
     #[must_use]
     pub fn is_in_flight(&self, items: &Items) -> bool {
