@@ -238,7 +238,7 @@ pub struct Ddl {
     /// It has CONCURRENTLY; replicas replay it without (see [`crate::lexer`]).
     pub concurrently: bool,
     /// It makes a table and fills it (CREATE TABLE AS, SELECT INTO): the rows travel in the
-    /// stream as well.
+    /// stream as well (see [`crate::rewrite::without_rows`]).
     pub carries_rows: bool,
 }
 

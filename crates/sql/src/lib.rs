@@ -16,6 +16,7 @@ pub mod catalog_queries;
 pub mod facts;
 pub mod hint;
 pub mod lexer;
+pub mod rewrite;
 mod routines;
 mod template;
 
