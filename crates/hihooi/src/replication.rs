@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hihooi_log::Log;
 use hihooi_postgres::apply::{self, ApplierHandle, Visibility};
-use hihooi_postgres::cluster::fence::Fence;
+use hihooi_postgres::cluster::fence::{self, Fence};
 use hihooi_postgres::collector::{
     self, CollectorConfig, CollectorError, CollectorStatus, StreamEvent,
 };
@@ -169,7 +169,7 @@ pub async fn run(
             replica: Arc::clone(replica),
             database: replication.database.clone(),
             connections: apply::CONNECTIONS,
-            origin: "hihooi".to_owned(),
+            origin: apply::ORIGIN.to_owned(),
             log: replication.log.clone(),
             visibility: Arc::clone(&visibility),
         };
@@ -199,13 +199,14 @@ async fn prepare_primary(replication: &Replication) -> Result<u32> {
     let login = Login::new(primary.address.clone(), &primary.user, database, "hihooi setup");
     let failed = |error: hihooi_postgres::connection::Error| at_site(primary, &error);
     let mut connection = Connection::open(&login).await.map_err(failed)?;
+    let slot = wait_for_slot(&mut connection, primary).await?;
+    fence::end_unrecorded(&mut connection).await.map_err(|error| at_site(primary, &error))?;
     for problem in setup::check(&mut connection).await.map_err(|error| at_site(primary, &error))? {
         match problem.fatal {
             true => return Err(at_site(primary, &problem.text)),
             false => tracing::warn!(site = primary.name, "{}", problem.text),
         }
     }
-    let slot = wait_for_slot(&mut connection, primary).await?;
     if !slot && (!replication.replicas.is_empty() || log.last().is_some()) {
         return Err(at_site(
             primary,
@@ -288,13 +289,23 @@ async fn keep_collecting(
 async fn start_applier(fence: Fence, config: apply::Config, appliers: Appliers) {
     let replica = Arc::clone(&config.replica);
     loop {
-        match fence.end_older(&replica.site).await {
-            Ok(_) => break,
+        match fence_replica(&fence, &replica.site).await {
+            Ok(()) => break,
             Err(error) => replica.set_state(State::Failed, error.to_string()),
         }
         sleep(FENCE_PAUSE).await;
     }
     appliers.put(&replica.site.name, apply::start(config));
+}
+
+/// Ends what older managers left at a replica, appliers that hold its origins above all.
+async fn fence_replica(fence: &Fence, site: &Site) -> std::result::Result<(), fence::Error> {
+    fence.end_older(site).await?;
+    let login = Login::new(site.address.clone(), &site.user, "postgres", "hihooi fence");
+    let mut connection = Connection::open(&login).await?;
+    fence::end_unrecorded(&mut connection).await?;
+    connection.close().await;
+    Ok(())
 }
 
 /// Forgets what every replica has on its disk (I5, I8).
@@ -368,8 +379,15 @@ impl Desk {
         // A line that finds no room is only progress.
         let mut progress = |line: String| drop(news.try_send(VerifyNews::Progress(line)));
         let primary = &self.replication.primary;
-        verify::verify(primary, &replicas, &*self.view, &options, &mut progress)
+        let report = verify::verify(primary, &replicas, &*self.view, &options, &mut progress)
             .await
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.to_string())?;
+        match report.skipped.first() {
+            // Nothing differs so far, but "equal" would be said of replicas that nobody saw.
+            Some((replica, why)) if report.verdict() == "INCOMPLETE" => {
+                Err(format!("{replica} was not compared: {why}"))
+            }
+            _ => Ok(report),
+        }
     }
 }

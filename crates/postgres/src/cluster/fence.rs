@@ -13,6 +13,8 @@ use crate::site::Site;
 pub const END_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether they are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How managers name the connections that they open for themselves, as a LIKE pattern.
+const OWN_NAMES: &str = "hihooi %";
 /// Backends that one statement names.
 const RECORDS_AT_ONCE: usize = 500;
 
@@ -117,6 +119,32 @@ impl Fence {
             self.log.forget_backend(record);
         }
         Ok(records.len())
+    }
+}
+
+/// Ends the connections that earlier managers opened for themselves (appliers and the like),
+/// which are known by their names: to be called after [`Fence::end_older`] and before the first
+/// of our own. Waits until they are gone.
+///
+/// # Errors
+/// The site can't be asked, or [`Error::Stubborn`].
+pub async fn end_unrecorded(connection: &mut Connection) -> Result<(), Error> {
+    let deadline = Instant::now() + END_LIMIT;
+    let text = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE application_name LIKE '{OWN_NAMES}' AND usename = current_user \
+         AND backend_start < (SELECT backend_start FROM pg_stat_activity \
+                              WHERE pid = pg_backend_pid())"
+    );
+    loop {
+        let left = connection.query(&text).await?.rows.len();
+        if left == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Error::Stubborn(left));
+        }
+        sleep(LOOK_EVERY).await;
     }
 }
 

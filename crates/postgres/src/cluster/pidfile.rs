@@ -54,6 +54,20 @@ pub fn remove_stale(data: &Path) -> Result<()> {
     std::fs::remove_file(&file).map_err(|error| file_error("remove", &file, &error))
 }
 
+/// Removes the lock file of a Unix socket in our own directory whose server is gone. (A server
+/// that finds the lock gone replaces the socket itself.)
+///
+/// # Errors
+/// What the operating system says.
+pub fn remove_stale_socket(data: &Path, socket_dir: &Path, port: u16) -> Result<()> {
+    let file = socket_dir.join(format!(".s.PGSQL.{port}.lock"));
+    let Ok(text) = std::fs::read_to_string(&file) else { return Ok(()) };
+    match parse(&text) {
+        Some((pid, _)) if runs_in(pid, data) => Ok(()),
+        _ => std::fs::remove_file(&file).map_err(|error| file_error("remove", &file, &error)),
+    }
+}
+
 /// Whether a process lives (a zombie doesn't).
 #[must_use]
 pub fn lives(pid: i32) -> bool {

@@ -248,6 +248,7 @@ impl Server {
                 plain(&error)
             )));
         }
+        pidfile::remove_stale_socket(&self.data, &self.socket_dir, self.port)?;
         let log = self.open_log()?;
         let from = log.metadata().map(|meta| meta.len()).unwrap_or(0);
         let child = self.spawn(log)?;
