@@ -19,6 +19,8 @@ use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::Items;
 use tokio::sync::{Notify, mpsc, watch};
 
+pub use stream::TEXT_SETTINGS;
+
 use crate::connection::{self, Address};
 use crate::setup::SetupError;
 

@@ -20,7 +20,7 @@ const BESIDE: &str = "hihooi applier control";
 const ORPHANS_MS_MAX: u64 = 10_000;
 
 /// Both ends of the text format, and what an applier must not be disturbed by.
-const SETTINGS: [(&str, &str); 19] = [
+const SETTINGS: [(&str, &str); 20] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO"),
     ("IntervalStyle", "postgres"),
@@ -28,6 +28,7 @@ const SETTINGS: [(&str, &str); 19] = [
     ("extra_float_digits", "1"),
     ("bytea_output", "hex"),
     ("xmlbinary", "base64"),
+    ("lc_monetary", "C"),
     ("xmloption", "content"),
     ("standard_conforming_strings", "on"),
     ("search_path", "pg_catalog"),

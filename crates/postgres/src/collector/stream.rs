@@ -29,7 +29,7 @@ const EPOCH_US: i64 = 946_684_800_000_000;
 
 /// What the text format of values depends on, fixed: database and role defaults reach a
 /// WAL sender too. Appliers must use the same.
-pub const TEXT_SETTINGS: [(&str, &str); 8] = [
+pub const TEXT_SETTINGS: [(&str, &str); 9] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO"),
     ("IntervalStyle", "postgres"),
@@ -38,6 +38,8 @@ pub const TEXT_SETTINGS: [(&str, &str); 8] = [
     ("bytea_output", "hex"),
     ("xmlbinary", "base64"),
     ("lc_monetary", "C"),
+    // Names of relations and types as values (regclass, regtype …) come qualified.
+    ("search_path", "pg_catalog"),
 ];
 
 type Result<T> = std::result::Result<T, Interrupted>;
