@@ -96,6 +96,80 @@ async fn restarts_of_the_collector_lose_nothing() {
     check_count(&collector.stop().await, 600).await;
 }
 
+const CHILD_PORT: &str = "HIHOOI_TEST_PORT";
+const CHILD_DIR: &str = "HIHOOI_TEST_DIR";
+
+/// Not a test by itself: what [`kill_9_of_the_collector_loses_nothing`] runs and kills.
+#[tokio::test]
+#[ignore = "run by kill_9_of_the_collector_loses_nothing in a process of its own"]
+async fn child_collects() {
+    let (Ok(port), Ok(dir)) = (std::env::var(CHILD_PORT), std::env::var(CHILD_DIR)) else { return };
+    let log = hihooi_log::Log::open(std::path::Path::new(&dir)).expect("opens");
+    let mut collector = Collector::start_at(port.parse().expect("a port"), log);
+    while collector.events.recv().await.is_some() {}
+}
+
+/// I5: the slot is confirmed only up to what is durable, so a collector that dies at any moment
+/// finds the rest again.
+#[tokio::test]
+async fn kill_9_of_the_collector_loses_nothing() {
+    let primary = Primary::start(COUNTER).await;
+    let writers = count(&primary, 4, 400);
+    let kills = async {
+        for round in 0..6 {
+            let mut child = tokio::process::Command::new(std::env::current_exe().expect("us"))
+                .args(["--ignored", "--exact", "child_collects", "--nocapture"])
+                .env(CHILD_PORT, primary.server.port.to_string())
+                .env(CHILD_DIR, primary.dir.path())
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .expect("the child starts");
+            tokio::time::sleep(Duration::from_millis(250 + 31 * round)).await;
+            child.kill().await.expect("kill -9");
+        }
+    };
+    tokio::join!(writers, kills);
+    let mut collector = primary.collect();
+    collector.until(primary.lsn_after().await).await;
+    check_count(&collector.stop().await, 1600).await;
+}
+
+/// DESIGN 3: the text format is fixed, whatever the database and the role prefer.
+#[tokio::test]
+async fn values_come_in_the_fixed_text_format() {
+    let primary = Primary::start(
+        "CREATE SCHEMA s; CREATE TABLE s.v (id int PRIMARY KEY, at timestamptz, i interval,
+             f float8, b bytea, c regclass);
+         ALTER DATABASE postgres SET datestyle = 'German';
+         ALTER DATABASE postgres SET intervalstyle = 'iso_8601';
+         ALTER DATABASE postgres SET timezone = 'Asia/Tokyo';
+         ALTER DATABASE postgres SET bytea_output = 'escape';
+         ALTER DATABASE postgres SET search_path = s;
+         ALTER ROLE postgres SET extra_float_digits = -10",
+    )
+    .await;
+    let mut collector = primary.collect();
+    primary
+        .run(
+            "INSERT INTO s.v VALUES (1, '2026-01-02 03:04:05+00', '1 day 2 hours', 0.1::float8 + 0.2,
+                 'a\\000b'::bytea, 's.v'::regclass)",
+        )
+        .await;
+    collector.until(primary.lsn_after().await).await;
+    let changes = changes(&collector.stop().await).await;
+    let [Change::Insert { new, .. }] = changes.as_slice() else { panic!("{changes:?}") };
+    let values: Vec<&str> = new.iter().map(text).collect();
+    let expected = [
+        "1",
+        "2026-01-02 03:04:05+00",
+        "1 day 02:00:00",
+        "0.30000000000000004",
+        "\\x610062",
+        "s.v",
+    ];
+    assert_eq!(values, expected);
+}
+
 async fn write_through(primary: &Primary, break_it: impl FnOnce(&Primary)) {
     let mut collector = primary.collect();
     count(primary, 2, 20).await;

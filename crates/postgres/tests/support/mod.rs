@@ -168,8 +168,12 @@ pub struct Collector {
 
 impl Collector {
     pub fn start(server: &Server, log: Log) -> Collector {
+        Collector::start_at(server.port, log)
+    }
+
+    pub fn start_at(port: u16, log: Log) -> Collector {
         let config = CollectorConfig {
-            address: server.address(),
+            address: Address { host: "127.0.0.1".to_owned(), port },
             user: "postgres".to_owned(),
             database: "postgres".to_owned(),
             incarnation: 1,
