@@ -100,6 +100,11 @@ impl Catalog {
         self.functions_leave.settings
     }
 
+    /// Whether a function of this name is compiled code that may leave anything in the session.
+    pub(crate) fn leaves_anything(&self, name: &str) -> bool {
+        self.functions.get(name).is_some_and(|f| f.user.iter().any(|f| f.leaves_anything))
+    }
+
     /// Which relations a name may mean.
     ///
     /// With a known path these are the matches in all its schemas, not only the first: PostgreSQL
@@ -271,4 +276,6 @@ pub(crate) struct UserFunction {
     pub routine: Routine,
     /// One of them can be written like a column: `row.function`.
     pub takes_row: bool,
+    /// One of them is compiled code that may leave anything in the session.
+    pub leaves_anything: bool,
 }

@@ -8,7 +8,8 @@ use crate::builtins;
 use crate::catalog::{
     Catalog, Class, Code, ForeignKey, Functions, Map, Relation, Routine, UserFunction,
 };
-use crate::routines::{leaves_of_body, routines};
+use crate::facts::SessionEffect;
+use crate::routines::{is_opaque_compiled, leaves_of_body, routines};
 
 /// A function's volatility, in order of harm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -284,18 +285,22 @@ impl Builder {
                 Some(known) => {
                     known.routine = known.routine.max(routine);
                     known.takes_row |= function.takes_row;
+                    known.leaves_anything |= is_opaque_compiled(function);
                 }
                 None => functions.user.push(UserFunction {
                     schema: function.schema.clone(),
                     routine,
                     takes_row: function.takes_row,
+                    leaves_anything: is_opaque_compiled(function),
                 }),
             }
-            // Compiled code has no body; of a well-known setter the name in other bodies tells.
-            if routine == Routine::Opaque && !function.compiled {
-                catalog.functions_leave.merge(&leaves_of_body(&function.body));
-            }
         }
+        let opaque = self.functions.iter().zip(routines).filter(|(_, r)| **r == Routine::Opaque);
+        let mut leave = SessionEffect::default();
+        for (function, _) in opaque.filter(|(function, _)| !function.compiled) {
+            leave.merge(&leaves_of_body(&function.body, |name| catalog.leaves_anything(name)));
+        }
+        catalog.functions_leave = leave;
     }
 
     fn add_operators_and_casts(&self, catalog: &mut Catalog) {

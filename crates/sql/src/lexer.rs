@@ -153,8 +153,8 @@ pub fn without_concurrently(text: &str) -> Option<String> {
 pub(crate) struct Word {
     /// In lower case.
     pub text: String,
-    /// A parenthesis follows.
-    pub is_call: bool,
+    /// The first byte behind it that is neither space nor a double quote.
+    pub next: Option<u8>,
     /// It may be the first of a statement.
     pub opens_statement: bool,
 }
@@ -210,10 +210,11 @@ impl Iterator for Words<'_> {
             return None;
         }
         let text = self.body[start..self.at].to_lowercase();
-        let next = bytes[self.at..].iter().find(|b| !b.is_ascii_whitespace() && **b != b'"');
+        let skipped = |b: &&u8| !b.is_ascii_whitespace() && **b != b'"';
+        let next = bytes[self.at..].iter().find(skipped).copied();
         let opens_statement = self.opens_statement;
         self.opens_statement =
             matches!(&*text, "begin" | "then" | "else" | "loop" | "as" | "atomic" | "declare");
-        Some(Word { text, is_call: next == Some(&b'('), opens_statement })
+        Some(Word { text, next, opens_statement })
     }
 }

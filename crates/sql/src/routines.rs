@@ -55,7 +55,7 @@ pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
         let mut others = Vec::new();
         if !piece.body.is_empty() && piece.routine < Routine::Opaque {
             for word in words(piece.body) {
-                let by_itself = word_means(&word.text, word.is_call, catalog, &unusual);
+                let by_itself = word_means(&word.text, word.next == Some(b'('), catalog, &unusual);
                 piece.routine = piece.routine.max(by_itself);
                 others.extend(names.get(&word.text).into_iter().flatten());
             }
@@ -202,25 +202,41 @@ fn word_means(
 }
 
 /// What a body of code may leave in the session, by its words. Also looks into its strings and
-/// comments, because of dynamic SQL.
-pub(crate) fn leaves_of_body(body: &str) -> SessionEffect {
+/// comments, because of dynamic SQL. `leaves_anything` tells of compiled functions by name.
+pub(crate) fn leaves_of_body(body: &str, leaves_anything: impl Fn(&str) -> bool) -> SessionEffect {
     let mut effect = SessionEffect::default();
-    for word in words(body) {
+    let mut words = words(body).peekable();
+    while let Some(word) = words.next() {
         match &*word.text {
             "set" if word.opens_statement => settings(&mut effect),
-            "set_config" | "reset" | "discard" | "setseed" | "set_limit" => settings(&mut effect),
+            "set_config" | "reset" | "discard" | "setseed" => settings(&mut effect),
             "temp" | "temporary" | "pg_temp" => effect.temp = true,
             "listen" | "unlisten" => effect.listen = true,
             "prepare" | "deallocate" => effect.prepared = true,
             "load" => effect.load = true,
+            "hold" => effect.cursor_hold = true,
             "nextval" | "setval" | "insert" => effect.sequences = true,
+            // A text from elsewhere; of one written here the words are seen.
+            "execute" if word.next != Some(b'\'') => {
+                let harmless = ["format", "function", "procedure"];
+                if !words.peek().is_some_and(|next| harmless.contains(&&*next.text)) {
+                    return SessionEffect::anything();
+                }
+            }
             name if name.contains("_advisory_") && !name.contains("_xact_") => {
                 effect.advisory = true;
             }
+            name if leaves_anything(name) => return SessionEffect::anything(),
             _ => {}
         }
     }
     effect
+}
+
+/// Whether a function is compiled code of a user that may do anything, also to its session
+/// (`set_limit` of pg_trgm, `dblink_connect`).
+pub(crate) fn is_opaque_compiled(function: &Function) -> bool {
+    function.compiled && at_first_sight(function) == Routine::Opaque
 }
 
 fn settings(effect: &mut SessionEffect) {

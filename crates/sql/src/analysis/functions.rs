@@ -8,7 +8,7 @@ use super::expressions::last_name;
 use super::scan::Scan;
 use crate::builtins::Builtin;
 use crate::catalog::UserFunction;
-use crate::facts::Unsafe;
+use crate::facts::{SessionEffect, Unsafe};
 
 impl<'t> Scan<'_, 't> {
     pub fn function(&mut self, call: &'t FuncCall) {
@@ -42,6 +42,9 @@ impl<'t> Scan<'_, 't> {
         };
         let in_reach = |function: &&UserFunction| schema.is_none_or(|s| *s == *function.schema);
         let user = functions.user.iter().filter(in_reach).map(|f| f.routine).max();
+        if functions.user.iter().filter(in_reach).any(|f| f.leaves_anything) {
+            self.session.merge(&SessionEffect::anything());
+        }
         let builtin =
             functions.builtin.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"));
         if user.is_none() && builtin.is_none() {

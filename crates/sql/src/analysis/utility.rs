@@ -157,7 +157,11 @@ impl<'t> Scan<'_, 't> {
         for option in block.args() {
             let text = string(option.arg()).unwrap_or_default();
             match option.defname() {
-                Some("as") => self.session.merge(&leaves_of_body(text)),
+                Some("as") => {
+                    let catalog = self.catalog;
+                    let leaves = leaves_of_body(text, |name| catalog.leaves_anything(name));
+                    self.session.merge(&leaves);
+                }
                 Some("language") if text.eq_ignore_ascii_case("plpgsql") => {}
                 _ => self.session.merge(&SessionEffect::anything()),
             }

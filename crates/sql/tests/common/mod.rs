@@ -87,7 +87,7 @@ const FUNCTIONS: &[(&str, &str, &str, &str, bool, &str)] = &[
     ("public", "sly", "s", "plpgsql", false, "BEGIN PERFORM slier(); END"),
     ("public", "slier", "s", "plpgsql", false, "BEGIN RETURN (SELECT aid FROM vvol); END"),
     ("public", "counts", "s", "sql", false, "SELECT count(*) FROM mat"),
-    ("public", "dynamic", "s", "plpgsql", false, "BEGIN EXECUTE q INTO r; RETURN r; END"),
+    ("public", "dynamic", "s", "plpgsql", false, "BEGIN EXECUTE 'SELECT ' || q INTO r; RETURN r; END"),
     ("public", "imm", "i", "sql", false, "SELECT $1 + 1"),
     ("public", "cimm", "i", "c", false, ""),
     ("public", "cvol", "v", "c", false, ""),
