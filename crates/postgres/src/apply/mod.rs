@@ -64,7 +64,7 @@ pub struct Config {
 #[must_use]
 pub fn start(config: Config) -> ApplierHandle {
     let wish = Arc::new(watch::Sender::new(Wish::default()));
-    let (standing_sender, standing) = watch::channel(Standing::Away);
+    let (standing_sender, standing) = watch::channel(Standing::Moving);
     let (ended_sender, ended) = watch::channel(false);
     let told = Arc::new(Told::default());
     let handle =
@@ -72,6 +72,7 @@ pub fn start(config: Config) -> ApplierHandle {
     let wishes = wish.subscribe();
     tokio::spawn(async move {
         run(&config, &told, &standing_sender, wishes).await;
+        standing_sender.send_replace(Standing::Away);
         // Nobody may be waiting for the end.
         let _ = ended_sender.send(true);
     });
@@ -99,7 +100,8 @@ async fn run(
             }
             Err(end) => end,
         };
-        standing.send_replace(Standing::Away);
+        let is_wished = matches!(end, End::Wished);
+        standing.send_replace(if is_wished { Standing::Moving } else { Standing::Away });
         match end {
             End::Wished => {}
             End::Lost(reason) => {

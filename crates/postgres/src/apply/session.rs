@@ -134,6 +134,16 @@ impl Session {
         self.connection.query("ROLLBACK").await.map(drop).map_err(|error| lost(&error))
     }
 
+    /// Waits until the server says something without being asked, which only happens when the
+    /// session ends; tells why. Cancel-safe.
+    pub(super) async fn broken(&mut self) -> String {
+        match self.connection.next().await {
+            Ok(message) if message.tag == tag::ERROR => server_error(&message.body).to_string(),
+            Ok(message) => format!("unexpected message {:?}", char::from(message.tag)),
+            Err(error) => error.to_string(),
+        }
+    }
+
     /// Ends the session in good order.
     pub(super) async fn close(self) {
         self.connection.close().await;

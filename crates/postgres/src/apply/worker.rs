@@ -33,7 +33,17 @@ pub(super) async fn run(
     outcomes: mpsc::Sender<(usize, Outcome)>,
 ) {
     let mut unit = None;
-    while let Some(order) = orders.recv().await {
+    loop {
+        let order = tokio::select! {
+            biased;
+            order = orders.recv() => order,
+            reason = session.broken() => {
+                // Whoever listened may be gone too.
+                let _ = outcomes.send((number, Outcome::Failed(Failure::Lost(reason)))).await;
+                return;
+            }
+        };
+        let Some(order) = order else { break };
         let outcome = obey(&mut session, &mut unit, order).await;
         let is_lost = matches!(outcome, Outcome::Failed(Failure::Lost(_)));
         if outcomes.send((number, outcome)).await.is_err() || is_lost {

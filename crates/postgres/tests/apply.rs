@@ -1,0 +1,319 @@
+//! Everything the primary commits arrives at replicas, whatever its kind (I5), in order without a
+//! gap (I2), never before the primary shows it (I3, rule (2)).
+
+mod apply_support;
+mod support;
+
+use std::time::Duration;
+
+use apply_support::Cluster;
+use hihooi_postgres::connection::Connection;
+use hihooi_postgres::site::State;
+use tokio::task::JoinSet;
+
+const TYPES: &str = r#"
+    CREATE TYPE mood AS ENUM ('sad', 'it''s ok', 'happy');
+    CREATE TYPE pair AS (x int, "the y" text);
+    CREATE DOMAIN positive AS int CHECK (value > 0);
+    CREATE SCHEMA "Odd ""schema";
+    CREATE TABLE "Odd ""schema"."T able" (
+        "I d" int PRIMARY KEY, "select" text, m mood, ms mood[], p pair, ps pair[], d positive,
+        b bytea, f float8, r float4, n numeric(20,5), n2 numeric, c char(5), v varchar(10),
+        j json, jb jsonb, pt point, x xml, i interval, tz timestamptz, t time, u uuid, ip inet,
+        bits varbit, ts tsvector, rng int4range, money money, arr int[][], bl bool, q "char",
+        twice int GENERATED ALWAYS AS ("I d" * 2) STORED);
+    CREATE TABLE ident (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text);
+    CREATE TABLE ident2 (id int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, big text, v int);
+    ALTER TABLE ident2 ALTER big SET STORAGE EXTERNAL;
+    CREATE TABLE toast (id int PRIMARY KEY, a text, big text, b int);
+    ALTER TABLE toast ALTER big SET STORAGE EXTERNAL;
+    CREATE TABLE nokey (a int, b text, j json, p point, x xml, n numeric, c char(3), i inet,
+        m mood, bl bool, pr pair);
+    CREATE TABLE byindex (a int NOT NULL, b text NOT NULL, c int, UNIQUE (a, b));
+    ALTER TABLE byindex REPLICA IDENTITY USING INDEX byindex_a_b_key;
+    CREATE TABLE emailed (id int PRIMARY KEY, email text UNIQUE);
+    CREATE TABLE keyed (m mood, a int[], p pair, c char(4), v varchar, PRIMARY KEY (m, a, p, c, v));
+    CREATE TABLE parent (id int PRIMARY KEY);
+    CREATE TABLE child (id int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE);
+    CREATE TABLE parts (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+    CREATE TABLE parts1 PARTITION OF parts FOR VALUES FROM (0) TO (100);
+    CREATE TABLE parts2 PARTITION OF parts FOR VALUES FROM (100) TO (200);
+    CREATE TABLE none_at_all ();
+    CREATE UNLOGGED TABLE unlogged (a int);
+    CREATE TABLE counted (id serial PRIMARY KEY);"#;
+
+/// Every kind of change, identity and value; at the end all sites are equal.
+#[tokio::test]
+async fn every_kind_of_change_and_value_arrives() {
+    let mut cluster = Cluster::start(TYPES, 1).await;
+    cluster
+        .run(
+            r#"
+    INSERT INTO "Odd ""schema"."T able" VALUES (1, E'tab\t nl\n back\\slash ''quoted'' "d"', 'it''s ok',
+        '{sad,NULL,"it''s ok"}', '(1,"a ""b"", c")', array['(1,a)'::pair, '(,)'], 7,
+        '\x00ff5c27', 0.1::float8 + 0.2, 1.1, 12.34500, 1.000, 'ab', 'x', '{"a" :  1}', '{"b": [1.00]}',
+        '(1,2)', '<a>&amp;</a>', '1 mon 2 days 03:04:05.6', '2026-01-02 03:04:05.678+05', '23:59:59.5',
+        'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '10.0.0.1/8', '10101', 'a:1 b:2A', '[1,5)', '12.34',
+        '[0:1][2:3]={{1,2},{NULL,4}}', true, 'z');
+    INSERT INTO "Odd ""schema"."T able" ("I d") VALUES (2);
+    INSERT INTO "Odd ""schema"."T able" ("I d", f, r, n2, "select") VALUES
+        (3, 'NaN', '-Infinity', 'NaN', ''), (4, '-0', 1e-40, 1e100, '\N'), (5, 1e308, 0, -0.00, 'ü€😀');
+    UPDATE "Odd ""schema"."T able" SET m = 'happy', "select" = NULL, p = NULL WHERE "I d" = 1;
+    UPDATE "Odd ""schema"."T able" SET "I d" = 20 WHERE "I d" = 2;
+    INSERT INTO ident (v) VALUES ('a'), ('b'), ('c');
+    UPDATE ident SET v = 'B' WHERE id = 2;
+    UPDATE ident SET id = DEFAULT WHERE id = 1;
+    DELETE FROM ident WHERE id = 3;
+    INSERT INTO ident2 (id, big, v) VALUES (1, repeat('z', 10000), 1), (2, 'x', 2);
+    UPDATE ident2 SET v = 5 WHERE id = 1;
+    UPDATE ident2 SET n = DEFAULT WHERE id = 1;
+    INSERT INTO toast VALUES (1, 'a', repeat('0123456789', 5000), 1);
+    UPDATE toast SET b = 2 WHERE id = 1;
+    UPDATE toast SET a = repeat('x', 9000) WHERE id = 1;
+    UPDATE toast SET id = 2 WHERE id = 1;
+    UPDATE toast SET big = big;
+    INSERT INTO nokey VALUES
+        (1, NULL, '{"a":1}', '(1,1)', '<x/>', 1.0, 'a', '10.0.0.1', 'sad', true, '(1,a)'),
+        (1, NULL, '{"a":1}', '(1,1)', '<x/>', 1.00, 'a', '10.0.0.1', 'sad', true, '(1,a)'),
+        (1, NULL, '{"a":1}', '(1,1)', '<x/>', 1.00, 'a', '10.0.0.1', 'sad', true, '(1,a)'),
+        (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '(,)'),
+        (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    UPDATE nokey SET b = 'one of two' WHERE ctid = (SELECT max(ctid) FROM nokey WHERE n::text = '1.00');
+    DELETE FROM nokey WHERE n::text = '1.0';
+    DELETE FROM nokey WHERE a IS NULL AND pr IS NOT DISTINCT FROM NULL::pair;
+    INSERT INTO byindex VALUES (1, 'x', 1), (2, 'y', 2);
+    UPDATE byindex SET c = NULL WHERE a = 1;
+    UPDATE byindex SET b = 'z' WHERE a = 2;
+    DELETE FROM byindex WHERE a = 1;
+    INSERT INTO keyed VALUES ('sad', '{1,2}', '(1,a)', 'ab', 'v'), ('happy', '{}', '(2,b)', '', '');
+    UPDATE keyed SET v = 'w' WHERE m = 'sad';
+    DELETE FROM keyed WHERE m = 'happy';
+    INSERT INTO parent SELECT generate_series(1, 100);
+    INSERT INTO child SELECT n, 1 + n % 100 FROM generate_series(1, 1000) n;
+    DELETE FROM parent WHERE id < 10;
+    INSERT INTO parts SELECT n, 'p' || n FROM generate_series(50, 149) n;
+    UPDATE parts SET id = id + 60 WHERE id BETWEEN 80 AND 85 AND id < 90;
+    INSERT INTO none_at_all DEFAULT VALUES;
+    INSERT INTO none_at_all DEFAULT VALUES;
+    INSERT INTO unlogged VALUES (1);
+    INSERT INTO counted SELECT FROM generate_series(1, 30);
+    "#
+            .replace("UPDATE parts SET id = id + 60", "UPDATE parts SET id = id + 70")
+            .as_str(),
+        )
+        .await;
+    let report = cluster.assert_equal().await;
+    assert!(report.rows > 1000, "{report}");
+    cluster.run("TRUNCATE parent CASCADE; TRUNCATE parts; TRUNCATE counted RESTART IDENTITY").await;
+    let report = cluster.assert_equal().await;
+    assert!(report.rows < 200, "{report}");
+    let mut replica = cluster.followers[0].connect().await;
+    let next = replica.query("SELECT nextval('counted_id_seq')").await.expect("a number");
+    assert_eq!(next.value(), Some("1"), "RESTART IDENTITY");
+    let stats = cluster.followers[0].applier.stats();
+    assert!(stats.percentile_us(50).is_some() && stats.entries > 0);
+}
+
+const ACCOUNTS: &str = "CREATE TABLE account (id int PRIMARY KEY, v int, note text);
+    INSERT INTO account SELECT n, 0, '' FROM generate_series(0, 99) n;
+    CREATE TABLE history (id bigserial PRIMARY KEY, a int, b int)";
+
+/// Transfers between accounts: the sum stays 0 in every state that any transaction left.
+async fn transfers(login: hihooi_postgres::connection::Login, seed: u64, count: u64) {
+    let mut connection = Connection::open(&login).await.expect("connects");
+    for n in 0..count {
+        let x = (seed * 7919 + n).wrapping_mul(6_364_136_223_846_793_005) >> 33;
+        let (from, to) = (x % 100, (x / 100) % 100);
+        let (from, to) = (from.min(to), from.max(to));
+        let text = format!(
+            "BEGIN; UPDATE account SET v = v - 1 WHERE id = {from};
+             UPDATE account SET v = v + 1 WHERE id = {to};
+             INSERT INTO history (a, b) VALUES ({from}, {to}); COMMIT"
+        );
+        // Deadlocks between writers are the primary's business.
+        if connection.simple(&text).await.is_err() {
+            connection.simple("ROLLBACK").await.expect("rolls back");
+        }
+    }
+    connection.close().await;
+}
+
+fn load(cluster: &Cluster, writers: u64, count: u64) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for seed in 0..writers {
+        tasks.spawn(transfers(cluster.primary.server.login("postgres", "postgres"), seed, count));
+    }
+    tasks
+}
+
+/// I2: no reader of a replica ever sees half a transaction, nor a later one without an earlier.
+#[tokio::test]
+async fn readers_see_a_prefix_under_parallel_apply() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let writers = load(&cluster, 6, 300);
+    let mut reader = cluster.followers[0].connect().await;
+    let mut reads = 0;
+    let mut last = 0;
+    let done = tokio::spawn(writers.join_all());
+    while !done.is_finished() {
+        let query = "SELECT (SELECT sum(v) FROM account), (SELECT count(*) FROM history),
+                     (SELECT 2 * count(*) FROM history WHERE a <> b),
+                     (SELECT sum(abs(v)) FROM account)";
+        let answer = reader.query(query).await.expect("reads");
+        let value = |n: usize| answer.rows[0][n].as_deref().expect("a number").parse::<i64>();
+        assert_eq!(value(0), Ok(0), "half a transaction");
+        let count = value(1).expect("a number");
+        assert!(count >= last, "went back");
+        last = count;
+        reads += 1;
+    }
+    assert!(reads > 10);
+    cluster.assert_equal().await;
+    // In the order of the log: history's ids were drawn before the commits, so compare by entry.
+    assert!(cluster.followers[0].applier.stats().entries >= 1000);
+}
+
+/// I5: exactly once, after the replica's server was killed again and again in the middle.
+#[tokio::test]
+async fn exactly_once_through_kill_9_of_the_replica() {
+    let mut cluster = Cluster::start_with(ACCOUNTS, "fsync = on", 1).await;
+    let mut writers = load(&cluster, 4, 4000);
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let follower = &cluster.followers[0];
+        follower.server.kill_9();
+        follower.failed("").await;
+        follower.server.launch();
+    }
+    while writers.join_next().await.is_some() {}
+    let report = cluster.assert_equal().await;
+    assert!(report.rows > 1000, "{report}");
+}
+
+/// I5: exactly once when the applier itself goes away at any moment, as with kill -9 of the
+/// manager, and a new one takes over.
+#[tokio::test]
+async fn exactly_once_through_new_appliers() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let mut writers = load(&cluster, 4, 1000);
+    for pause_ms in [50, 80, 110, 70, 90, 60] {
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let config = cluster.config(&cluster.followers[0].replica);
+        // The old one still holds the origins: the new one ends its connections by pid.
+        let old = std::mem::replace(
+            &mut cluster.followers[0].applier,
+            hihooi_postgres::apply::start(config),
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        old.stop().await;
+        cluster.followers[0].applier.restart();
+    }
+    while writers.join_next().await.is_some() {}
+    cluster.assert_equal().await;
+}
+
+/// Divergence is detected when it matters, the replica leaves routing and says why.
+#[tokio::test]
+async fn a_row_deleted_behind_our_back_stops_the_replica() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    cluster.run("UPDATE account SET v = 1 WHERE id = 1").await;
+    let before = cluster.settle().await;
+    cluster.run_behind("DELETE FROM account WHERE id = 5").await;
+    cluster.run("UPDATE account SET v = 2 WHERE id = 1").await;
+    cluster.settle().await;
+    cluster.run("UPDATE account SET v = 2 WHERE id = 5").await;
+    let at = cluster.logged().await;
+    let follower = &cluster.followers[0];
+    let reason = follower.failed("account").await;
+    let expected =
+        format!("entry {at}: UPDATE public.account (id)=(5) touched 0 rows where 1 had to be");
+    assert_eq!(reason, expected);
+    assert_eq!(follower.replica.applied().0, before.0 + 1, "the prefix before it stays");
+    let report = cluster.verify().await;
+    assert_eq!((report.verdict(), report.skipped.len()), ("INCOMPLETE", 1));
+    // Mended by the operator, who resumes.
+    cluster.run_behind("INSERT INTO account VALUES (5, 0, '')").await;
+    cluster.followers[0].applier.resume();
+    cluster.assert_equal().await;
+    assert_eq!(cluster.followers[0].replica.state(), State::Serving);
+}
+
+/// The same for a row that was put there, by its key and by another unique key.
+#[tokio::test]
+async fn a_row_added_behind_our_back_stops_the_replica() {
+    let mut cluster = Cluster::start(TYPES, 1).await;
+    cluster.run_behind("INSERT INTO emailed VALUES (7, 'a@b')").await;
+    cluster.run("INSERT INTO emailed VALUES (8, 'a@b')").await;
+    let reason = cluster.followers[0].failed("emailed").await;
+    assert!(reason.contains("INSERT public.emailed (id)=(8)"), "{reason}");
+    assert!(reason.contains("emailed_email_key") && reason.contains("23505"), "{reason}");
+    cluster.run_behind("DELETE FROM emailed").await;
+    cluster.followers[0].applier.resume();
+    cluster.settle().await;
+    cluster.run_behind("INSERT INTO emailed VALUES (9, 'c@d')").await;
+    cluster.run("INSERT INTO emailed VALUES (9, 'e@f')").await;
+    let reason = cluster.followers[0].failed("emailed_pkey").await;
+    assert!(reason.contains("(id)=(9)"), "{reason}");
+}
+
+/// A secondary unique key passed from row to row: entries that look independent by their key.
+#[tokio::test]
+async fn secondary_unique_keys_keep_their_order() {
+    let mut cluster = Cluster::start(
+        "CREATE TABLE emailed (id int PRIMARY KEY, email text UNIQUE);
+         INSERT INTO emailed SELECT n, 'x' || n FROM generate_series(1, 10) n",
+        1,
+    )
+    .await;
+    for round in 0..60 {
+        let (a, b) = (1 + round % 10, 1 + (round + 1) % 10);
+        cluster
+            .run(&format!(
+                "UPDATE emailed SET email = NULL WHERE id = {b};
+                 UPDATE emailed SET email = (SELECT 'y{round}') WHERE id = {a};
+                 UPDATE emailed SET email = NULL WHERE id = {a};
+                 UPDATE emailed SET email = 'y{round}' WHERE id = {b};"
+            ))
+            .await;
+    }
+    cluster.assert_equal().await;
+    assert_eq!(cluster.followers[0].applier.stats().retries, 0, "conflicts are foreseen");
+    // An index that only the replica has, and that we don't know of yet.
+    cluster.run("CREATE TABLE quiet (id int PRIMARY KEY)").await;
+}
+
+/// PAUSE stops applying, RESUME goes on; a paused replica stands at a prefix.
+#[tokio::test]
+async fn pause_and_resume() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    cluster.run("UPDATE account SET v = 1 WHERE id = 1").await;
+    let stood = cluster.settle().await;
+    cluster.followers[0].applier.pause();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    cluster.run("UPDATE account SET v = 2 WHERE id = 1").await;
+    cluster.logged().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(cluster.followers[0].replica.state(), State::Paused);
+    assert_eq!(cluster.followers[0].replica.applied(), stood);
+    cluster.followers[0].applier.resume();
+    cluster.assert_equal().await;
+    let flushed = cluster.followers[0].applier.flushed();
+    assert!(flushed <= cluster.followers[0].replica.applied());
+}
+
+/// A transaction of many chunks is one transaction at the replica.
+#[tokio::test]
+async fn a_huge_transaction_arrives_whole() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    cluster
+        .run(
+            "BEGIN; INSERT INTO account SELECT n, 1, repeat('x', 100)
+                 FROM generate_series(1000, 40000) n;
+             UPDATE account SET v = 2 WHERE id > 30000; DELETE FROM account WHERE id > 39000; COMMIT",
+        )
+        .await;
+    let end = cluster.logged().await;
+    let entry = &cluster.collector.log.last().expect("an entry");
+    assert!(entry.chunks > 1 && entry.tsid == end, "{entry:?}");
+    cluster.assert_equal().await;
+}

@@ -1,0 +1,188 @@
+//! A primary with a collector, and replicas with appliers, all real.
+
+#![allow(dead_code, missing_docs)]
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hihooi_postgres::apply::{self, ApplierHandle, Config, Visibility};
+use hihooi_postgres::connection::Connection;
+use hihooi_postgres::resolver::Resolver;
+use hihooi_postgres::site::{Replica, Role, Site, State};
+use hihooi_postgres::verify::{self, LogView, Report};
+use hihooi_replication::ids::Tsid;
+
+use crate::support::{Collector, PATIENCE, Primary, Server};
+
+pub struct Follower {
+    pub server: Server,
+    pub replica: Arc<Replica>,
+    pub applier: ApplierHandle,
+}
+
+pub struct Cluster {
+    pub primary: Primary,
+    pub collector: Collector,
+    pub visibility: Arc<Visibility>,
+    pub followers: Vec<Follower>,
+}
+
+pub fn site(name: &str, role: Role, server: &Server) -> Site {
+    Site { name: name.to_owned(), role, address: server.address(), user: "postgres".to_owned() }
+}
+
+impl Cluster {
+    /// All sites begin with what `script` makes.
+    pub async fn start(script: &str, replicas: usize) -> Cluster {
+        Cluster::start_with(script, "fsync = off", replicas).await
+    }
+
+    pub async fn start_with(script: &str, settings: &str, replicas: usize) -> Cluster {
+        let primary = Primary::start(script).await;
+        let collector = primary.collect();
+        let visibility = Visibility::start(primary.server.login("postgres", "postgres"));
+        let mut cluster = Cluster { primary, collector, visibility, followers: Vec::new() };
+        for number in 1..=replicas {
+            let server = Server::start_with(settings);
+            server.connect().await.simple(script).await.expect("the script runs");
+            let site = site(&format!("replica{number}"), Role::Replica, &server);
+            let replica = Arc::new(Replica::new(site));
+            let applier = apply::start(cluster.config(&replica));
+            cluster.followers.push(Follower { server, replica, applier });
+        }
+        cluster
+    }
+
+    pub fn config(&self, replica: &Arc<Replica>) -> Config {
+        Config {
+            replica: Arc::clone(replica),
+            database: "postgres".to_owned(),
+            connections: apply::CONNECTIONS,
+            origin: apply::ORIGIN.to_owned(),
+            log: self.collector.log.clone(),
+            visibility: Arc::clone(&self.visibility),
+        }
+    }
+
+    pub async fn run(&self, script: &str) {
+        self.primary.run(script).await;
+    }
+
+    /// Runs something on the first replica behind hihooi's back.
+    pub async fn run_behind(&self, script: &str) {
+        let mut connection = self.followers[0].server.connect().await;
+        connection.simple(script).await.expect("the script runs");
+    }
+
+    /// Waits until the log has all of the primary; returns its end.
+    pub async fn logged(&mut self) -> Tsid {
+        let lsn = self.primary.lsn_after().await;
+        self.collector.until(lsn).await;
+        self.collector.log.persist().await.expect("persists")
+    }
+
+    /// Waits until every replica has applied all of the primary.
+    pub async fn settle(&mut self) -> Tsid {
+        let end = self.logged().await;
+        for follower in &self.followers {
+            follower.reached(end).await;
+        }
+        end
+    }
+
+    pub async fn verify(&self) -> Report {
+        let primary = site("primary", Role::Primary, &self.primary.server);
+        let replicas: Vec<(Arc<Replica>, ApplierHandle)> = self
+            .followers
+            .iter()
+            .map(|follower| (Arc::clone(&follower.replica), follower.applier.clone()))
+            .collect();
+        let options = verify::Options {
+            database: "postgres".to_owned(),
+            rows_max: 10,
+            wait: Duration::from_secs(20),
+        };
+        let mut lines = Vec::new();
+        let mut progress = |line| lines.push(line);
+        verify::verify(&primary, &replicas, self, &options, &mut progress)
+            .await
+            .unwrap_or_else(|error| panic!("{error}; {lines:?}"))
+    }
+
+    /// Settles, then asserts that all sites are equal.
+    pub async fn assert_equal(&mut self) -> Report {
+        self.settle().await;
+        let report = self.verify().await;
+        assert!(report.is_equal(), "{report}");
+        report
+    }
+}
+
+impl LogView for Cluster {
+    fn last(&self) -> Tsid {
+        self.collector.log.last().map_or(Tsid::ZERO, |header| header.tsid)
+    }
+
+    fn xids_after(&self, after: Tsid) -> Result<Vec<(Tsid, u32)>, String> {
+        // What tests write is in the log's memory, so reading never waits.
+        let read = self.collector.log.read(after.next(), usize::MAX, usize::MAX);
+        let mut read = std::pin::pin!(read);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match read.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(entries) => {
+                let entries = entries.map_err(|error| error.to_string())?;
+                Ok(entries.iter().map(|entry| (entry.header.tsid, entry.header.xid)).collect())
+            }
+            std::task::Poll::Pending => Err("not in memory".to_owned()),
+        }
+    }
+
+    fn caught_up(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            let mut resolver = Resolver::new(self.primary.server.connect().await)
+                .await
+                .map_err(|error| error.to_string())?;
+            let lsn = resolver.lsn_after().await.map_err(|error| error.to_string())?;
+            resolver.ensure_flushed(lsn).await.map_err(|error| error.to_string())?;
+            while self.collector.status.received() < lsn {
+                self.collector.poke.notify_one();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Follower {
+    /// Waits until it serves and has applied everything up to `tsid`.
+    pub async fn reached(&self, tsid: Tsid) {
+        let mut progress = self.replica.progress();
+        let there = |at: &Tsid| *at >= tsid && self.replica.state() == State::Serving;
+        let waited = tokio::time::timeout(PATIENCE, progress.wait_for(there)).await;
+        assert!(
+            waited.is_ok(),
+            "stands at {} of {tsid}: {} {}",
+            self.replica.applied(),
+            self.replica.state(),
+            self.replica.reason()
+        );
+    }
+
+    /// Waits until it failed with a reason that contains `part`; returns the reason.
+    pub async fn failed(&self, part: &str) -> String {
+        let started = std::time::Instant::now();
+        loop {
+            let reason = self.replica.reason();
+            if self.replica.state() == State::Failed && reason.contains(part) {
+                return reason;
+            }
+            assert!(started.elapsed() < PATIENCE, "{}: {reason}", self.replica.state());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub async fn connect(&self) -> Connection {
+        self.server.connect().await
+    }
+}
