@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh Debian or Ubuntu machine with a Rust toolchain:
+#
+#   make demo    a primary and two replicas serve a real workload through one port
+#   make test    all tests, on real PostgreSQL servers
+#
+# Both install what is missing and share one build profile (release).
+
+CARGO ?= cargo
+# What tests run: their programs, and the servers of other versions if they can be had.
+TEST_ENV = HIHOOI_TEST_PGBIN="$$(scripts/setup --pg-bin)"
+
+.PHONY: help setup build demo test bench lint docs versions
+
+help:
+	@sed -n 's/^#   //p' Makefile
+	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
+	@echo 'make lint    formatting and clippy'
+	@echo 'make docs    the API documentation'
+
+setup:
+	@scripts/setup
+
+build: setup
+	$(CARGO) build --release
+
+demo: build
+	scripts/demo
+
+# Smoke tests on the oldest and the newest PostgreSQL; without them the tests say so.
+versions: setup
+	-@scripts/fetch-postgres 14 >/dev/null
+	-@scripts/fetch-postgres 18 >/dev/null
+
+test: setup versions
+	$(TEST_ENV) $(CARGO) test --release --workspace
+
+bench:
+	@scripts/setup --bench
+	$(CARGO) build --release
+	scripts/bench
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+
+docs: setup
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --release --workspace --no-deps --document-private-items
