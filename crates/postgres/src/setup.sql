@@ -98,13 +98,14 @@ END
 $$;
 
 -- What changes nothing that replicas need to know, whatever it touches: publications and
--- subscriptions; and indexes built or dropped CONCURRENTLY, whose event comes before hihooi can
--- log the command, and which change no row.
+-- subscriptions; REINDEX (which has events since PostgreSQL 17); and indexes built or dropped
+-- CONCURRENTLY, whose event comes before hihooi can log the command, and which change no row.
 CREATE OR REPLACE FUNCTION hihooi.is_local(tag text) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT tag ~ ' (PUBLICATION|SUBSCRIPTION)$'
-        OR tag ~ '^(CREATE INDEX|DROP INDEX|REINDEX)$' AND current_query() ~* 'concurrently'
+        OR tag = 'REINDEX'
+        OR tag ~ '^(CREATE|DROP) INDEX$' AND current_query() ~* 'concurrently'
 $$;
 
 CREATE OR REPLACE FUNCTION hihooi.on_ddl_end() RETURNS event_trigger
