@@ -4,7 +4,6 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hihooi_postgres::cluster::Error as ServerError;
 use hihooi_postgres::cluster::binaries::Binaries;
 use hihooi_postgres::cluster::os_user::OsUser;
 use hihooi_postgres::cluster::postmaster::{Postmaster, Stop};
@@ -12,7 +11,6 @@ use hihooi_postgres::cluster::server::Server;
 use hihooi_postgres::cluster::supervise::{Trouble, supervise};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
 use crate::cli::UpArgs;
 use crate::cluster::{self, DEFAULT_REPLICAS, Found};
@@ -25,10 +23,6 @@ use crate::signals::Signals;
 
 /// How long replicas may take before they are named and left to catch up.
 const REPLICAS_LIMIT: Duration = Duration::from_secs(60);
-/// How long the start of the primary is tried again.
-const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
-/// Pause between two tries.
-const PRIMARY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 #[must_use]
@@ -146,7 +140,7 @@ impl Running {
             running.keep(replica, None);
         }
         let started = tokio::select! {
-            started = start_primary(&primary) => started,
+            started = primary.start() => started.map_err(Failure::from),
             () = signals.next() => Err(Failure::new("stopped while the primary started")),
         };
         match started {
@@ -192,20 +186,6 @@ impl Running {
                     self.stop.send_replace(Stop::Immediate);
                 }
             }
-        }
-    }
-}
-
-async fn start_primary(primary: &Server) -> Result<Postmaster> {
-    let deadline = Instant::now() + PRIMARY_LIMIT;
-    loop {
-        match primary.start().await {
-            Ok(postmaster) => return Ok(postmaster),
-            Err(ServerError::Retry(reason)) if Instant::now() < deadline => {
-                tracing::warn!(site = primary.name, "{reason}");
-                sleep(PRIMARY_PAUSE).await;
-            }
-            Err(error) => return Err(error.into()),
         }
     }
 }

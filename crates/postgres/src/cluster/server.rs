@@ -314,17 +314,24 @@ fn is_leftover(reason: &str) -> bool {
         .any(|sign| reason.contains(sign))
 }
 
-/// The first FATAL or PANIC line that was logged since byte `from`, without its prefix.
+/// What was logged since byte `from` as FATAL or PANIC first, and the hint that follows it.
 fn fatal_line(log: &Path, from: u64) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(from.max(len.saturating_sub(LOG_TAIL_LEN)))).ok()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let line = text.lines().find(|line| line.contains("FATAL:") || line.contains("PANIC:"))?;
-    let at = line.find("FATAL:").or_else(|| line.find("PANIC:"))?;
-    Some(line[at + "FATAL:".len()..].trim().to_owned())
+    fatal_in(&String::from_utf8_lossy(&bytes))
+}
+
+fn fatal_in(text: &str) -> Option<String> {
+    let after = |line: &str, word: &str| Some(line.split_once(word)?.1.trim().to_owned());
+    let mut lines = text.lines();
+    let fatal = lines.find_map(|line| after(line, "FATAL:").or_else(|| after(line, "PANIC:")))?;
+    match lines.next().and_then(|line| after(line, "HINT:")) {
+        Some(hint) => Some(format!("{fatal}; {hint}")),
+        None => Some(fatal),
+    }
 }
 
 /// A value for `postgresql.conf`.
@@ -355,6 +362,17 @@ mod tests {
         assert!(replica.contains("archive_mode = off\n"));
         assert!(replica.contains("max_logical_replication_workers = 0\n"));
         assert!(!server(Role::Primary, 15, "/s").settings().contains("archive_mode"));
+    }
+
+    #[test]
+    fn why_a_server_ended_is_read_from_its_log() {
+        let log = "2026-01-01 [7] LOG:  starting\n\
+                   2026-01-01 [7] FATAL:  slot \"hihooi\" exists, but wal_level < logical\n\
+                   2026-01-01 [7] HINT:  Change wal_level to be logical or higher.\n";
+        let why = "slot \"hihooi\" exists, but wal_level < logical; \
+                   Change wal_level to be logical or higher.";
+        assert_eq!(fatal_in(log).as_deref(), Some(why));
+        assert_eq!(fatal_in("LOG:  shut down\n"), None);
     }
 
     #[test]
