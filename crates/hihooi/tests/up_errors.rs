@@ -161,13 +161,15 @@ fn a_running_cluster_is_not_disturbed() {
 
     // A manager with another log must not take the slot of this one away.
     let folder = Folder::new();
-    let site = format!("name=primary,role=primary,host=127.0.0.1,port={}", {
-        cluster.site("primary").port
-    });
+    let reader = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'hihooi'";
+    let before = cluster.direct("primary").number(reader);
+    let port = cluster.site("primary").port;
+    let site = format!("name=primary,role=primary,host=127.0.0.1,port={port}");
     let listen = format!("127.0.0.1:{}", free_port());
     let mut foreign = hihooi(&["serve", "--site", &site, "--listen", &listen, "--data"]);
     let line = refused(foreign.arg(folder.path().join("data")));
     assert_names(&line, &["slot", "in use", "another hihooi"]);
+    assert_eq!(cluster.direct("primary").number(reader), before, "its collector was ended");
 
     cluster.psql("INSERT INTO t VALUES (2)");
     cluster.assert_verified();
