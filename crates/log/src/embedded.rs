@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use fjall::{CompressionType, Database, Guard, KeyspaceCreateOptions};
+use fjall::{AbstractTree, CompressionType, Database, Guard, KeyspaceCreateOptions};
 use hihooi_replication::codec::{decode_header, encode_header};
 use hihooi_replication::entry::{Entry, Header};
 use hihooi_replication::ids::Tsid;
@@ -24,13 +24,11 @@ const FORMAT_VERSION: u8 = 1;
 /// The engine's block cache: readers of old entries go through them once, so little helps.
 const CACHE_LEN: u64 = 4 << 20;
 /// The engine's memory for what is only in its journal yet, for entries and for chunks each.
-const MEMTABLE_LEN: u64 = 8 << 20;
-/// The engine's journals may take this much disk.
-const JOURNAL_LEN_MAX: u64 = 256 << 20;
+const MEMTABLE_LEN: u64 = 4 << 20;
+/// The engine's journals may take this much disk (its smallest).
+const JOURNAL_LEN_MAX: u64 = 64 << 20;
 /// Pending bytes that are written without waiting for [`Log::flush`].
 const EAGER_LEN: usize = 4 << 20;
-/// Records removed in one write when trimming.
-const TRIM_BATCH: usize = 10_000;
 
 const META_FORMAT: &str = "log.format";
 const META_FIRST: &str = "log.first";
@@ -69,6 +67,7 @@ impl Log {
         };
         let next = last.as_ref().map_or(Tsid(1), |header| header.tsid.next());
         remove_orphans(&store, next)?;
+        release_memory(&store)?;
         let first = Tsid(meta_u64(&store, META_FIRST)?.unwrap_or(1));
         let epoch = meta_u64(&store, META_EPOCH)?.unwrap_or(0);
         let shared = Arc::new(Shared::new(Tail::new(TAIL_LEN_MAX), last, first, epoch));
@@ -128,7 +127,10 @@ impl Log {
         };
         state.push(Operation::put(Space::Entries, key, encode_entry(&entry)));
         state.tail.push(Arc::new(entry), durable);
+        let appended = header.tsid;
         state.last = Some(header);
+        drop(state);
+        self.inner.shared.appended.send_replace(appended);
         Ok(true)
     }
 
@@ -150,6 +152,12 @@ impl Log {
     #[must_use]
     pub fn durable(&self) -> watch::Receiver<Tsid> {
         self.inner.shared.durable.subscribe()
+    }
+
+    /// The last entry that was appended, durable or not: it may be executed, not committed.
+    #[must_use]
+    pub fn appended(&self) -> watch::Receiver<Tsid> {
+        self.inner.shared.appended.subscribe()
     }
 
     /// Why the log takes nothing more, once the disk failed.
@@ -248,41 +256,34 @@ impl Log {
     /// # Errors
     /// [`Error::Failed`].
     pub async fn trim(&self, below: Tsid) -> Result<()> {
-        let (from, below) = {
+        let below = {
             let mut state = self.inner.shared.lock();
             let last = state.last.as_ref().map_or(Tsid(1), |header| header.tsid);
             let durable = *self.inner.shared.durable.borrow();
-            let (from, below) = (state.first, below.min(last).min(durable));
-            if below <= from {
+            let below = below.min(last).min(durable);
+            if below <= state.first {
                 return Ok(());
             }
             state.first = below;
             state.tail.trim(below);
-            (from, below)
+            below
         };
         let first = sealed(&below.0.to_be_bytes());
         self.inner.shared.write(vec![Operation::put(Space::Meta, META_FIRST, first)]).await?;
-        self.remove_range(Space::Chunks, from, below).await?;
-        self.remove_range(Space::Entries, from, below).await
+        let log = self.clone();
+        blocking(move || log.drop_tables(below)).await
     }
 
-    async fn remove_range(&self, space: Space, from: Tsid, below: Tsid) -> Result<()> {
-        let mut from = from.0.to_be_bytes().to_vec();
-        loop {
-            let log = self.clone();
-            let start = from.clone();
-            let keys: Vec<Vec<u8>> = blocking(move || {
-                let range = start..below.0.to_be_bytes().to_vec();
-                let records = log.inner.store.space(space).range(range).take(TRIM_BATCH);
-                records.map(|record| Ok(record.key().map_err(failed)?.to_vec())).collect()
-            })
-            .await?;
-            let Some(last) = keys.last().cloned() else { return Ok(()) };
-            let removals = keys.into_iter().map(|key| Operation::remove(space, key));
-            self.inner.shared.write(removals.collect()).await?;
-            from = last;
-            from.push(0);
+    /// Gives the disk back, in whole files. What shares a file with later entries stays until
+    /// these go too; nobody reads it, since `first` is durable by now. (Removing record by record
+    /// would write more and free nothing for long.)
+    fn drop_tables(&self, below: Tsid) -> Result<()> {
+        let store = &self.inner.store;
+        for space in [&store.entries, &store.chunks] {
+            let dropped = space.tree.drop_range(..below.0.to_be_bytes());
+            dropped.map_err(|error| failed(error.into()))?;
         }
+        Ok(())
     }
 
     /// Takes the next epoch, durably: a number greater than any manager before had.
@@ -400,6 +401,15 @@ fn check_format(store: &Store) -> Result<()> {
 fn remove_orphans(store: &Store, next: Tsid) -> Result<()> {
     for record in store.chunks.range(next.0.to_be_bytes()..) {
         store.chunks.remove(record.key().map_err(failed)?).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What was replayed from the journals goes into tables: it would stay in memory until enough
+/// new entries come.
+fn release_memory(store: &Store) -> Result<()> {
+    for space in [&store.entries, &store.chunks] {
+        space.rotate_memtable_and_wait().map_err(failed)?;
     }
     Ok(())
 }

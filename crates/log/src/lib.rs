@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 /// Entries up to this many bytes in all are kept in memory for [`Log::read`]; older ones are
 /// read from disk.
-pub const TAIL_LEN_MAX: usize = 64 << 20;
+pub const TAIL_LEN_MAX: usize = 16 << 20;
 /// Appended but not yet written bytes; [`Log::append`] waits at this bound (I8).
-pub const PENDING_LEN_MAX: usize = 64 << 20;
+pub const PENDING_LEN_MAX: usize = 16 << 20;
 
 /// Why the log can't do what was asked.
 #[derive(Debug, thiserror::Error)]

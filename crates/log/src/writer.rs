@@ -84,6 +84,8 @@ pub(crate) struct Shared {
     /// Number of operations that are durable; `u64::MAX` once the disk failed.
     written: watch::Sender<u64>,
     pub(crate) durable: watch::Sender<Tsid>,
+    /// The last entry that was appended, durable or not.
+    pub(crate) appended: watch::Sender<Tsid>,
 }
 
 pub(crate) struct State {
@@ -133,6 +135,7 @@ impl Shared {
             wake: Condvar::new(),
             written: watch::Sender::new(0),
             durable: watch::Sender::new(durable),
+            appended: watch::Sender::new(durable),
         }
     }
 
