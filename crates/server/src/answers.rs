@@ -19,6 +19,9 @@ pub enum Audience {
     /// The client, which sent a simple query that we turned into the extended protocol: answers
     /// that the simple protocol does not have are left out.
     Simple,
+    /// The client, for whom this is one of several statements of a simple query: all but the
+    /// status at its end.
+    Part,
     /// The session, which put it into a unit of the client's; an error is the client's.
     Hidden,
     /// The session itself.
@@ -104,6 +107,19 @@ impl Answers {
         self.queue.iter().any(|(sent, _)| *sent == Sent::Parse(Some(id)))
     }
 
+    /// Whether what the server does now is the commit of what it has done: nothing of the
+    /// client's is left but the end of the unit.
+    #[must_use]
+    pub fn is_at_commit(&self) -> bool {
+        matches!(self.queue.front(), Some((Sent::Sync, _) | (_, Audience::Hidden)))
+    }
+
+    /// Whether the client sent a simple query that was turned into something else.
+    #[must_use]
+    pub fn is_simple(&self) -> bool {
+        matches!(self.queue.front(), Some((_, Audience::Simple | Audience::Part)))
+    }
+
     /// Whether the server ignores everything up to the next Sync.
     #[must_use]
     pub fn is_skipping(&self) -> bool {
@@ -141,6 +157,7 @@ impl Answers {
             Audience::Client => true,
             Audience::Us => false,
             Audience::Simple => simple_has(tag),
+            Audience::Part => tag != tag::READY_FOR_QUERY,
             Audience::Hidden => tag == tag::ERROR,
         };
         Verdict { relay, event }

@@ -60,8 +60,10 @@ pub struct Backend {
     pub status: Status,
     /// Settings in force that differ from those after start-up.
     pub settings: Rc<CarriedSettings>,
-    /// The session that used it last: what `currval` remembers is that session's.
+    /// The session that used it last.
     pub last_session: u64,
+    /// The session whose sequence values `currval` and `lastval` remember here.
+    pub sequences_of: u64,
     /// Cancel requests on their way to it: until they arrived, nobody else may use it.
     pub cancels: Rc<Cell<u32>>,
     /// Server-side id of the unnamed statement.
@@ -79,8 +81,24 @@ pub struct Backend {
     pub failed: bool,
     /// Statements that exist at the server under a client's own name for one unit.
     pub literal_names: Vec<Bytes>,
+    /// The end of an answer in simple clothes, held back until it is known to be final.
+    pub deferred: Option<Deferred>,
+    /// Whether row descriptions of the answer in simple clothes are held back: a server runs
+    /// what writes to its end before it describes the rows.
+    pub defers_rows: bool,
+    /// The server has said why it closes the connection.
+    pub said_goodbye: bool,
     /// Parameters that the server reported at start-up.
     pub parameters: Vec<(String, String)>,
+}
+
+/// A message that the client gets when what follows shows that it stands.
+#[derive(Debug)]
+pub struct Deferred {
+    /// Its type.
+    pub tag: u8,
+    /// The whole message.
+    pub message: Bytes,
 }
 
 /// A large frame that is passed through without ever being held whole.
@@ -113,6 +131,7 @@ impl Backend {
             status: Status::Idle,
             settings: Rc::default(),
             last_session: 0,
+            sequences_of: 0,
             cancels: Rc::default(),
             unnamed: None,
             statements: AHashSet::new(),
@@ -123,6 +142,9 @@ impl Backend {
             names_done: 0,
             failed: false,
             literal_names: Vec::new(),
+            deferred: None,
+            defers_rows: false,
+            said_goodbye: false,
             parameters: parts.parameters,
         }
     }
@@ -131,6 +153,7 @@ impl Backend {
     pub fn begin_unit(&mut self) {
         self.names_done = 0;
         self.failed = false;
+        self.defers_rows = false;
     }
 
     /// Whether nothing is under way and another client could use it after its settings are

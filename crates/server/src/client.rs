@@ -29,6 +29,8 @@ pub struct Client {
     pub output: BytesMut,
     /// The client has gone: nothing can be read or written any more.
     pub gone: bool,
+    /// Whoever waits for a server wants to know when the client goes.
+    pub tells_leaving: bool,
 }
 
 /// One message of a client.
@@ -58,7 +60,7 @@ impl Client {
     /// A client that is not there.
     #[must_use]
     pub fn nobody() -> Client {
-        Client { stream: None, input: BytesMut::new(), output: BytesMut::new(), gone: true }
+        Client { stream: None, input: BytesMut::new(), output: BytesMut::new(), gone: true, tells_leaving: false }
     }
 
     /// The next message if it has arrived whole.

@@ -7,7 +7,7 @@ use hihooi_replication::ddl::seal;
 use hihooi_replication::entry;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Ddl, lexer};
-use hihooi_wire::backend::Status;
+use hihooi_wire::backend::{Report, Status};
 
 use crate::answers::Audience;
 use crate::backend::Backend;
@@ -38,6 +38,24 @@ const SETTINGS: &[&str] = &[
 
 const EMIT: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'hihooi', $1::text)";
 
+/// Whether DDL can be carried to replicas at all.
+///
+/// # Errors
+/// What to do instead.
+pub fn check(ddl: &Ddl, text: &[u8]) -> Result<(), Report> {
+    let text = String::from_utf8_lossy(text);
+    let runs_prepared = |token: lexer::Token<'_>| token.text.eq_ignore_ascii_case("execute");
+    if ddl.carries_rows && lexer::tokens(&text).any(runs_prepared) {
+        let what = "CREATE TABLE AS EXECUTE can't be replicated";
+        return Err(Report::error("0A000", what).hint("Use CREATE TABLE AS with the query."));
+    }
+    Ok(())
+}
+
+/// Asks for the text in UTF-8, whatever the client's encoding.
+const IN_UTF8: &str =
+    "SELECT pg_catalog.encode(pg_catalog.convert_to($1::text, 'UTF8'), 'hex')";
+
 /// Asks for the transaction's id (assigning one), the role and the settings.
 fn question() -> String {
     let mut text = String::from("SELECT pg_catalog.pg_current_xact_id()::text, current_user::text");
@@ -62,8 +80,18 @@ impl Session {
         if doomed || server.answers.is_skipping() {
             return Ok(()); // the server will refuse the statement
         }
+        let text = match text.is_ascii() {
+            true => String::from_utf8_lossy(text).into_owned(),
+            false => {
+                let row = self.ask(server, IN_UTF8, &[Some(text)]).await?;
+                let Some(text) = row.and_then(|row| decode_hex(row.first()?.as_ref()?)) else {
+                    return Ok(()); // the server has refused the text
+                };
+                text
+            }
+        };
         let row = self.ask(server, &question(), &[]).await?;
-        if let Some(message) = row.and_then(|row| self.message(&row, text, ddl)) {
+        if let Some(message) = row.and_then(|row| self.message(&row, &text, ddl)) {
             self.ask(server, EMIT, &[Some(message.as_bytes())]).await?;
         }
         Ok(())
@@ -86,7 +114,7 @@ impl Session {
         Ok(row)
     }
 
-    fn message(&mut self, row: &[Option<Bytes>], text: &[u8], ddl: &Ddl) -> Option<String> {
+    fn message(&mut self, row: &[Option<Bytes>], text: &str, ddl: &Ddl) -> Option<String> {
         let value = |index: usize| {
             let value: &Option<Bytes> = row.get(index)?;
             value.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
@@ -95,10 +123,9 @@ impl Session {
         let settings = SETTINGS.iter().enumerate().filter_map(|(index, name)| {
             value(index + 2).map(|value| ((*name).to_owned(), value))
         });
-        let text = String::from_utf8_lossy(text);
-        let plain = ddl.concurrently.then(|| lexer::without_concurrently(&text)).flatten();
+        let plain = ddl.concurrently.then(|| lexer::without_concurrently(text)).flatten();
         let carried = entry::Ddl {
-            text: plain.as_deref().unwrap_or(&text).trim().to_owned(),
+            text: plain.as_deref().unwrap_or(text).trim().to_owned(),
             role: value(1)?,
             settings: settings.collect(),
             outside_transaction: false,
@@ -146,4 +173,11 @@ impl Session {
         self.relay.welcomes.borrow_mut().clear();
         self.relay.pools.close_idle();
     }
+}
+
+fn decode_hex(hex: &[u8]) -> Option<String> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+    let bytes: Option<Vec<u8>> = hex.chunks_exact(2).map(byte).collect();
+    String::from_utf8(bytes?).ok()
 }

@@ -82,7 +82,6 @@ impl Session {
         let whole = self.whole(&unit);
         self.run_unit(whole.as_ref(), &unit).await?;
         self.after_unit(goes_on);
-        self.after_shared_ddl(&unit);
         Ok(())
     }
 
@@ -217,15 +216,8 @@ impl Session {
                         )
                         .hint("Send a Sync between them."));
                     }
-                    Kind::Ddl(ddl)
-                        if self.is_carried(ddl)
-                            && std::str::from_utf8(&prepared.query).is_err() =>
-                    {
-                        return Err(Report::error(
-                            "0A000",
-                            "DDL must be sent in UTF-8 to be replicated",
-                        )
-                        .hint("SET client_encoding = 'UTF8' first."));
+                    Kind::Ddl(ddl) if self.is_carried(ddl) => {
+                        crate::ddl::check(ddl, &prepared.query)?;
                     }
                     _ => {}
                 }
@@ -243,13 +235,6 @@ impl Session {
         }
         self.client.flush().await;
         Ok(())
-    }
-
-    fn after_shared_ddl(&self, unit: &Unit) {
-        let shared = |op: &Op| matches!(op.statement().map(|s| &s.kind), Some(Kind::Ddl(ddl)) if ddl.shared);
-        if unit.ops.iter().any(shared) && !self.is_in_block() {
-            self.forget_welcomes();
-        }
     }
 
     /// The facts of every statement of a unit that is all about hihooi.

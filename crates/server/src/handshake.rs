@@ -105,9 +105,14 @@ async fn cancel(relay: &Rc<Relay>, process: i32, secret: &[u8]) {
     let session = relay.sessions.borrow().get(&process).cloned();
     let Some(session) = session.filter(|session| session.secret == secret) else { return };
     let Some(running) = session.running.borrow().clone() else { return };
+    cancel_at(relay, &running).await;
+}
+
+/// Cancels what a server runs for a session.
+pub async fn cancel_at(relay: &Rc<Relay>, running: &RunningOn) {
     running.cancels.set(running.cancels.get() + 1);
     // Nobody waits for the outcome of a cancel request; PostgreSQL tells none either.
-    let _ = send_cancel(relay, &running).await;
+    let _ = send_cancel(relay, running).await;
     running.cancels.set(running.cancels.get() - 1);
 }
 

@@ -13,6 +13,7 @@ pub mod ddl;
 pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;
+pub mod one_by_one;
 pub mod pool;
 pub mod pump;
 pub mod read;

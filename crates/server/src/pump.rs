@@ -6,13 +6,13 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use hihooi_wire::backend::{ErrorFields, Status, tag};
 use hihooi_wire::frame;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::answers::Event;
-use crate::backend::{Backend, commits_answer};
+use crate::backend::{Backend, Deferred, commits_answer};
 use crate::client::{Client, INPUT_AHEAD_MAX, OUTPUT_MAX};
 use crate::scratch;
 
@@ -30,6 +30,8 @@ pub enum Step {
     CopyIn,
     /// A statement failed in the middle of a COPY or of a unit whose Sync was not sent.
     Failed,
+    /// The client has gone; told once, if asked for (see [`Client::tells_leaving`]).
+    Left,
     /// A held answer began with this error, which another site may not have (see [`Hold`]).
     Refused(Box<ErrorFields>),
 }
@@ -84,6 +86,9 @@ fn poll_pump(
         let mut progress = send(cx, server)?;
         if client.gone {
             client.output.clear();
+            if std::mem::take(&mut client.tells_leaving) {
+                return Poll::Ready(Ok(Step::Left));
+            }
         } else if *hold == Hold::No && !client.output.is_empty() {
             progress |= client.poll_write(cx).is_ready();
         }
@@ -329,9 +334,16 @@ fn take(
         }
         *hold = Hold::No;
     }
+    let at_commit = server.answers.is_at_commit();
+    let is_simple = server.answers.is_simple();
     let verdict = server.answers.received(tag, body);
-    if verdict.relay {
+    if verdict.relay && is_deferred(tag, is_simple, server) {
+        undefer(client, server);
+        server.deferred = Some(Deferred { tag, message: Bytes::copy_from_slice(message) });
+    } else if verdict.relay {
+        settle_deferred(tag, at_commit, client, server);
         client.output.extend_from_slice(message);
+        server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
         if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
             server.names_done += 1;
         }
@@ -359,6 +371,35 @@ fn take(
             Some(Step::Ready(status))
         }
     })
+}
+
+/// Whether a simple query's answer would have this message only later: the end of a command
+/// comes after the commit, the description of rows that a write returns after the write.
+fn is_deferred(tag: u8, is_simple: bool, server: &Backend) -> bool {
+    is_simple
+        && (tag == tag::COMMAND_COMPLETE || (tag == tag::ROW_DESCRIPTION && server.defers_rows))
+}
+
+fn undefer(client: &mut Client, server: &mut Backend) {
+    if let Some(deferred) = server.deferred.take() {
+        client.output.extend_from_slice(&deferred.message);
+    }
+}
+
+/// What is held back goes out in front of this message, or never: a description whose rows
+/// could not be made, a command that could not be committed.
+fn settle_deferred(tag: u8, at_commit: bool, client: &mut Client, server: &mut Backend) {
+    match (&server.deferred, tag) {
+        (None, _) | (_, tag::NOTICE | tag::NOTIFICATION | tag::PARAMETER_STATUS) => {}
+        (Some(deferred), tag::ERROR) if at_commit || deferred.tag == tag::ROW_DESCRIPTION => {
+            server.deferred = None;
+        }
+        _ => undefer(client, server),
+    }
+}
+
+fn is_fatal(body: &[u8]) -> bool {
+    ErrorFields::read(body).is_ok_and(|fields| fields.get(b'V') == Some("FATAL"))
 }
 
 /// Whether an error is about the site rather than the statement: a misjudged write (25006), a

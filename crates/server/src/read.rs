@@ -160,6 +160,7 @@ impl Session {
     /// may still be asked.
     async fn relay_held(&mut self, server: &mut Backend) -> Result<bool, (Lost, bool)> {
         let mut hold = Hold::UntilRows;
+        self.client.tells_leaving = true;
         loop {
             match pump::pump(&mut self.client, server, &mut hold).await {
                 Ok(Step::Ready(Status::Idle)) => return Ok(true),
@@ -170,6 +171,7 @@ impl Session {
                     }
                     return Ok(false);
                 }
+                Ok(Step::Left) => self.cancel_own(),
                 Ok(_) => {}
                 Err(lost) => return Err((lost, hold == Hold::UntilRows)),
             }

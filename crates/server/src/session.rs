@@ -50,6 +50,8 @@ pub struct Transaction {
     pub writes: Items,
     /// It ran DDL: the catalog doesn't describe what it sees.
     pub has_ddl: bool,
+    /// It changed roles, databases or other shared objects.
+    pub has_shared_ddl: bool,
     /// DDL messages that it emitted.
     pub ddl_messages: u32,
 }
@@ -67,6 +69,8 @@ pub struct Session {
     pub(crate) custom_settings: Vec<String>,
     pub(crate) path: Option<SearchPath>,
     pub(crate) is_serializable: bool,
+    /// `standard_conforming_strings` is on: texts mean what the analysis takes them for.
+    pub(crate) has_plain_strings: bool,
     pub(crate) pin: Option<Pin>,
     pub(crate) server: Option<Backend>,
     pub(crate) transaction: Transaction,
@@ -75,6 +79,9 @@ pub struct Session {
     pub(crate) wait_ms: u64,
     /// Writes whose COMMIT was sent.
     pub(crate) flight: crate::unit::Flight,
+    /// Why the session must keep its connection until DISCARD ALL.
+    pub(crate) lasting_pin: Option<Pin>,
+    begins_serializable: bool,
     /// Messages of the unit that the client is sending.
     pub(crate) gathered: Vec<Message>,
     /// Changes of names in the unit so far.
@@ -104,6 +111,9 @@ impl Session {
             wait_ms: relay.settings.wait_ms,
             path: Some(welcome.path.clone()),
             is_serializable: welcome.is_serializable,
+            has_plain_strings: !welcome
+                .parameters
+                .contains(&("standard_conforming_strings".to_owned(), "off".to_owned())),
             relay,
             info,
             id,
@@ -117,6 +127,8 @@ impl Session {
             transaction: Transaction::default(),
             effects: SessionEffect::default(),
             flight: crate::unit::Flight::default(),
+            lasting_pin: None,
+            begins_serializable: welcome.is_serializable,
             gathered: Vec::new(),
             renamed: Vec::new(),
             failed_after: None,
@@ -221,7 +233,11 @@ impl Session {
 
     /// The facts of a text as this session would run it.
     pub(crate) fn analyse(&self, text: &[u8]) -> Arc<Analysis> {
-        self.relay.analyse(&String::from_utf8_lossy(text), self.path.as_ref())
+        match std::str::from_utf8(text) {
+            _ if !self.has_plain_strings => self.relay.analyse(UNPARSABLE, None),
+            Ok(text) => self.relay.analyse(text, self.path.as_ref()),
+            Err(_) => self.relay.analyse(&shadow(text), self.path.as_ref()),
+        }
     }
 
     /// What a statement may write, static analysis and what it can't know (I6).
@@ -300,7 +316,11 @@ impl Session {
             self.server = Some(server);
             return Ok(());
         }
-        self.transaction = Transaction::default();
+        self.pin = self.pin.or(self.lasting_pin);
+        let transaction = std::mem::take(&mut self.transaction);
+        if transaction.has_shared_ddl {
+            self.forget_welcomes();
+        }
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
         }
@@ -320,31 +340,47 @@ impl Session {
     /// Reads from the server what the statements since the last look left in the session.
     async fn look_at_state(&mut self, server: &mut Backend) -> Work<()> {
         let effects = std::mem::take(&mut self.effects);
+        if effects.discard_all {
+            self.custom_settings.clear();
+            self.lasting_pin = None;
+        }
         if effects.discard_all || effects.prepared {
             server.forget_statements();
         }
-        for name in &effects.custom_settings {
-            if !self.custom_settings.iter().any(|known| **known == **name) {
-                self.custom_settings.push(name.to_string());
-            }
-        }
+        self.note_lasting(&effects);
         if is_visible(&effects) {
-            server.write_own_query(&state::query(&self.custom_settings));
+            let custom = self.custom_settings.iter().filter(|name| *name != ANY_SETTING);
+            server.write_own_query(&state::query(&custom.cloned().collect::<Vec<_>>()));
             self.own(server).await?;
             let found = state::read(&server.answers.take_rows());
+            server.answers.take_error();
             self.is_serializable = match found.settings.get("default_transaction_isolation") {
                 Some(level) => level == "serializable",
-                None => self.is_serializable && !effects.discard_all,
+                None => self.begins_serializable,
             };
+            self.has_plain_strings =
+                found.settings.get("standard_conforming_strings") != Some("off");
             self.settings = Rc::new(found.settings);
             server.settings = self.settings.clone();
             self.path = Some(SearchPath::new(&found.path));
             self.pin = found.pin;
         }
-        if effects.load {
-            self.pin = Some(Pin::Library);
-        }
+        self.pin = self.pin.or(self.lasting_pin);
         Ok(())
+    }
+
+    /// Notes what can't be read back from the server.
+    fn note_lasting(&mut self, effects: &SessionEffect) {
+        for name in &effects.custom_settings {
+            if !self.custom_settings.iter().any(|known| **known == **name) {
+                self.custom_settings.push(name.to_string());
+            }
+        }
+        if effects.load {
+            self.lasting_pin = Some(Pin::Library);
+        } else if effects.custom_settings.iter().any(|name| **name == *ANY_SETTING) {
+            self.lasting_pin = Some(Pin::Setting);
+        }
     }
 
     /// Makes a statement that the client prepared by the protocol known under the client's name,
@@ -364,6 +400,24 @@ impl Session {
         let Some(prepared) = self.statements.get(name.as_bytes()) else { return false };
         server.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
         true
+    }
+
+    /// Whether a statement asks for sequence values that this connection remembers for another
+    /// session: they must be forgotten first. From then on the session keeps its connection.
+    pub(crate) fn meets_foreign_sequences(
+        &mut self,
+        server: &mut Backend,
+        statement: &Statement,
+    ) -> bool {
+        if statement.session.sequences {
+            server.sequences_of = self.id;
+            return false;
+        }
+        if statement.replica != hihooi_sql::Replica::Unsafe(hihooi_sql::Unsafe::Sequence) {
+            return false;
+        }
+        self.lasting_pin.get_or_insert(Pin::Sequence);
+        std::mem::replace(&mut server.sequences_of, self.id) != self.id
     }
 
     /// Waits for the answer to messages of our own.
@@ -414,8 +468,11 @@ impl Session {
     }
 
     /// What a statement that ran on the primary does to the session's own tables.
-    pub(crate) fn note_effects(&mut self, statement: &Statement) {
+    pub(crate) fn note_effects(&mut self, statement: &Statement, text: &[u8]) {
         self.effects.merge(&statement.session);
+        if statement.session.settings && mentions(text, b"setseed") {
+            self.lasting_pin = Some(Pin::Setting);
+        }
         if let Kind::Session(command) = &statement.kind {
             match command {
                 SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {
@@ -447,6 +504,24 @@ impl Session {
     pub fn since(&self) -> Instant {
         self.info.since
     }
+}
+
+/// How the analysis names a custom setting whose name it can't tell.
+const ANY_SETTING: &str = "*";
+
+/// A text that the analysis can't understand and takes to touch everything.
+const UNPARSABLE: &str = "'";
+
+/// A text in another encoding as the analysis may see it: every byte that isn't ASCII stands for
+/// one letter, so that positions are those of the text. Names come out wrong, hence unknown,
+/// hence "touches everything" (I6).
+fn shadow(text: &[u8]) -> String {
+    text.iter().map(|&byte| if byte.is_ascii() { char::from(byte) } else { 'x' }).collect()
+}
+
+/// Whether a text holds a word, in any case.
+fn mentions(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }
 
 /// Whether effects show in the session's state at the server.

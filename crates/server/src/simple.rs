@@ -28,6 +28,8 @@ enum How {
     Raw,
     /// By the extended protocol, statement by statement, in one transaction.
     Extended,
+    /// One by one, in a transaction block that stands for the implicit one.
+    OneByOne,
     /// Not at all.
     Refused(Report),
 }
@@ -35,6 +37,13 @@ enum How {
 impl Session {
     /// Runs a simple query.
     pub(crate) async fn simple(&mut self, message: Message) -> Work<()> {
+        if !self.gathered.is_empty() && !self.is_skipping {
+            self.extended().await?; // what the client sent without Sync runs first
+        }
+        let skips = |server: &Backend| server.answers.is_skipping();
+        if self.is_skipping || self.server.as_ref().is_some_and(skips) {
+            return Ok(()); // in a failed unit, up to its Sync
+        }
         let Ok(text) = frontend::read_query(message.body()) else {
             return Err(End::Fatal(Report::fatal("08P01", "invalid string in message")));
         };
@@ -88,11 +97,12 @@ impl Session {
         match self.how(&text, &facts) {
             How::Raw => self.raw(message, &text, &facts, route).await,
             How::Extended => {
-                let ops = statements_of(&text, &facts);
+                let ops = vec![Op::Statement { text, facts: (facts, 0) }];
                 let ends = Ends::Sync(Audience::Simple);
                 let unit = Unit { ops, audience: Audience::Simple, ends };
                 self.run_on_primary(&unit, route).await
             }
+            How::OneByOne => self.run_one_by_one(&text, &facts, route).await,
             How::Refused(report) => self.refuse_and_fail(&report).await,
         }
     }
@@ -101,23 +111,14 @@ impl Session {
         let statements = &facts.statements;
         let carried = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if self.is_carried(ddl));
         if statements.iter().any(carried) {
-            if std::str::from_utf8(text).is_err() {
-                return How::Refused(
-                    Report::error("0A000", "DDL must be sent in UTF-8 to be replicated")
-                        .hint("SET client_encoding = 'UTF8' first."),
-                );
+            for statement in statements.iter() {
+                if let Kind::Ddl(ddl) = &statement.kind
+                    && let Err(report) = crate::ddl::check(ddl, own_text(text, statement))
+                {
+                    return How::Refused(report);
+                }
             }
-            if statements.len() > 1 && statements.iter().any(|s| !fits_in_unit(s)) {
-                return How::Refused(
-                    Report::error(
-                        "0A000",
-                        "DDL in one query with transaction control, or with a statement that \
-                         can't run in a transaction, can't be replicated",
-                    )
-                    .hint("Send the statements one by one."),
-                );
-            }
-            return How::Extended;
+            return if statements.len() == 1 { How::Extended } else { How::OneByOne };
         }
         match &**statements {
             [statement] if self.asks_for_xid(statement) && !has_parameter(text) => How::Extended,
@@ -167,7 +168,10 @@ impl Session {
             if self.write_named(&mut server, statement, Audience::Us) {
                 server.write_sync(Audience::Us);
             }
-            self.note_raw(statement);
+            if self.meets_foreign_sequences(&mut server, statement) {
+                server.write_own_query("DISCARD SEQUENCES");
+            }
+            self.note_raw(statement, text);
         }
         server.unnamed = None;
         server.output.extend_from_slice(&message.bytes);
@@ -182,6 +186,8 @@ impl Session {
         if let Some(write) = write {
             relay.end_write(write, Outcome::Unidentified);
         }
+        self.land(&mut server);
+        self.is_unit_open = false;
         self.count_raw(&server, facts);
         self.after_raw(&mut server, text, facts).await?;
         self.settle(server).await
@@ -196,8 +202,8 @@ impl Session {
         writes.fold(Items::Nothing, |all, writes| all.union(&writes))
     }
 
-    fn note_raw(&mut self, statement: &Statement) {
-        self.note_effects(statement);
+    fn note_raw(&mut self, statement: &Statement, text: &[u8]) {
+        self.note_effects(statement, text);
         if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
             self.transaction = Default::default();
         } else {
@@ -206,11 +212,13 @@ impl Session {
         }
     }
 
-    async fn pump_query(&mut self, server: &mut Backend) -> Result<(), Lost> {
+    pub(crate) async fn pump_query(&mut self, server: &mut Backend) -> Result<(), Lost> {
+        self.client.tells_leaving = true;
         while !server.answers.is_empty() {
-            let step = pump::pump(&mut self.client, server, &mut Hold::No).await?;
-            if step == Step::CopyIn {
-                self.feed_copy(server).await?;
+            match pump::pump(&mut self.client, server, &mut Hold::No).await? {
+                Step::CopyIn => self.feed_copy(server).await?,
+                Step::Left => self.cancel_own(),
+                _ => {}
             }
         }
         Ok(())
@@ -282,43 +290,10 @@ impl Session {
     }
 }
 
-/// Each statement of a query as its own text, with spaces in place of what stands before it, so
-/// that positions in errors are those of the whole query.
-fn statements_of(text: &Bytes, facts: &Arc<Analysis>) -> Vec<Op> {
-    if facts.statements.len() == 1 {
-        return vec![Op::Statement { text: text.clone(), facts: (facts.clone(), 0) }];
-    }
-    let all = String::from_utf8_lossy(text);
-    let text_of = |statement: &Statement| {
-        let before = all.get(..statement.range.start).unwrap_or_default().chars().count();
-        let own = all.get(statement.range.clone()).unwrap_or(&all);
-        Bytes::from(format!("{}{own}", " ".repeat(before)))
-    };
-    let op = |(index, statement)| Op::Statement {
-        text: text_of(statement),
-        facts: (facts.clone(), index),
-    };
-    facts.statements.iter().enumerate().map(op).collect()
-}
-
-/// Whether a statement may run as one of several in an implicit transaction of the extended
-/// protocol.
-fn fits_in_unit(statement: &Statement) -> bool {
-    let control = matches!(
-        statement.kind,
-        Kind::Begin(_)
-            | Kind::Commit { .. }
-            | Kind::Rollback { .. }
-            | Kind::Savepoint(_)
-            | Kind::RollbackTo(_)
-            | Kind::Release(_)
-            | Kind::PrepareTransaction(_)
-            | Kind::CommitPrepared(_)
-            | Kind::RollbackPrepared(_)
-            | Kind::Hihooi(_)
-            | Kind::Unparsable
-    );
-    !control && !statement.may_commit_inside
+/// A statement's own part of the query's text.
+pub(crate) fn own_text<'a>(text: &'a [u8], statement: &Statement) -> &'a [u8] {
+    let end = statement.range.end.min(text.len());
+    text.get(statement.range.start..end).unwrap_or(text)
 }
 
 fn drops_database(statement: &Statement) -> bool {

@@ -198,6 +198,7 @@ impl Session {
             awaits_copy |= copies;
         }
         self.is_unit_open = true;
+        self.client.tells_leaving = true;
         if unit.ends == Ends::Flush || (awaits_copy && unit.audience == Audience::Client) {
             server.write_flush();
             let copied = self.copy_phase(server).await?;
@@ -213,6 +214,7 @@ impl Session {
                 Step::Ready(_) => break,
                 // Data for a COPY that the facts did not tell of: the client sends it.
                 Step::CopyIn => self.feed_copy(server).await?,
+                Step::Left => self.cancel_own(),
                 _ => {}
             }
         }
@@ -234,12 +236,14 @@ impl Session {
                     copied = true;
                     self.feed_copy(server).await?;
                 }
+                Step::Left => self.cancel_own(),
                 _ => return Ok(copied),
             }
         }
     }
 
-    /// Relays the client's COPY data up to its end (manual, "COPY Operations").
+    /// Relays the client's COPY data up to its end (manual, "COPY Operations"). A server keeps
+    /// the answer to itself until Sync or Flush.
     pub(crate) async fn feed_copy(&mut self, server: &mut Backend) -> Result<(), Lost> {
         self.client.flush().await;
         loop {
@@ -253,11 +257,13 @@ impl Session {
                     _ => server.output.extend_from_slice(&message.bytes),
                 }
                 if message.tag != tag::COPY_DATA {
+                    server.write_flush();
                     return Ok(());
                 }
             }
             if self.client.gone {
                 frontend::copy_fail("client left", &mut server.output);
+                server.write_flush();
                 return Ok(());
             }
             match pump::copy(&mut self.client, server).await? {
@@ -273,7 +279,7 @@ impl Session {
     }
 
     /// What must be sent in front of a statement.
-    async fn prepare_for(
+    pub(crate) async fn prepare_for(
         &mut self,
         server: &mut Backend,
         op: &Op,
@@ -281,7 +287,10 @@ impl Session {
     ) -> Result<(), Lost> {
         let Some(statement) = op.statement() else { return Ok(()) };
         self.write_named(server, statement, Audience::Hidden);
-        self.note_effects(statement);
+        if self.meets_foreign_sequences(server, statement) {
+            server.write_own("DISCARD SEQUENCES", &[]);
+        }
+        self.note_effects(statement, op.text());
         match &statement.kind {
             Kind::Begin(_) => self.flight.is_in_block = true,
             Kind::Commit { .. } => {
@@ -299,6 +308,7 @@ impl Session {
             }
             Kind::Ddl(ddl) if self.is_carried(ddl) => {
                 self.transaction.has_ddl = true;
+                self.transaction.has_shared_ddl |= ddl.shared;
                 self.transaction.writes = Items::Everything;
                 self.announce_ddl(server, op.text(), ddl, is_first).await?;
             }
@@ -321,7 +331,7 @@ impl Session {
     /// Puts the question for the transaction id in front of an explicit COMMIT. As a unit of its
     /// own when it can be: in a block that has failed unseen, the question fails and the COMMIT
     /// must not be skipped with it.
-    fn ask_before_commit(&mut self, server: &mut Backend, is_first: bool) {
+    pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_first: bool) {
         let writes = std::mem::take(&mut self.transaction).writes;
         if writes.is_empty() || server.status == Status::Failed {
             return;
@@ -360,8 +370,18 @@ impl Session {
         *writes == Items::Everything || self.relay.freshness.borrow().is_in_flight(writes)
     }
 
+    /// Nobody waits for the answer any more: the server may stop.
+    pub(crate) fn cancel_own(&self) {
+        if let Some(running) = self.info.running.borrow().clone() {
+            let relay = self.relay.clone();
+            tokio::task::spawn_local(async move {
+                crate::handshake::cancel_at(&relay, &running).await;
+            });
+        }
+    }
+
     /// Tells the index what became of the unit's writes.
-    fn land(&mut self, server: &mut Backend) {
+    pub(crate) fn land(&mut self, server: &mut Backend) {
         let flight = std::mem::take(&mut self.flight);
         let rows = server.answers.take_rows();
         server.answers.take_error();
@@ -385,10 +405,11 @@ impl Session {
         for write in flight.asked.into_iter().chain(flight.opaque) {
             self.relay.doubt(write, server.identity.clone());
         }
+        let said_goodbye = server.said_goodbye;
         self.relay.pools.discard(server);
         count(&self.relay.counters[PRIMARY].errors);
-        if self.client.output.first() == Some(&b'E') {
-            return Err(End::Server); // the server's own last words are on their way
+        if said_goodbye {
+            return Err(End::Server); // the client has the server's own words
         }
         Err(match unknown {
             false => self.lost(lost),
@@ -403,7 +424,10 @@ impl Session {
     /// Writes a unit's message as this server must see it.
     pub(crate) fn write_op(&self, server: &mut Backend, op: &Op, audience: Audience) {
         match op {
-            Op::Statement { text, .. } => write_statement(server, text, audience),
+            Op::Statement { text, .. } => {
+                server.defers_rows = op.statement().is_some_and(writes_first) && !is_select(text);
+                write_statement(server, text, audience);
+            }
             Op::Parse { message, prepared, is_taken } => {
                 write_parse(server, message, prepared, *is_taken, audience);
             }
@@ -431,6 +455,18 @@ impl Flight {
     pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
         self.xids.extend(rows.into_iter().map(first_value));
     }
+}
+
+/// Whether a server runs the statement to its end before it sends rows (its portal is stored).
+fn writes_first(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Write)
+}
+
+fn is_select(text: &[u8]) -> bool {
+    let start = text.trim_ascii_start();
+    ["select", "values", "table", "("].iter().any(|word| {
+        start.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word.as_bytes()))
+    })
 }
 
 fn first_value(mut row: Vec<Option<Bytes>>) -> Option<Bytes> {
