@@ -5,14 +5,17 @@ mod cli;
 mod cluster;
 mod config;
 mod data_dir;
+mod desk;
 mod failure;
 mod log_view;
 mod manager;
+mod primary;
 mod process;
 mod relay;
 mod replication;
 mod serve;
 mod signals;
+mod trimming;
 mod up;
 mod verify;
 

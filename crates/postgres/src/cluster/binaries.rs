@@ -110,7 +110,7 @@ fn versioned_dirs(base: &Path, tail: &str) -> Vec<PathBuf> {
             Some((major, entry.path().join(tail)))
         })
         .collect();
-    found.sort_by(|a, b| b.0.cmp(&a.0));
+    found.sort_by_key(|(major, _)| std::cmp::Reverse(*major));
     found.into_iter().map(|(_, dir)| dir).collect()
 }
 

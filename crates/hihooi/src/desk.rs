@@ -1,0 +1,88 @@
+//! Answers what the admin database asks of the replication side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hihooi_postgres::apply::ApplierHandle;
+use hihooi_postgres::control::{ControlRequest, VerifyNews};
+use hihooi_postgres::verify;
+use tokio::sync::mpsc;
+
+use crate::log_view::View;
+use crate::replication::{Appliers, Replication};
+
+/// Rows on which replicas differ that `verify` lists at most.
+const VERIFY_ROWS_MAX: usize = 100;
+/// How long replicas may take to reach the position that is verified.
+const VERIFY_WAIT: Duration = Duration::from_secs(120);
+
+/// Who answers.
+pub struct Desk {
+    /// The sites.
+    pub replication: Replication,
+    /// The replicas' appliers.
+    pub appliers: Appliers,
+    /// The log.
+    pub view: View,
+}
+
+impl Desk {
+    /// Works through the requests until nobody can ask any more.
+    pub async fn answer(self, mut requests: mpsc::Receiver<ControlRequest>) {
+        while let Some(request) = requests.recv().await {
+            // Whoever asked may be gone; then nobody needs the answer.
+            match request {
+                ControlRequest::Pause { replica, reply } => {
+                    let _ = reply.send(self.applier(&replica).map(|applier| applier.pause()));
+                }
+                ControlRequest::Resume { replica, reply } => {
+                    let _ = reply.send(self.applier(&replica).map(|applier| applier.resume()));
+                }
+                ControlRequest::Verify { news } => self.verify(&news).await,
+            }
+        }
+    }
+
+    fn applier(&self, replica: &str) -> std::result::Result<ApplierHandle, String> {
+        if !self.replication.replicas.iter().any(|known| known.site.name == replica) {
+            return Err(format!("there is no replica {replica:?}"));
+        }
+        self.appliers
+            .get(replica)
+            .ok_or_else(|| format!("replica {replica:?} has not been reached yet"))
+    }
+
+    /// Verifies the replicas that are reached; one that isn't makes the whole fail.
+    async fn verify(&self, news: &mpsc::Sender<VerifyNews>) {
+        let found = self.verified(news).await;
+        let _ = news.send(VerifyNews::Done(found)).await;
+    }
+
+    async fn verified(
+        &self,
+        news: &mpsc::Sender<VerifyNews>,
+    ) -> std::result::Result<verify::Report, String> {
+        let mut replicas = Vec::new();
+        for replica in &self.replication.replicas {
+            replicas.push((Arc::clone(replica), self.applier(&replica.site.name)?));
+        }
+        let options = verify::Options {
+            database: self.replication.database.clone(),
+            rows_max: VERIFY_ROWS_MAX,
+            wait: VERIFY_WAIT,
+        };
+        // A line that finds no room is only progress.
+        let mut progress = |line: String| drop(news.try_send(VerifyNews::Progress(line)));
+        let primary = &self.replication.primary;
+        let report = verify::verify(primary, &replicas, &self.view, &options, &mut progress)
+            .await
+            .map_err(|error| error.to_string())?;
+        match report.skipped.first() {
+            // Nothing differs so far, but "equal" would be said of replicas that nobody saw.
+            Some((replica, why)) if report.verdict() == "INCOMPLETE" => {
+                Err(format!("{replica} was not compared: {why}"))
+            }
+            _ => Ok(report),
+        }
+    }
+}

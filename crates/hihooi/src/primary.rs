@@ -1,0 +1,91 @@
+//! Taking the primary over when a manager starts: what older managers left there ends, nobody
+//! else reads our slot, and all that we need is there (I5).
+
+use std::time::Duration;
+
+use hihooi_postgres::cluster::fence::{self, Fence};
+use hihooi_postgres::connection::Connection;
+use hihooi_postgres::setup::{self, SLOT};
+use hihooi_postgres::site::Site;
+use tokio::time::{Instant, sleep};
+
+use crate::failure::{Failure, Result};
+use crate::replication::Replication;
+
+/// How long another reader of the slot may take to go away.
+const SLOT_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at the slot.
+const SLOT_LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Name in the log of the primary's incarnation.
+const INCARNATION: &str = "incarnation";
+
+/// Ends what older managers left at the primary, checks it, makes what we need there, and tells
+/// its incarnation.
+///
+/// # Errors
+/// One line that names the primary.
+pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
+    let Replication { primary, log, .. } = replication;
+    fence.end_older(primary).await.map_err(|error| at_site(primary, &error))?;
+    let failed = |error: hihooi_postgres::connection::Error| at_site(primary, &error);
+    let mut connection =
+        Connection::open(&replication.login("hihooi setup")).await.map_err(failed)?;
+    let slot = wait_for_slot(&mut connection, primary).await?;
+    fence::end_unrecorded(&mut connection).await.map_err(|error| at_site(primary, &error))?;
+    for problem in setup::check(&mut connection).await.map_err(|error| at_site(primary, &error))? {
+        match problem.fatal {
+            true => return Err(at_site(primary, &problem.text)),
+            false => tracing::warn!(site = primary.name, "{}", problem.text),
+        }
+    }
+    if !slot && (!replication.replicas.is_empty() || log.last().is_some()) {
+        return Err(at_site(
+            primary,
+            &format!(
+                "has no replication slot {SLOT:?}, so that replicas would miss what was committed \
+                 since it was lost: make the cluster anew"
+            ),
+        ));
+    }
+    setup::install(&mut connection).await.map_err(|error| at_site(primary, &error))?;
+    connection.close().await;
+    match log.meta(INCARNATION)? {
+        Some(bytes) => String::from_utf8_lossy(&bytes)
+            .parse()
+            .map_err(|_| Failure::new("the log's incarnation is damaged")),
+        None => {
+            log.set_meta(INCARNATION, b"1").await?;
+            Ok(1)
+        }
+    }
+}
+
+/// Waits until nobody reads our slot; returns whether it is there.
+async fn wait_for_slot(connection: &mut Connection, primary: &Site) -> Result<bool> {
+    let deadline = Instant::now() + SLOT_LIMIT;
+    let text = format!(
+        "SELECT s.active_pid, coalesce(host(a.client_addr), 'a local socket') \
+         FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid \
+         WHERE s.slot_name = '{SLOT}'"
+    );
+    loop {
+        let answer = connection.query(&text).await.map_err(|error| at_site(primary, &error))?;
+        let Some(row) = answer.rows.into_iter().next() else { return Ok(false) };
+        let [Some(pid), from] = &row[..] else { return Ok(true) };
+        if Instant::now() > deadline {
+            let from = from.as_deref().unwrap_or("somewhere");
+            return Err(at_site(
+                primary,
+                &format!(
+                    "replication slot {SLOT:?} is in use by process {pid}, connected from {from}: \
+                     another hihooi serves this server; stop it first"
+                ),
+            ));
+        }
+        sleep(SLOT_LOOK_EVERY).await;
+    }
+}
+
+fn at_site(site: &Site, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format!("{} at {}: {error}", site.name, site.address))
+}
