@@ -10,7 +10,7 @@ use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Target};
 
 const SHOWS: &[(&str, &[&str])] = &[
-    ("SHOW REPLICAS", &["site", "state", "lag_entries", "lag_ms", "reason"]),
+    ("SHOW REPLICAS", &["replica", "state", "lag_entries", "lag_ms", "reason"]),
     ("SHOW SERVERS", &["site", "role", "host", "port"]),
     ("SHOW STATS", &["site", "reads", "writes", "commits", "errors"]),
     ("SHOW CLIENTS", &["user", "database"]),
@@ -278,7 +278,7 @@ fn start_up_failures_are_explained_in_one_line() {
     // A port that is taken, for new data.
     let folder = tempfile::tempdir().expect("a folder");
     let up = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        let mut command = std::process::Command::new(harness::program());
         command.arg("up").arg("--data").arg(folder.path().join("d")).args(arguments);
         command.current_dir("/");
         command
@@ -287,10 +287,10 @@ fn start_up_failures_are_explained_in_one_line() {
     said(&mut up(&["--listen", &taken]), &["in use", "taken", "listen"]);
     let free = format!("127.0.0.1:{}", harness::free_port());
     said(&mut up(&["--listen", &free, "--pg-bin", "/nonexistent"]), &["/nonexistent"]);
-    let mut unwritable = std::process::Command::new(env!("CARGO_BIN_EXE_hihooi"));
+    let mut unwritable = std::process::Command::new(harness::program());
     unwritable.args(["up", "--listen", &free, "--data", "/proc/nowhere"]).current_dir("/");
     said(&mut unwritable, &["/proc/nowhere"]);
-    let mut missing = std::process::Command::new(env!("CARGO_BIN_EXE_hihooi"));
+    let mut missing = std::process::Command::new(harness::program());
     missing.args(["serve", "--config", "/nonexistent.toml"]).current_dir("/");
     said(&mut missing, &["/nonexistent.toml"]);
     // Nothing was damaged.

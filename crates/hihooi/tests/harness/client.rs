@@ -102,6 +102,8 @@ pub struct Session {
     pub notifications: Vec<(String, String)>,
     /// Status byte of the last ReadyForQuery.
     pub status: char,
+    /// What was sent last, for the message of a hang.
+    asked: String,
 }
 
 impl Session {
@@ -149,11 +151,13 @@ impl Session {
             notices: Vec::new(),
             notifications: Vec::new(),
             status: '?',
+            asked: String::new(),
         })
     }
 
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.asked = abbreviated(&bytes.escape_ascii().to_string());
         self.stream.write_all(bytes)
     }
 
@@ -172,7 +176,7 @@ impl Session {
     /// The next message, whatever it is.
     pub fn next(&mut self) -> std::io::Result<Message> {
         self.next_within(Duration::from_secs(ANSWER_S_MAX)).unwrap_or_else(|| {
-            panic!("no answer within {ANSWER_S_MAX} s: a hang (I8)");
+            panic!("no answer within {ANSWER_S_MAX} s: a hang (I8) after {}", self.asked);
         })
     }
 

@@ -22,6 +22,8 @@ use super::{
 const READY_S_MAX: u64 = 90;
 /// How long replicas may take to catch up with a load of a test.
 const CATCH_UP_S_MAX: u64 = 60;
+/// A replica whose server restarts may be shown as failed for so long.
+const FAILED_S_MAX: u64 = 10;
 
 /// What a cluster is started with.
 #[derive(Clone, Debug)]
@@ -108,7 +110,7 @@ impl Cluster {
 
     /// The command that `up` is.
     pub fn up_command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        let mut command = Command::new(super::program());
         command
             .arg("up")
             .arg("--data")
@@ -132,7 +134,7 @@ impl Cluster {
 
     /// Starts `hihooi serve` on the servers that run, and waits for its ready line.
     pub fn serve(&self) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        let mut command = Command::new(super::program());
         command.args(["serve", "--config"]).arg(self.data().join("hihooi.toml"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         self.await_ready(self.spawn_manager(command), READY_S_MAX);
@@ -252,7 +254,7 @@ impl Cluster {
     /// `SHOW REPLICAS`, by the site's name.
     pub fn show_replicas(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let answer = self.admin().run("SHOW REPLICAS");
-        answer.records().into_iter().map(|record| (record["site"].clone(), record)).collect()
+        answer.records().into_iter().map(|record| (record["replica"].clone(), record)).collect()
     }
 
     /// The state of a replica.
@@ -278,8 +280,15 @@ impl Cluster {
             return;
         }
         let deadline = Instant::now() + s(CATCH_UP_S_MAX);
+        let failed_deadline = Instant::now() + s(FAILED_S_MAX);
         loop {
             let replicas = self.show_replicas();
+            let failed = replicas.values().any(|replica| replica["state"] == "failed");
+            assert!(
+                !failed || Instant::now() < failed_deadline,
+                "a replica failed: {replicas:#?}\n{}",
+                self.log_tail()
+            );
             let equal =
                 |r: &BTreeMap<String, String>| r["lag_entries"] == "0" && r["state"] == "serving";
             if replicas.len() == self.options.replicas && replicas.values().all(equal) {
@@ -337,7 +346,7 @@ impl Cluster {
 
     /// Runs `hihooi verify`; whether it said equal, and what it printed.
     pub fn run_verify(&self) -> (bool, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hihooi"));
+        let mut command = Command::new(super::program());
         command.args(["verify", "--listen", &format!("127.0.0.1:{}", self.port)]);
         let output = finish(&mut command);
         let text = [output.stdout, output.stderr].concat();
@@ -431,6 +440,9 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if std::thread::panicking() && self.is_hihooi() {
+            eprintln!("the manager's log:\n{}", self.log_tail());
+        }
         self.kill_manager();
     }
 }

@@ -5,6 +5,7 @@
 //! - `HIHOOI_TEST_TARGET=postgres`: the tests run against one plain PostgreSQL server instead,
 //!   which shows whether a test asks for something that PostgreSQL itself doesn't do.
 //! - `HIHOOI_TEST_KEEP=1`: keeps the data folders of a run.
+//! - `HIHOOI_TEST_BIN`: another hihooi than the one just built.
 //! - `HIHOOI_TEST_PGBIN`: folder of the PostgreSQL programs (default: `pg_config --bindir`).
 
 #![allow(dead_code, reason = "every test binary uses another part of the harness")]
@@ -53,6 +54,14 @@ pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     // A failed test poisons the lock; the next one is no worse for it.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program under test.
+pub fn program() -> PathBuf {
+    match std::env::var_os("HIHOOI_TEST_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(env!("CARGO_BIN_EXE_hihooi")),
+    }
 }
 
 /// Folder of the PostgreSQL programs.

@@ -23,6 +23,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use hihooi_wire::Fields;
@@ -69,7 +70,10 @@ pub fn play(script: Script<'_>, mut open: impl FnMut(&str) -> Session) -> String
             // A server may close while we still send; what it said before is what counts.
             let _ = session.send(&out);
             out.clear();
-            receive(session, until.trim(), std::mem::take(&mut expected), &mut transcript);
+            let expected = std::mem::take(&mut expected);
+            if !receive(session, until.trim(), expected, &mut transcript) {
+                break;
+            }
         } else {
             expected += usize::from(line.starts_with(['Q', 'S', 'F']));
             compose(line, &mut out);
@@ -78,23 +82,35 @@ pub fn play(script: Script<'_>, mut open: impl FnMut(&str) -> Session) -> String
     transcript
 }
 
-fn receive(session: &mut Session, until: &str, expected: usize, transcript: &mut String) {
+/// Longer than any statement of a script takes.
+const ANSWER_S_MAX: u64 = 10;
+
+/// Reads what the script expects; whether it came in time.
+fn receive(session: &mut Session, until: &str, expected: usize, transcript: &mut String) -> bool {
     let mut ready = match until {
         "" => expected,
         "closed" => usize::MAX,
         count => count.parse().unwrap_or(usize::MAX),
     };
     while ready > 0 {
-        let Ok(message) = session.next() else {
-            transcript.push_str("    closed\n");
-            return;
+        let message = match session.next_within(Duration::from_secs(ANSWER_S_MAX)) {
+            Some(Ok(message)) => message,
+            Some(Err(_)) => {
+                transcript.push_str("    closed\n");
+                return true;
+            }
+            None => {
+                transcript.push_str("    no answer: a hang (I8)\n");
+                return false;
+            }
         };
         let _ = writeln!(transcript, "    {}", render(&message));
         if until.strip_prefix('?').is_some_and(|t| t.as_bytes()[0] == message.tag) {
-            return;
+            return true;
         }
         ready -= usize::from(message.tag == tag::READY_FOR_QUERY);
     }
+    true
 }
 
 fn unescape(text: &str) -> Vec<u8> {
