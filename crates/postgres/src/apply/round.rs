@@ -79,6 +79,8 @@ pub(super) struct Round<'a> {
     held_bytes: usize,
     /// An entry that could change anything is on its way: nothing behind it is looked at yet.
     barrier: bool,
+    /// The replica's state was told in this round.
+    is_published: bool,
     generation: u64,
     orders: Vec<mpsc::Sender<Order>>,
     processes: Vec<i32>,
@@ -86,6 +88,7 @@ pub(super) struct Round<'a> {
     /// What went wrong last, by entry.
     refused: Option<(Tsid, String)>,
     durable: watch::Receiver<Tsid>,
+    appended: watch::Receiver<Tsid>,
     /// When the oldest unit is looked at for being blocked.
     overdue_at: Option<(Tsid, Instant)>,
     /// The workers; dropped with the round, which closes their connections.
@@ -138,12 +141,14 @@ impl<'a> Round<'a> {
             works: VecDeque::new(),
             held_bytes: 0,
             barrier: false,
+            is_published: false,
             generation: 0,
             orders,
             processes,
             outcomes,
             refused: None,
             durable: config.log.durable(),
+            appended: config.log.appended(),
             overdue_at: None,
             _tasks: tasks,
         })
@@ -176,6 +181,9 @@ impl<'a> Round<'a> {
                     self.more_outcomes().await?;
                 }
                 changed = self.durable.changed() => {
+                    changed.map_err(|_| End::Lost("the log is closed".to_owned()))?;
+                }
+                changed = self.appended.changed() => {
                     changed.map_err(|_| End::Lost("the log is closed".to_owned()))?;
                 }
                 _ = visible.changed() => {}
@@ -215,9 +223,12 @@ impl<'a> Round<'a> {
             if entries.is_empty() {
                 return Ok(());
             }
+            let durable = *self.durable.borrow();
             for entry in entries {
-                if self.barrier {
-                    break;
+                // Chunks can be read from the log only once they are on its disk.
+                let is_early = entry.header.chunks > 1 && entry.header.tsid > durable;
+                if self.barrier || is_early {
+                    return Ok(());
                 }
                 self.arrive(entry).await?;
             }
@@ -383,7 +394,7 @@ impl<'a> Round<'a> {
     }
 
     /// Tells where the replica stands.
-    fn publish(&self) {
+    fn publish(&mut self) {
         let replica = &self.config.replica;
         let applied = self.schedule.applied();
         let end = (*self.durable.borrow()).max(self.schedule.newest());
@@ -391,17 +402,17 @@ impl<'a> Round<'a> {
         let oldest_ms =
             self.works.front().map_or(0, |work| (now_us() - work.header().commit_time_us) / 1000);
         let was = replica.state();
+        let is_close = lag <= CLOSE_ENTRIES || oldest_ms <= CLOSE_MS;
         let state = if self.wish.paused {
             State::Paused
-        } else if lag <= CLOSE_ENTRIES || oldest_ms <= CLOSE_MS {
-            State::Serving
-        } else if was == State::Serving && lag <= BEHIND_ENTRIES {
+        } else if is_close || (was == State::Serving && lag <= BEHIND_ENTRIES) {
             State::Serving
         } else {
             State::CatchingUp
         };
-        if state != was || !replica.reason().is_empty() {
+        if state != was || !self.is_published {
             replica.set_state(state, "");
+            self.is_published = true;
         }
         let standing = self.standing_now(applied);
         self.standing.send_if_modified(|was| std::mem::replace(was, standing) != standing);

@@ -230,7 +230,7 @@ mod tests {
         let snapshot = Snapshot::parse("10:20:12,15").expect("PostgreSQL's own form");
         let seen: Vec<u64> = (9..=20).filter(|&xid| snapshot.sees(xid)).collect();
         assert_eq!(seen, [9, 10, 11, 13, 14, 16, 17, 18, 19]);
-        assert_eq!(Snapshot::parse("5:5:").expect("nothing in progress").in_progress, []);
+        assert!(Snapshot::parse("5:5:").is_some_and(|snapshot| snapshot.in_progress.is_empty()));
         assert_eq!(Snapshot::parse("5:"), None);
     }
 

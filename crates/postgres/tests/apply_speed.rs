@@ -1,0 +1,87 @@
+//! How far replicas are behind under pgbench's TPC-B-like load; run by hand:
+//! `cargo test --release -p hihooi-postgres --test apply_speed -- --ignored --nocapture`.
+
+mod apply_support;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use apply_support::Cluster;
+
+fn tables(scale: u32) -> String {
+    format!(
+        "CREATE TABLE pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp,
+             filler char(22));
+         CREATE TABLE pgbench_tellers (tid int NOT NULL, bid int, tbalance int, filler char(84));
+         CREATE TABLE pgbench_accounts (aid int NOT NULL, bid int, abalance int, filler char(84));
+         CREATE TABLE pgbench_branches (bid int NOT NULL, bbalance int, filler char(88));
+         INSERT INTO pgbench_branches SELECT n, 0 FROM generate_series(1, {scale}) n;
+         INSERT INTO pgbench_tellers SELECT n, 1 + (n - 1) / 10, 0 FROM generate_series(1, {scale} * 10) n;
+         INSERT INTO pgbench_accounts SELECT n, 1 + (n - 1) / 100000, 0, ''
+             FROM generate_series(1, {scale} * 100000) n;
+         ALTER TABLE pgbench_branches ADD PRIMARY KEY (bid);
+         ALTER TABLE pgbench_tellers ADD PRIMARY KEY (tid);
+         ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid);
+         ANALYZE"
+    )
+}
+
+async fn measure(scale: u32, seconds: u32) {
+    let settings = "shared_buffers = 256MB";
+    let mut cluster = Cluster::start_with(&tables(scale), settings, 2).await;
+    cluster.run("ALTER SYSTEM SET fsync = on").await;
+    cluster.run("SELECT pg_reload_conf()").await;
+    cluster.settle().await;
+    let port = cluster.primary.server.port.to_string();
+    let started = Instant::now();
+    let bench = tokio::task::spawn_blocking(move || {
+        let time = seconds.to_string();
+        support::as_postgres("pgbench")
+            .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-n", "-c", "8", "-j", "1"])
+            .args(["-M", "prepared", "-T", &time, "postgres"])
+            .output()
+            .expect("pgbench runs")
+    });
+    let mut lags = Vec::new();
+    while !bench.is_finished() {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let end = cluster.collector.log.last().map_or(0, |header| header.tsid.0);
+        lags.push(end - cluster.followers[0].replica.applied().0);
+        while cluster.collector.events.try_recv().is_ok() {}
+    }
+    let output = bench.await.expect("no panic");
+    let written = started.elapsed();
+    cluster.settle().await;
+    let drained = started.elapsed() - written;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let tps = said.lines().find(|line| line.starts_with("tps")).unwrap_or_default();
+    println!("scale {scale}: {tps}; lag in entries {lags:?}; drained in {drained:?}");
+    for follower in &cluster.followers {
+        let stats = follower.applier.stats();
+        println!(
+            "  {}: {} entries in {} transactions, {} retries; commit to visible p50 {:?} p90 {:?} p99 {:?} max {:?} us",
+            follower.replica.site.name,
+            stats.entries,
+            stats.transactions,
+            stats.retries,
+            stats.percentile_us(50),
+            stats.percentile_us(90),
+            stats.percentile_us(99),
+            stats.percentile_us(100)
+        );
+    }
+    let report = cluster.verify().await;
+    assert!(report.is_equal(), "{report}");
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn scale_1() {
+    measure(1, 8).await;
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn scale_10() {
+    measure(10, 8).await;
+}
