@@ -114,6 +114,12 @@ impl Answers {
         matches!(self.queue.front(), Some((Sent::Sync, _) | (_, Audience::Hidden)))
     }
 
+    /// Whether a statement of several in one simple query runs now.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        matches!(self.queue.front(), Some((_, Audience::Part)))
+    }
+
     /// Whether the client sent a simple query that was turned into something else.
     #[must_use]
     pub fn is_simple(&self) -> bool {

@@ -83,6 +83,8 @@ pub struct Backend {
     pub literal_names: Vec<Bytes>,
     /// The end of an answer in simple clothes, held back until it is known to be final.
     pub deferred: Option<Deferred>,
+    /// Changed parameters of a query that runs one by one: told at its end, as servers do.
+    pub changed_parameters: BytesMut,
     /// Whether row descriptions of the answer in simple clothes are held back: a server runs
     /// what writes to its end before it describes the rows.
     pub defers_rows: bool,
@@ -143,6 +145,7 @@ impl Backend {
             failed: false,
             literal_names: Vec::new(),
             deferred: None,
+            changed_parameters: BytesMut::new(),
             defers_rows: false,
             said_goodbye: false,
             parameters: parts.parameters,

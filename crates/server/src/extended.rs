@@ -34,7 +34,8 @@ impl Session {
         let ends_with_sync = messages.last().is_some_and(|message| message.tag == tag::SYNC);
         if self.is_skipping {
             if ends_with_sync {
-                self.end_skipped_unit();
+                self.is_skipping = false;
+                self.is_unit_open = false;
                 backend::ready_for_query(self.status(), &mut self.client.output);
                 self.client.flush().await;
             }
@@ -55,12 +56,6 @@ impl Session {
         let ends = if ends_with_sync { Ends::Sync(Audience::Client) } else { Ends::Flush };
         let unit = Unit { ops, audience: Audience::Client, ends };
         self.dispatch(unit).await
-    }
-
-    /// The client's Sync has come for a unit that failed here.
-    pub(crate) fn end_skipped_unit(&mut self) {
-        self.is_skipping = false;
-        self.is_unit_open = false;
     }
 
     async fn dispatch(&mut self, unit: Unit) -> Work<()> {
@@ -226,7 +221,7 @@ impl Session {
         Ok(())
     }
 
-    async fn refuse_extended(&mut self, report: &Report, ends: Ends) -> Work<()> {
+    pub(crate) async fn refuse_extended(&mut self, report: &Report, ends: Ends) -> Work<()> {
         report.write(self.output());
         if ends == Ends::Flush {
             self.is_skipping = true;

@@ -28,16 +28,19 @@ impl Session {
         self.routed(route);
         let mut server = match self.take_server(PRIMARY).await {
             Ok(server) => server,
-            Err(refusal) => return self.refuse_unit(&refusal, Audience::Simple),
+            Err(refusal) => {
+                let report = self.refusal_report(&refusal)?;
+                return self.refuse_simple(&report).await;
+            }
         };
         server.begin_unit();
         if let Err(lost) = self.each(&mut server, text, facts).await {
             return self.lost_in_unit(server, &lost);
         }
         self.land(&mut server);
-        if let Some(deferred) = server.deferred.take() {
-            self.output().extend_from_slice(&deferred.message);
-        }
+        self.send_deferred(&mut server);
+        let parameters = std::mem::take(&mut server.changed_parameters);
+        self.output().extend_from_slice(&parameters);
         backend::ready_for_query(server.status, self.output());
         self.settle(server).await
     }
@@ -81,7 +84,7 @@ impl Session {
     }
 
     async fn run_part(&mut self, server: &mut Backend, op: &Op) -> Result<(), Lost> {
-        self.pump_query(server).await?;
+        self.send_deferred(server);
         self.prepare_for(server, op, true).await?;
         if matches!(op.statement().map(|s| &s.kind), Some(Kind::Ddl(_))) {
             server.write_sync(Audience::Us); // after the message for the replicas
@@ -91,6 +94,13 @@ impl Session {
         frontend::query(text, &mut server.output);
         server.answers.sent(Sent::Query, Audience::Part);
         self.pump_query(server).await
+    }
+
+    /// The end of the statement before stands, since another follows.
+    fn send_deferred(&mut self, server: &mut Backend) {
+        if let Some(deferred) = server.deferred.take() {
+            self.output().extend_from_slice(&deferred.message);
+        }
     }
 
     /// BEGIN inside of our block: nothing to do but its modes.
@@ -104,9 +114,7 @@ impl Session {
             server.answers.sent(Sent::Query, Audience::Hidden);
             self.pump_query(server).await?;
         }
-        if let Some(deferred) = server.deferred.take() {
-            self.output().extend_from_slice(&deferred.message);
-        }
+        self.send_deferred(server);
         if !server.failed {
             backend::command_complete("BEGIN", self.output());
         }

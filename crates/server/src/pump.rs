@@ -303,7 +303,13 @@ fn is_data(tag: u8) -> bool {
     matches!(tag, tag::DATA_ROW | tag::COPY_DATA)
 }
 
-fn begin_passing(head: frame::Frame, client: &Client, server: &mut Backend, hold: &mut Hold) {
+fn begin_passing(
+    head: frame::Frame,
+    client: &mut Client,
+    server: &mut Backend,
+    hold: &mut Hold,
+) {
+    undefer(client, server);
     let verdict = server.answers.received(head.tag, &[]);
     *hold = Hold::No;
     server.passing.rest = head.len;
@@ -337,7 +343,9 @@ fn take(
     let at_commit = server.answers.is_at_commit();
     let is_simple = server.answers.is_simple();
     let verdict = server.answers.received(tag, body);
-    if verdict.relay && is_deferred(tag, is_simple, server) {
+    if tag == tag::PARAMETER_STATUS && server.answers.is_part() {
+        server.changed_parameters.extend_from_slice(message);
+    } else if verdict.relay && is_deferred(tag, is_simple, server) {
         undefer(client, server);
         server.deferred = Some(Deferred { tag, message: Bytes::copy_from_slice(message) });
     } else if verdict.relay {

@@ -440,9 +440,11 @@ impl Session {
     }
 
     /// Tells the client an error in place of a unit's answer.
-    pub(crate) fn refuse_simple(&mut self, report: &Report) {
+    pub(crate) async fn refuse_simple(&mut self, report: &Report) -> Work<()> {
         report.write(&mut self.client.output);
         backend::ready_for_query(self.status(), &mut self.client.output);
+        self.client.flush().await;
+        Ok(())
     }
 
     /// Notes where a unit runs.

@@ -153,7 +153,10 @@ impl Session {
         }
         let mut server = match self.take_server(PRIMARY).await {
             Ok(server) => server,
-            Err(refusal) => return self.refuse_unit(&refusal, Audience::Simple),
+            Err(refusal) => {
+                let report = self.refusal_report(&refusal)?;
+                return self.refuse_simple(&report).await;
+            }
         };
         let relay = self.relay.clone();
         let _running = relay.running(PRIMARY);
@@ -277,9 +280,7 @@ impl Session {
             }
             self.server = Some(server);
         }
-        self.refuse_simple(report);
-        self.client.flush().await;
-        Ok(())
+        self.refuse_simple(report).await
     }
 
     /// FunctionCall: the server knows what it does; we don't.

@@ -132,7 +132,7 @@ impl Session {
         self.routed(route);
         let mut server = match self.take_server(PRIMARY).await {
             Ok(server) => server,
-            Err(refusal) => return self.refuse_unit(&refusal, unit.audience),
+            Err(refusal) => return self.refuse_unit(&refusal, unit).await,
         };
         let relay = self.relay.clone();
         let _running = relay.running(PRIMARY);
@@ -162,20 +162,22 @@ impl Session {
     }
 
     /// Tells the client that its unit can't run, in place of the unit's answer.
-    pub(crate) fn refuse_unit(&mut self, refusal: &Refusal, audience: Audience) -> Work<()> {
+    async fn refuse_unit(&mut self, refusal: &Refusal, unit: &Unit) -> Work<()> {
+        let report = self.refusal_report(refusal)?;
+        match unit.audience {
+            Audience::Client => self.refuse_extended(&report, unit.ends).await,
+            _ => self.refuse_simple(&report).await,
+        }
+    }
+
+    /// What a client is told that can't be served now; the end of one whose state is lost.
+    pub(crate) fn refusal_report(&self, refusal: &Refusal) -> Work<Report> {
         let report = refusal.report(&self.relay.sites[PRIMARY].name, &self.startup);
         if self.is_in_block() || self.pin.is_some() {
             let severity = hihooi_wire::backend::Severity::Fatal;
             return Err(End::Fatal(Report { severity, ..report }));
         }
-        if audience == Audience::Client {
-            report.write(self.output());
-            self.is_skipping = true;
-            self.end_skipped_unit();
-        } else {
-            self.refuse_simple(&report);
-        }
-        Ok(())
+        Ok(report)
     }
 
     async fn drive(&mut self, server: &mut Backend, unit: &Unit) -> Result<Driven, Lost> {
