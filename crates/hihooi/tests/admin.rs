@@ -23,6 +23,7 @@ fn every_show_has_its_columns_by_both_protocols() {
     if target_is_plain() {
         return;
     }
+    let _client = shared().connect();
     let mut admin = shared().admin();
     for (text, columns) in SHOWS {
         let simple = admin.run(text);
@@ -250,7 +251,7 @@ fn stats_count_what_happened() {
     assert!(after.1[2] - before.1[2] >= 20, "commits: {before:?} {after:?}");
     assert_eq!(after.1[3] - before.1[3], 1, "errors: {before:?} {after:?}");
     let clients = cluster.admin().run("SHOW CLIENTS");
-    assert!(clients.rows.len() >= 2, "{clients:?}");
+    assert!(clients.column("database").contains(&Some("postgres")), "{clients:?}");
 }
 
 /// The failures that `up` and `serve` explain in one line, and survive.
@@ -271,10 +272,10 @@ fn start_up_failures_are_explained_in_one_line() {
         assert!(found, "{text} should say one of {words:?}");
     };
     // A second `up` on the same data, also on another port.
-    said(&mut cluster.up_command(), &["already", "in use", "running"]);
+    said(&mut cluster.up_command(), &["another hihooi"]);
     let mut other = cluster.up_command();
     other.args(["--pg-bin", "/nonexistent"]);
-    said(&mut other, &["already", "running", "/nonexistent"]);
+    said(&mut other, &["another hihooi", "/nonexistent"]);
     // A port that is taken, for new data.
     let folder = tempfile::tempdir().expect("a folder");
     let up = |arguments: &[&str]| {

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, BytesMut};
 use harness::client::{Session, cancel};
 use harness::script::{self, Script};
-use harness::{DATABASE, USER, ms, reference, s, shared};
+use harness::{DATABASE, USER, alone, ms, reference, s, shared};
 use hihooi_wire::backend::tag;
 use hihooi_wire::{frontend, startup};
 
 /// Plays all scripts of a text on both servers and shows every difference.
 fn compare(text: &str) {
+    let _alone = alone();
     let mut differences = Vec::new();
     for script in script::scripts(text) {
         let expected = play(script, reference().port);

@@ -34,8 +34,26 @@ pub const DATABASE: &str = "postgres";
 
 /// The cluster that the tests of one binary share: a primary and two replicas.
 pub fn shared() -> &'static Cluster {
-    static SHARED: OnceLock<Cluster> = OnceLock::new();
-    SHARED.get_or_init(|| Cluster::start(Options::default()))
+    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    current.get_or_insert_with(started)
+}
+
+static CURRENT: Mutex<Option<&'static Cluster>> = Mutex::new(None);
+
+/// It lives as long as the test process, whose end stops its servers.
+fn started() -> &'static Cluster {
+    Box::leak(Box::new(Cluster::start(Options::default())))
+}
+
+/// Replaces the shared cluster if an earlier test broke a replica, so that one bug fails one
+/// test. To be called at the beginning of tests that don't run beside others.
+pub fn renew_shared() {
+    let broken = shared().is_hihooi()
+        && shared().show_replicas().values().any(|replica| replica["state"] == "failed");
+    if broken {
+        shared().kill_everything();
+        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(started());
+    }
 }
 
 /// The plain server that the tests of one binary compare with.
@@ -49,11 +67,17 @@ pub fn target_is_plain() -> bool {
     std::env::var("HIHOOI_TEST_TARGET").is_ok_and(|target| target == "postgres")
 }
 
-/// Keeps tests that pause, kill or measure apart from the others of their binary.
+/// Keeps tests that define, pause, kill or measure apart from the others of their binary, and
+/// gives them a shared cluster whose replicas serve.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     // A failed test poisons the lock; the next one is no worse for it.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = *CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if shared.is_some() {
+        renew_shared();
+    }
+    guard
 }
 
 /// The program under test.
