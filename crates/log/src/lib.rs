@@ -6,6 +6,9 @@
 //! [`Log`] is the embedded implementation.
 
 mod embedded;
+mod record;
+mod segment;
+mod store;
 mod tail;
 mod writer;
 
@@ -56,7 +59,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// A server connection of some manager, noted before its first statement, so that a later
 /// manager can end it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct BackendRecord {
     /// Epoch of the manager that opened it.
     pub epoch: u64,

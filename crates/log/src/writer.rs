@@ -1,81 +1,17 @@
-//! The thread that writes: takes everything that is pending, writes it as one atomic batch with
-//! one fsync, tells who waits, and begins again. So many appends share an fsync, nobody's event
+//! The thread that writes: takes everything that is pending, writes it with one fsync, tells who
+//! waits, and begins again. So many appends share an fsync, nobody's event
 //! loop ever waits for a disk, and appending goes on while the disk is busy.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use fjall::{Database, Keyspace, PersistMode};
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
 
+use crate::record::{Kept, Operation};
+use crate::store::Appender;
 use crate::tail::Tail;
 use crate::{Error, Result};
-
-/// The parts of the database.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Space {
-    Entries,
-    Chunks,
-    Backends,
-    Meta,
-}
-
-/// The open database.
-#[derive(Clone)]
-pub(crate) struct Store {
-    pub(crate) database: Database,
-    pub(crate) entries: Keyspace,
-    pub(crate) chunks: Keyspace,
-    pub(crate) backends: Keyspace,
-    pub(crate) meta: Keyspace,
-}
-
-impl Store {
-    pub(crate) fn space(&self, space: Space) -> &Keyspace {
-        match space {
-            Space::Entries => &self.entries,
-            Space::Chunks => &self.chunks,
-            Space::Backends => &self.backends,
-            Space::Meta => &self.meta,
-        }
-    }
-
-    /// Writes all of it or nothing, durably.
-    fn write(&self, operations: Vec<Operation>) -> fjall::Result<()> {
-        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
-        for operation in operations {
-            let space = self.space(operation.space);
-            match operation.value {
-                Some(value) => batch.insert(space, operation.key, value),
-                None => batch.remove(space, operation.key),
-            }
-        }
-        batch.commit()
-    }
-}
-
-/// One record to be written or (without a value) removed.
-#[derive(Debug)]
-pub(crate) struct Operation {
-    pub(crate) space: Space,
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Option<Vec<u8>>,
-}
-
-impl Operation {
-    pub(crate) fn put(space: Space, key: impl Into<Vec<u8>>, value: Vec<u8>) -> Operation {
-        Operation { space, key: key.into(), value: Some(value) }
-    }
-
-    pub(crate) fn remove(space: Space, key: impl Into<Vec<u8>>) -> Operation {
-        Operation { space, key: key.into(), value: None }
-    }
-
-    fn len(&self) -> usize {
-        self.key.len() + self.value.as_ref().map_or(0, Vec::len)
-    }
-}
 
 /// What appenders, readers and the writing thread share.
 pub(crate) struct Shared {
@@ -92,7 +28,8 @@ pub(crate) struct State {
     pub(crate) tail: Tail,
     pub(crate) last: Option<Header>,
     pub(crate) first: Tsid,
-    pub(crate) epoch: u64,
+    /// As pushed, hence a little ahead of the disk.
+    pub(crate) kept: Kept,
     pub(crate) failed: Option<String>,
     pending: Vec<Operation>,
     /// Bytes pending and being written.
@@ -110,19 +47,24 @@ impl State {
         self.pending.push(operation);
     }
 
+    pub(crate) fn put_meta(&mut self, name: &str, value: &[u8]) {
+        self.kept.meta.insert(name.to_owned(), value.to_vec());
+        self.push(Operation::Meta { name: name.to_owned(), value: value.to_vec() });
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         self.failed.as_ref().map_or(Ok(()), |why| Err(Error::Failed(why.clone())))
     }
 }
 
 impl Shared {
-    pub(crate) fn new(tail: Tail, last: Option<Header>, first: Tsid, epoch: u64) -> Shared {
+    pub(crate) fn new(tail: Tail, last: Option<Header>, first: Tsid, kept: Kept) -> Shared {
         let durable = last.as_ref().map_or(Tsid::ZERO, |header| header.tsid);
         let state = State {
             tail,
             last,
             first,
-            epoch,
+            kept,
             failed: None,
             pending: Vec::new(),
             pending_len: 0,
@@ -178,16 +120,6 @@ impl Shared {
         Ok(state.pending_len < len_max)
     }
 
-    /// Pushes operations and waits until they are durable.
-    pub(crate) async fn write(&self, operations: Vec<Operation>) -> Result<()> {
-        {
-            let mut state = self.lock();
-            state.check()?;
-            operations.into_iter().for_each(|operation| state.push(operation));
-        }
-        self.persist().await
-    }
-
     /// Waits until everything pushed so far is durable.
     pub(crate) async fn persist(&self) -> Result<()> {
         let pushed = self.lock().pushed;
@@ -200,9 +132,9 @@ impl Shared {
     }
 
     /// What the thread does until [`Shared::close`], or until the disk fails.
-    pub(crate) fn run(self: &Arc<Shared>, store: &Store) {
+    pub(crate) fn run(self: &Arc<Shared>, appender: &mut Appender) {
         while let Some(work) = self.next() {
-            match store.write(work.operations) {
+            match appender.write(work.operations) {
                 Ok(()) => self.done(work.len, work.pushed, work.last),
                 Err(error) => return self.fail(&error.to_string()),
             }

@@ -34,6 +34,15 @@ fn entry(tsid: u64) -> Entry {
     Entry { header: header(tsid, 1), chunks: vec![content(tsid, 0)] }
 }
 
+fn backend(epoch: u64, pid: i32) -> BackendRecord {
+    BackendRecord {
+        epoch,
+        site: "replica1".to_owned(),
+        pid,
+        backend_start: "2026-01-01 00:00:00.123456+00".to_owned(),
+    }
+}
+
 async fn fill(log: &Log, tsids: std::ops::RangeInclusive<u64>) {
     for tsid in tsids {
         assert!(log.append(entry(tsid)).await.expect("appends"));
@@ -134,12 +143,6 @@ async fn trimming_keeps_the_last_entry_and_says_what_is_gone() {
 
 #[tokio::test]
 async fn epochs_backends_and_meta_survive() {
-    let backend = |epoch, pid| BackendRecord {
-        epoch,
-        site: "replica1".to_owned(),
-        pid,
-        backend_start: "2026-01-01 00:00:00.123456+00".to_owned(),
-    };
     let dir = tempfile::tempdir().expect("a directory");
     let log = open(dir.path());
     assert_eq!(log.take_epoch().await.expect("an epoch"), 1);
@@ -162,12 +165,127 @@ async fn a_second_process_and_a_newer_format_are_refused() {
     let log = open(dir.path());
     assert!(matches!(Log::open(dir.path()), Err(Error::Locked(_))));
     drop(log);
-    let database = fjall::Database::builder(dir.path()).open().expect("opens");
-    let meta = database.keyspace("meta", fjall::KeyspaceCreateOptions::default).expect("opens");
-    meta.insert("log.format", [99]).expect("writes");
-    drop((meta, database));
+    rewrite_version(dir.path(), 99);
     let error = Log::open(dir.path()).err().expect("is refused");
-    assert!(error.to_string().contains("version [99]"), "{error}");
+    assert!(error.to_string().contains("version 99"), "{error}");
+}
+
+/// Segments are closed, read across, and removed whole; an entry's chunks may lie in an older one.
+#[tokio::test]
+async fn many_segments_are_one_log_and_go_when_trimmed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    let chunk = |tsid: u64, n: u32| Bytes::from(vec![(tsid * 7 + u64::from(n)) as u8; 400_000]);
+    let large = |tsid: u64| tsid.is_multiple_of(10);
+    for tsid in 1..=200 {
+        let count = if large(tsid) { 5 } else { 1 };
+        let mut entry = Entry { header: header(tsid, count), chunks: Vec::new() };
+        if large(tsid) {
+            for n in 0..count {
+                log.append_chunk(Tsid(tsid), n, chunk(tsid, n)).await.expect("appends");
+            }
+        } else {
+            entry.chunks.push(chunk(tsid, 0));
+        }
+        log.append(entry).await.expect("appends");
+    }
+    log.record_backend(&backend(1, 5)).await.expect("records");
+    let segments = || {
+        let files = std::fs::read_dir(dir.path()).expect("a directory");
+        files.filter(|file| file.as_ref().is_ok_and(|f| f.path().extension().is_some())).count()
+    };
+    log.persist().await.expect("persists");
+    assert!(segments() >= 3, "{} segments", segments());
+    let check = async |log: &Log, from: u64| {
+        let mut next = from;
+        while next <= 200 {
+            for entry in log.read(Tsid(next), 7, usize::MAX).await.expect("reads") {
+                assert_eq!(entry.header.tsid, Tsid(next));
+                for n in 0..entry.header.chunks {
+                    let found = log.chunk(Tsid(next), n).await.expect("reads");
+                    assert_eq!(found, chunk(next, n));
+                }
+                next += 1;
+            }
+        }
+    };
+    check(&log, 1).await;
+    drop(log);
+    let log = open(dir.path());
+    check(&log, 1).await;
+    let before = segments();
+    for below in [20, 60, 100, 150, 195] {
+        log.trim(Tsid(below)).await.expect("trims");
+        check(&log, below).await;
+    }
+    assert!(segments() < before && segments() <= 2, "{} of {before} are left", segments());
+    drop(log);
+    let log = open(dir.path());
+    check(&log, 195).await;
+    assert_eq!(log.first(), Tsid(195));
+    assert_eq!(log.backends_before(2).await.expect("reads"), [backend(1, 5)]);
+    assert!(matches!(log.chunk(Tsid(100), 0).await, Err(Error::Trimmed { .. })));
+}
+
+/// A power cut can leave any part of the last, unfinished write on the disk.
+#[tokio::test]
+async fn a_torn_last_write_is_dropped() {
+    let whole = tempfile::tempdir().expect("a directory");
+    let log = open(whole.path());
+    fill(&log, 1..=10).await;
+    log.persist().await.expect("persists");
+    let journal = segment(whole.path());
+    let durable = written(&journal);
+    fill(&log, 11..=60).await;
+    log.persist().await.expect("persists");
+    let end = written(&journal);
+    assert!(durable + 4096 < end, "{durable} {end}");
+    for damaged in [durable + 1, durable + 200, (durable + end) / 2, end - 30, end - 2] {
+        for len in [1, 30, 512, 4096] {
+            let torn = tempfile::tempdir().expect("a directory");
+            let copied = std::process::Command::new("cp")
+                .args(["-r", "--sparse=always"])
+                .arg(whole.path().join("."))
+                .arg(torn.path())
+                .status();
+            assert!(copied.expect("cp runs").success());
+            tear(&segment(torn.path()), damaged, len.min(end - damaged));
+            let log = Log::open(torn.path()).unwrap_or_else(|error| {
+                panic!("torn at {damaged} of {durable}..{end}, {len} bytes: {error}")
+            });
+            assert!(log.last().expect("entries").tsid >= Tsid(10));
+        }
+    }
+}
+
+/// Length of what is not zero.
+fn written(file: &Path) -> usize {
+    let bytes = std::fs::read(file).expect("is readable");
+    bytes.iter().rposition(|byte| *byte != 0).expect("something was written") + 1
+}
+
+fn tear(file: &Path, at: usize, len: usize) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(file).expect("opens");
+    file.write_all_at(&vec![0; len], at as u64).expect("writes");
+}
+
+/// Makes the first record of the segment one of another format version.
+fn rewrite_version(dir: &Path, version: u8) {
+    let file = segment(dir);
+    let mut bytes = std::fs::read(&file).expect("is readable");
+    let len = u32::from_be_bytes(bytes[..4].try_into().expect("4 bytes")) as usize;
+    bytes[13] = version;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[12..12 + len]);
+    bytes[4..12].copy_from_slice(&sum.to_be_bytes());
+    std::fs::write(file, bytes).expect("is writable");
+}
+
+/// The newest segment.
+fn segment(dir: &Path) -> std::path::PathBuf {
+    let files = std::fs::read_dir(dir).expect("a directory");
+    let files = files.map(|file| file.expect("a file").path());
+    files.filter(|file| file.extension().is_some_and(|e| e == "log")).max().expect("a segment")
 }
 
 const CHILD_DIR: &str = "HIHOOI_LOG_TEST_DIR";
