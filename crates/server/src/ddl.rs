@@ -106,7 +106,9 @@ impl Session {
     ) -> Result<Option<Vec<Option<Bytes>>>, Lost> {
         server.write_own(query, values);
         server.write_flush();
-        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        while !server.answers.is_empty() {
+            pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        }
         let mut rows = server.answers.take_rows();
         let row = if server.failed { None } else { rows.pop() };
         // What came before it answers questions for transaction ids.
