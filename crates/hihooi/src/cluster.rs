@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use hihooi_postgres::cluster::binaries::{self, Binaries};
 use hihooi_postgres::cluster::clone::{self, Progress};
 use hihooi_postgres::cluster::os_user::OsUser;
-use hihooi_postgres::cluster::pidfile::{self, Occupant};
-use hihooi_postgres::cluster::postmaster::{Postmaster, Stop};
+use hihooi_postgres::cluster::postmaster::{Stop, halt};
 use hihooi_postgres::cluster::server::{STOP_LIMIT, SUPERUSER, Server};
 use hihooi_postgres::cluster::{file_error, plain};
 use hihooi_postgres::connection::{Connection, Login};
@@ -242,18 +241,26 @@ fn sync(directory: &Path) -> Result<()> {
         .map_err(|error| Failure::new(format!("cannot flush {}: {error}", directory.display())))
 }
 
+/// The cluster that is being made.
+fn planned(data: &DataDir) -> Config {
+    Config::read(&data.creating()).unwrap_or_default()
+}
+
+/// Stops what runs of a cluster that is half made.
+pub async fn stop_half_made(data: &DataDir) {
+    for site in &planned(data).sites {
+        halt(&data.file(&site.name)).await;
+    }
+}
+
 /// Removes what an interrupted `up` left: only what it makes, and nothing of it was ever served.
 ///
 /// # Errors
 /// What the operating system says.
 pub async fn clear_half_made(data: &DataDir) -> Result<()> {
-    let planned = Config::read(&data.creating()).unwrap_or_default();
-    for site in &planned.sites {
-        let directory = data.file(&site.name);
-        if let Occupant::Server { pid, .. } = pidfile::occupant(&directory) {
-            Postmaster::adopted(pid).stop(Stop::Immediate, STOP_LIMIT).await;
-        }
-        remove_directory(&directory)?;
+    stop_half_made(data).await;
+    for site in &planned(data).sites {
+        remove_directory(&data.file(&site.name))?;
     }
     remove_directory(&data.file("sockets"))?;
     remove_directory(&data.file("log"))?;

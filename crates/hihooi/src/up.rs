@@ -36,7 +36,10 @@ async fn up(args: &UpArgs) -> Result<()> {
     process::log_to(Some(&ground.data.file("hihooi.log")), args.settings.log.as_deref())?;
     let servers = tokio::select! {
         made = ground.servers(args) => made?,
-        () = signals.next() => return Err(Failure::new("stopped while making the cluster")),
+        () = signals.next() => {
+            cluster::stop_half_made(&ground.data).await;
+            return Err(Failure::new("stopped; the next `hihooi up` makes the cluster anew"));
+        }
     };
     let Ground { data, config, listener, lock, .. } = ground;
     let running = Running::start(servers, &mut signals).await?;
@@ -146,9 +149,7 @@ impl Running {
         match started {
             Ok(postmaster) => running.keep(primary, Some(postmaster)),
             Err(failure) => {
-                if let Some(mut postmaster) = primary.running() {
-                    postmaster.stop(Stop::Fast, REPLICAS_LIMIT).await;
-                }
+                primary.give_up(Stop::Fast).await;
                 running.stop(signals).await;
                 return Err(failure);
             }

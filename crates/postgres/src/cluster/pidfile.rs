@@ -74,10 +74,10 @@ pub fn lives(pid: i32) -> bool {
     kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH) && state_of(pid) != Some('Z')
 }
 
-/// Backends that outlived their postmaster: they hold its shared memory, so that no new one can
-/// start. Only to be asked when [`occupant`] is no live server.
+/// All server processes that work in `data`: a postmaster, also one that has just begun, or
+/// backends that outlived theirs and hold its shared memory, so that no new one can start.
 #[must_use]
-pub fn orphans(data: &Path) -> Vec<i32> {
+pub fn processes(data: &Path) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

@@ -1,5 +1,6 @@
 //! A running server: our child, or one adopted from an `up` that was killed.
 
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,6 +12,9 @@ use super::pidfile;
 /// How often an adopted server, which is not our child, is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// How long processes may take to end at once before they are killed.
+const HALT_LIMIT: Duration = Duration::from_secs(10);
+
 /// How to stop a server (manual, "Shutting Down the Server").
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stop {
@@ -21,6 +25,21 @@ pub enum Stop {
     Fast,
     /// End at once; the next start recovers from the WAL.
     Immediate,
+}
+
+/// Ends all server processes that work in `data` at once, and waits until they are gone: for a
+/// server whose start was given up, and which may not have written its `postmaster.pid` yet.
+pub async fn halt(data: &Path) {
+    let deadline = Instant::now() + HALT_LIMIT;
+    loop {
+        let left = pidfile::processes(data);
+        if left.is_empty() {
+            return;
+        }
+        let how = if Instant::now() < deadline { Signal::SIGQUIT } else { Signal::SIGKILL };
+        left.into_iter().for_each(|pid| pidfile::signal(pid, how));
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 /// The first process of a running server.

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::binaries::Binaries;
 use super::os_user::OsUser;
 use super::pidfile::{self, Occupant};
-use super::postmaster::{Postmaster, Stop};
+use super::postmaster::{Postmaster, Stop, halt};
 use super::{Error, Result, file_error, plain};
 use crate::connection::{Address, Connection, Login};
 use crate::site::Role;
@@ -116,6 +116,8 @@ impl Server {
         // Not the caller's locale or PGDATA; the directory is one that the user can enter.
         command.env_clear().env("LC_ALL", "C").env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.current_dir(&self.data).stdin(Stdio::null());
+        // Its own process group: Ctrl-C in our terminal is for us alone to act on.
+        command.process_group(0);
         self.os_user.apply(&mut command);
         command
     }
@@ -204,6 +206,14 @@ impl Server {
         }
     }
 
+    /// Stops whatever runs of a server whose start was given up in the middle.
+    pub async fn give_up(&self, how: Stop) {
+        match self.running() {
+            Some(mut postmaster) => postmaster.stop(how, STOP_LIMIT).await,
+            None => halt(&self.data).await,
+        }
+    }
+
     /// Starts the server, or adopts one that still runs, and waits until it takes connections,
     /// through crash recovery of any length.
     ///
@@ -267,8 +277,7 @@ impl Server {
     fn spawn(&self, log: File) -> Result<tokio::process::Child> {
         let copy = log.try_clone().map_err(|e| file_error("write", &self.log_file, &e))?;
         let mut command = self.command("postgres");
-        // Its own process group: Ctrl-C in our terminal is for us alone to act on.
-        command.arg("-D").arg(&self.data).stdout(copy).stderr(log).process_group(0);
+        command.arg("-D").arg(&self.data).stdout(copy).stderr(log);
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(false);
         command.spawn().map_err(|error| self.cannot_run("postgres", &error))
@@ -299,7 +308,7 @@ impl Server {
     async fn end_orphans(&self) {
         sleep(ORPHANS_GRACE).await;
         if !matches!(pidfile::occupant(&self.data), Occupant::Server { .. }) {
-            for pid in pidfile::orphans(&self.data) {
+            for pid in pidfile::processes(&self.data) {
                 tracing::warn!(site = self.name, pid, "ending a backend without postmaster");
                 pidfile::signal(pid, Signal::SIGQUIT);
             }

@@ -80,10 +80,7 @@ async fn start(
                 Err(error) => error.to_string(),
             },
             how = stopping(stop) => {
-                // The start was given up in the middle: whatever runs by now is stopped.
-                if let Some(mut postmaster) = server.running() {
-                    postmaster.stop(how, STOP_LIMIT).await;
-                }
+                server.give_up(how).await;
                 return None;
             }
         };
