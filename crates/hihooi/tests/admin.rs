@@ -209,6 +209,7 @@ fn routes_after_a_write_are_explained() {
     let _alone = alone();
     let mut session = shared().connect();
     session.run("DROP TABLE IF EXISTS explained; CREATE TABLE explained (id int)");
+    shared().caught_up();
     for _ in 0..100 {
         session.run("INSERT INTO explained VALUES (1)");
         session.run("SELECT count(*) FROM explained");

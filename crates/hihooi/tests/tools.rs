@@ -113,12 +113,23 @@ fn psql(port: u16, text: &str) -> Command {
     command
 }
 
+/// The owner of some of the shop, if it isn't there already.
+fn make_owner(port: u16) {
+    let _ = finish(tool("psql", port).args(["-Xqc", "CREATE ROLE shop_owner"]));
+}
+
+fn make_shop(port: u16) {
+    make_owner(port);
+    let schema = include_str!("scripts/shop.sql");
+    succeed(tool("psql", port).args(["-Xq", "-v", "ON_ERROR_STOP=1", "-c", schema]));
+}
+
 /// Meta commands query the system catalogs; scripts end as they should.
 #[test]
 fn psql_shows_the_same_through_hihooi() {
-    let schema = include_str!("scripts/shop.sql");
+    let _alone = alone();
     for port in [reference().port, shared().port] {
-        succeed(tool("psql", port).args(["-Xq", "-v", "ON_ERROR_STOP=1", "-c", schema]));
+        make_shop(port);
     }
     shared().caught_up();
     for text in [
@@ -154,6 +165,7 @@ fn psql_shows_the_same_through_hihooi() {
 
 #[test]
 fn psql_scripts_with_variables_blocks_and_errors_run() {
+    let _alone = alone();
     let script = "\\set ON_ERROR_ROLLBACK on\n\
         DROP SCHEMA IF EXISTS scripted CASCADE; CREATE SCHEMA scripted;\n\
         CREATE TABLE scripted.t (id int PRIMARY KEY, v text);\n\
@@ -194,9 +206,8 @@ fn dump(port: u16) -> String {
 #[test]
 fn pg_dump_and_pg_restore_bring_a_schema_through() {
     let _alone = alone();
-    let schema = include_str!("scripts/shop.sql");
     let source = reference();
-    succeed(tool("psql", source.port).args(["-Xq", "-v", "ON_ERROR_STOP=1", "-c", schema]));
+    make_shop(source.port);
     let expected = dump(source.port);
     let folder = tempfile::tempdir().expect("a folder");
     let cluster = shared();
@@ -206,9 +217,7 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
         command.args(["--schema", "shop", "--format", format, "-f"]).arg(&file);
         succeed(&mut command);
         cluster.psql("DROP SCHEMA IF EXISTS shop CASCADE");
-        cluster.psql(
-            "DO $$ BEGIN CREATE ROLE shop_owner; EXCEPTION WHEN duplicate_object THEN END $$",
-        );
+        make_owner(cluster.port);
         let mut command = if jobs == 0 {
             let mut command = tool("psql", cluster.port);
             command.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-f"]);
@@ -239,8 +248,7 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
 fn a_dump_of_everything_restores_through_hihooi() {
     let _alone = alone();
     let source = Cluster::start(Options::replicas(1));
-    let schema = include_str!("scripts/shop.sql");
-    succeed(tool("psql", source.port).args(["-Xq", "-v", "ON_ERROR_STOP=1", "-c", schema]));
+    make_shop(source.port);
     source.caught_up();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("all");
@@ -248,7 +256,7 @@ fn a_dump_of_everything_restores_through_hihooi() {
     let expected = dump(source.port);
     drop(source);
     let target = Cluster::start(Options::replicas(1));
-    target.psql("CREATE ROLE shop_owner");
+    make_owner(target.port);
     let mut command = tool("psql", target.port);
     succeed(command.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-f"]).arg(&file));
     assert_eq!(expected, dump(target.port));

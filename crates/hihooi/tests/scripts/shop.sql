@@ -1,5 +1,4 @@
--- A schema of the size and sorts of things that pg_dump meets.
-DO $$ BEGIN CREATE ROLE shop_owner; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
+-- A schema of the size and sorts of things that pg_dump meets. Role shop_owner must exist.
 DROP SCHEMA IF EXISTS shop CASCADE;
 CREATE SCHEMA shop;
 COMMENT ON SCHEMA shop IS 'a shop';
