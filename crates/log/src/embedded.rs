@@ -177,7 +177,7 @@ impl Log {
             if from < state.first {
                 return Err(Error::Trimmed { wanted: from, first: state.first });
             }
-            if state.last.as_ref().is_none_or(|last| last.tsid < from) {
+            if entries_max == 0 || state.last.as_ref().is_none_or(|last| last.tsid < from) {
                 return Ok(Vec::new());
             }
             if let Some(entries) = state.tail.read(from, entries_max, bytes_max) {
@@ -191,10 +191,13 @@ impl Log {
     fn read_disk(&self, from: Tsid, mut budget: Budget) -> Result<Vec<Arc<Entry>>> {
         let entries = self.inner.store.read(from, &mut budget)?;
         let first = self.first();
-        if entries.is_empty() && from < first {
+        if !entries.is_empty() {
+            return Ok(entries);
+        }
+        if from < first {
             return Err(Error::Trimmed { wanted: from, first });
         }
-        Ok(entries)
+        Err(Error::Format(format!("entry {from} is missing")))
     }
 
     /// Chunk `n` of a durable entry.
