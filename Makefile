@@ -7,7 +7,7 @@
 
 CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
-TEST_ENV = HIHOOI_TEST_PGBIN="$$(scripts/setup --pg-bin)"
+TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
 .PHONY: help setup build demo test bench lint docs versions
 
