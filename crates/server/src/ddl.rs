@@ -38,20 +38,6 @@ const SETTINGS: &[&str] = &[
 
 const EMIT: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'hihooi', $1::text)";
 
-/// Whether DDL can be carried to replicas at all.
-///
-/// # Errors
-/// What to do instead.
-pub fn check(ddl: &Ddl, text: &[u8]) -> Result<(), Report> {
-    let text = String::from_utf8_lossy(text);
-    let runs_prepared = |token: lexer::Token<'_>| token.text.eq_ignore_ascii_case("execute");
-    if ddl.carries_rows && lexer::tokens(&text).any(runs_prepared) {
-        let what = "CREATE TABLE AS EXECUTE can't be replicated";
-        return Err(Report::error("0A000", what).hint("Use CREATE TABLE AS with the query."));
-    }
-    Ok(())
-}
-
 /// Asks for the text in UTF-8, whatever the client's encoding.
 const IN_UTF8: &str =
     "SELECT pg_catalog.encode(pg_catalog.convert_to($1::text, 'UTF8'), 'hex')";
@@ -68,6 +54,29 @@ fn question() -> String {
 }
 
 impl Session {
+    /// Whether DDL can be carried to replicas at all.
+    ///
+    /// # Errors
+    /// What to do instead.
+    pub(crate) fn check_ddl(&self, ddl: &Ddl, text: &[u8]) -> Result<(), Report> {
+        if !self.is_replicated {
+            if ddl.shared && ddl.replicate {
+                let database = &self.relay.settings.database;
+                let what = "roles can only be changed in the replicated database";
+                let hint = format!("Connect to database \"{database}\" for it.");
+                return Err(Report::error("0A000", what).hint(hint));
+            }
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(text);
+        let runs_prepared = |token: lexer::Token<'_>| token.text.eq_ignore_ascii_case("execute");
+        if ddl.carries_rows && lexer::tokens(&text).any(runs_prepared) {
+            let what = "CREATE TABLE AS EXECUTE can't be replicated";
+            return Err(Report::error("0A000", what).hint("Use CREATE TABLE AS with the query."));
+        }
+        Ok(())
+    }
+
     /// Puts the message into the stream in front of a statement that is about to be sent.
     pub(crate) async fn announce_ddl(
         &mut self,

@@ -83,8 +83,8 @@ impl Session {
     async fn run_unit(&mut self, whole: Option<&Unit>, unit: &Unit) -> Work<()> {
         let first = || unit.ops.iter().find_map(Op::statement);
         let route = match whole.map(|whole| (whole, self.routable_unit(whole))) {
-            Some((whole, Ok(items))) => {
-                match self.run_at_replica(&Sends::Unit(whole), &items).await? {
+            Some((whole, Ok(wanted))) => {
+                match self.run_at_replica(&Sends::Unit(whole), &wanted).await? {
                     Some(route) => route,
                     None => return Ok(()),
                 }
@@ -211,9 +211,7 @@ impl Session {
                         )
                         .hint("Send a Sync between them."));
                     }
-                    Kind::Ddl(ddl) if self.is_carried(ddl) => {
-                        crate::ddl::check(ddl, &prepared.query)?;
-                    }
+                    Kind::Ddl(ddl) => self.check_ddl(ddl, &prepared.query)?,
                     _ => {}
                 }
             }

@@ -25,14 +25,15 @@ pub fn run(session: &mut Session, command: &HihooiCommand) -> Result<Answer, Rep
             let value = show(session, name)?;
             Ok(Answer::Row(format!("hihooi.{name}"), value))
         }
-        HihooiCommand::Set { local: true, name, .. } => Err(Report::error(
-            "0A000",
-            format!("SET LOCAL hihooi.{name} is not supported yet"),
-        )
-        .hint(format!("Use SET hihooi.{name}, and RESET it afterwards."))),
-        HihooiCommand::Set { name, values, .. } => {
+        HihooiCommand::Set { name, values, local } => {
+            let before = (session.consistency, session.wait_ms);
             let value = values.as_ref().and_then(|values| values.first());
             set(session, name, value.map(|value| &**value))?;
+            if *local {
+                // A transaction block runs on the primary as a whole, so that there is nothing
+                // to choose in it: the value is only checked.
+                (session.consistency, session.wait_ms) = before;
+            }
             Ok(Answer::Done("SET"))
         }
         HihooiCommand::Reset(name) => {

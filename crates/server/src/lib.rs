@@ -9,6 +9,7 @@ pub mod admin;
 pub mod answers;
 pub mod backend;
 pub mod client;
+pub mod costs;
 pub mod ddl;
 pub mod extended;
 pub mod handshake;
@@ -69,6 +70,7 @@ pub async fn run(
     local.spawn_local(resolve::follow(relay.clone(), events, reload.clone()));
     local.spawn_local(resolve::keep_catalog(relay.clone(), reload));
     local.spawn_local(resolve::resolve(relay.clone()));
+    local.spawn_local(resolve::keep_lag(relay.clone()));
     local
         .run_until(async {
             tokio::select! {

@@ -1,6 +1,8 @@
 //! Reads that any fresh replica may serve: routed, and retried elsewhere as long as the client
 //! has seen nothing of the answer (I3).
 
+use std::time::Instant;
+
 use hihooi_replication::items::Items;
 use hihooi_sql::{Hint, Kind, Replica, Statement};
 use hihooi_wire::backend::Status;
@@ -13,7 +15,7 @@ use crate::client::Message;
 use crate::pool::Refusal;
 use crate::pump::{self, Hold, Lost, Step};
 use crate::relay::{ReadRequest, count};
-use crate::route::{PRIMARY, Reason, Route};
+use crate::route::{Consistency, PRIMARY, Reason, Route};
 use crate::session::{Session, Work};
 use crate::unit::{Ends, Op, Unit};
 
@@ -23,6 +25,17 @@ pub enum Sends<'a> {
     Query(&'a Message),
     /// A unit of the extended protocol.
     Unit(&'a Unit),
+}
+
+/// What a unit wants of a replica.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// What it reads.
+    pub items: Items,
+    /// The level that a hint asks for.
+    pub consistency: Option<Consistency>,
+    /// By what its duration is remembered.
+    pub statement: u64,
 }
 
 /// How a try at a replica ended.
@@ -56,7 +69,10 @@ impl Session {
     }
 
     /// Whether a replica may run a statement, as far as the statement goes.
-    pub(crate) fn is_routable(statement: &Statement, text: &[u8]) -> Result<(), Reason> {
+    pub(crate) fn is_routable(
+        statement: &Statement,
+        text: &[u8],
+    ) -> Result<Option<Consistency>, Reason> {
         if statement.is_write() {
             return Err(Reason::Write);
         }
@@ -66,13 +82,14 @@ impl Session {
             return Err(Reason::Unsafe);
         }
         // Looked for only in texts that begin with a comment: the common case pays nothing.
-        if text.starts_with(b"/*")
-            && let Ok(text) = std::str::from_utf8(text)
-            && matches!(hihooi_sql::hint(text), Some(Hint::Primary))
-        {
-            return Err(Reason::Hint);
+        if !text.starts_with(b"/*") {
+            return Ok(None);
         }
-        Ok(())
+        match std::str::from_utf8(text).ok().and_then(hihooi_sql::hint) {
+            Some(Hint::Primary) => Err(Reason::Hint),
+            Some(Hint::Consistency(name)) => Ok(Consistency::parse(name)),
+            None => Ok(None),
+        }
     }
 
     /// Runs a read at a replica that is fresh enough for its items. Answers the route by which
@@ -80,17 +97,17 @@ impl Session {
     pub(crate) async fn run_at_replica(
         &mut self,
         sends: &Sends<'_>,
-        items: &Items,
+        read: &Wanted,
     ) -> Work<Option<Route>> {
         let mut not = Vec::new();
         loop {
             let relay = self.relay.clone();
             let route = relay
                 .route_read(ReadRequest {
-                    items,
-                    consistency: self.consistency,
+                    items: &read.items,
+                    consistency: read.consistency.unwrap_or(self.consistency),
                     wait_ms: self.wait_ms,
-                    cost_us: u32::MAX,
+                    cost_us: relay.costs.borrow().expected_us(read.statement),
                     not: &not,
                 })
                 .await;
@@ -98,8 +115,12 @@ impl Session {
                 return Ok(Some(route));
             }
             self.routed(route);
+            let began = Instant::now();
             match self.try_at(route.site, sends).await? {
-                Tried::Answered => return Ok(None),
+                Tried::Answered => {
+                    relay.costs.borrow_mut().took(read.statement, began.elapsed());
+                    return Ok(None);
+                }
                 Tried::Elsewhere => not.push(route.site),
             }
         }
@@ -184,9 +205,9 @@ impl Session {
     }
 
     /// What a unit reads, if every statement of it may be routed.
-    pub(crate) fn routable_unit(&self, unit: &Unit) -> Result<Items, Reason> {
+    pub(crate) fn routable_unit(&self, unit: &Unit) -> Result<Wanted, Reason> {
         self.may_route()?;
-        let mut items = Items::Nothing;
+        let mut wanted = Wanted::default();
         for op in &unit.ops {
             let (facts, text) = match op {
                 Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } => {
@@ -198,10 +219,14 @@ impl Session {
                 Op::Statement { .. } => return Err(Reason::Unsafe),
             };
             for statement in &facts.statements {
-                Session::is_routable(statement, text)?;
-                items = items.union(&statement.reads);
+                let hint = Session::is_routable(statement, text)?;
+                wanted.consistency = wanted.consistency.or(hint);
+                wanted.items = wanted.items.union(&statement.reads);
+            }
+            if let Op::Bind { prepared: Some(prepared), .. } = op {
+                wanted.statement = prepared.id;
             }
         }
-        Ok(items)
+        Ok(wanted)
     }
 }

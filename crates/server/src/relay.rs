@@ -24,6 +24,7 @@ use tokio::sync::{Notify, mpsc};
 use tracing::warn;
 
 use crate::backend::Identity;
+use crate::costs::Costs;
 use crate::pool::{Limits, Pools};
 use crate::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
 use crate::startup_key::StartupKey;
@@ -31,7 +32,7 @@ use crate::startup_key::StartupKey;
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
 const STATEMENTS_MAX: usize = 100_000;
-/// A read this much cheaper than the usual lag doesn't wait for a replica.
+/// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
 const LAG_US_AT_FIRST: u32 = 5_000;
 
 /// What the operator set.
@@ -183,6 +184,8 @@ pub struct Relay {
     pub counters: Vec<Counters>,
     /// Pools of server connections.
     pub pools: Rc<Pools>,
+    /// What statements usually take.
+    pub costs: RefCell<Costs>,
     /// Who must see what.
     pub freshness: RefCell<Freshness>,
     /// Somebody should look at the index again.
@@ -239,6 +242,7 @@ impl Relay {
             pools: Rc::new(Pools::new(sites.clone(), limits, shared.fence)),
             sites,
             replicas: shared.replicas,
+            costs: RefCell::default(),
             freshness: RefCell::new(Freshness::new(newest)),
             changed: Notify::new(),
             unresolved: Notify::new(),
@@ -330,6 +334,11 @@ impl Relay {
             Rc::new(Prepared { id, query: key.0.clone(), types: key.1.clone() });
         statements.insert(key, Rc::downgrade(&prepared));
         prepared
+    }
+
+    /// Sets the usual lag of the quickest replica, microseconds.
+    pub fn set_lag_us(&self, us: u32) {
+        self.lag_us.set(us);
     }
 
     /// Counts a statement as running at the site until the guard is dropped.

@@ -21,6 +21,8 @@ use crate::relay::{InDoubt, Outcome, Relay};
 const PATIENCE_MS: u64 = 5;
 /// After a failure at the primary.
 const RETRY: Duration = Duration::from_millis(200);
+/// How often the usual lag is looked at.
+const LAG_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the stream at once.
 const BATCH: usize = 256;
 /// The index forgets what every replica has applied once in so many entries.
@@ -155,6 +157,19 @@ async fn is_there(looks: &mut Connection, record: &BackendRecord) -> Result<bool
         )
         .await?;
     Ok(!answer.rows.is_empty())
+}
+
+/// Keeps the usual lag of the quickest replica, by which reads decide whether to wait.
+pub async fn keep_lag(relay: Rc<Relay>) {
+    loop {
+        tokio::time::sleep(LAG_EVERY).await;
+        let medians = relay.replicas.iter().filter_map(|replica| {
+            (relay.apply_stats)(&replica.site.name)?.percentile_us(50)
+        });
+        if let Some(us) = medians.min() {
+            relay.set_lag_us(u32::try_from(us).unwrap_or(u32::MAX));
+        }
+    }
 }
 
 /// Reads the catalog at the start and whenever the stream brought DDL.

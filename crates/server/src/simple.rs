@@ -16,7 +16,7 @@ use crate::backend::Backend;
 use crate::client::Message;
 use crate::hihooi_settings::Answer;
 use crate::pump::{self, Hold, Lost, Step};
-use crate::read::Sends;
+use crate::read::{Sends, Wanted};
 use crate::relay::{Outcome, count};
 use crate::route::{PRIMARY, Route};
 use crate::session::{End, Session, Work};
@@ -60,7 +60,9 @@ impl Session {
                 self.client.flush().await;
                 return Ok(());
             }
-            if let Some(route) = self.simple_read(&message, &text, statement).await? {
+            // Texts of one shape share their facts; another shape at the address does no harm.
+            let statement_id = Arc::as_ptr(&facts).addr() as u64;
+            if let Some(route) = self.simple_read(&message, &text, statement, statement_id).await? {
                 return self.simple_on_primary(message, text, facts, route).await;
             }
             return Ok(());
@@ -74,15 +76,19 @@ impl Session {
         &mut self,
         message: &Message,
         text: &[u8],
-        statement: &Statement,
+        facts: &Statement,
+        statement: u64,
     ) -> Work<Option<Route>> {
-        match self.may_route().and_then(|()| Session::is_routable(statement, text)) {
-            Ok(()) => self.run_at_replica(&Sends::Query(message), &statement.reads).await,
+        match self.may_route().and_then(|()| Session::is_routable(facts, text)) {
+            Ok(consistency) => {
+                let wanted = Wanted { items: facts.reads.clone(), consistency, statement };
+                self.run_at_replica(&Sends::Query(message), &wanted).await
+            }
             Err(reason) if self.is_in_block() || self.pin.is_some() => {
                 Ok(Some(Route::primary(reason)))
             }
             Err(reason) => Ok(Some(Route::primary(
-                if statement.is_write() { crate::route::Reason::Write } else { reason },
+                if facts.is_write() { crate::route::Reason::Write } else { reason },
             ))),
         }
     }
@@ -109,15 +115,15 @@ impl Session {
 
     fn how(&self, text: &[u8], facts: &Analysis) -> How {
         let statements = &facts.statements;
+        for statement in statements {
+            if let Kind::Ddl(ddl) = &statement.kind
+                && let Err(report) = self.check_ddl(ddl, own_text(text, statement))
+            {
+                return How::Refused(report);
+            }
+        }
         let carried = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if self.is_carried(ddl));
         if statements.iter().any(carried) {
-            for statement in statements.iter() {
-                if let Kind::Ddl(ddl) = &statement.kind
-                    && let Err(report) = crate::ddl::check(ddl, own_text(text, statement))
-                {
-                    return How::Refused(report);
-                }
-            }
             return if statements.len() == 1 { How::Extended } else { How::OneByOne };
         }
         match &**statements {

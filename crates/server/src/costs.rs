@@ -1,0 +1,63 @@
+//! What statements usually take, so that only a read for which it pays waits for a replica.
+
+use std::time::Duration;
+
+use ahash::AHashMap;
+
+/// Statements that are remembered; beyond that all are forgotten and learned again (I8).
+const STATEMENTS_MAX: usize = 20_000;
+/// A new measurement counts for one part in so many.
+const SMOOTHING: u32 = 8;
+
+/// Smoothed durations by statement, in microseconds.
+#[derive(Debug, Default)]
+pub struct Costs {
+    us: AHashMap<u64, u32>,
+}
+
+impl Costs {
+    /// What a statement usually takes, microseconds; 0 while nothing is known of it.
+    #[must_use]
+    pub fn expected_us(&self, statement: u64) -> u32 {
+        self.us.get(&statement).copied().unwrap_or(0)
+    }
+
+    /// A statement took so long.
+    pub fn took(&mut self, statement: u64, duration: Duration) {
+        if self.us.len() >= STATEMENTS_MAX {
+            self.us.clear();
+        }
+        let us = u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
+        let known = self.us.entry(statement).or_insert(us);
+        *known = smoothed(*known, us);
+    }
+}
+
+/// A moving average after one more measurement.
+#[must_use]
+pub fn smoothed(known: u32, new: u32) -> u32 {
+    known - known / SMOOTHING + new / SMOOTHING
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_average_follows_what_is_measured() {
+        let mut costs = Costs::default();
+        assert_eq!(costs.expected_us(7), 0);
+        costs.took(7, Duration::from_micros(800));
+        assert_eq!(costs.expected_us(7), 800);
+        (0..100).for_each(|_| costs.took(7, Duration::from_micros(80_000)));
+        assert!(costs.expected_us(7) > 70_000);
+        (0..100).for_each(|_| costs.took(7, Duration::MAX));
+    }
+
+    #[test]
+    fn i8_the_memory_is_bounded() {
+        let mut costs = Costs::default();
+        (0..3 * STATEMENTS_MAX as u64).for_each(|id| costs.took(id, Duration::ZERO));
+        assert!(costs.us.len() <= STATEMENTS_MAX);
+    }
+}
