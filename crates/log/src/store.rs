@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hihooi_replication::entry::Entry;
@@ -22,6 +23,11 @@ use crate::{Error, Result};
 const SEGMENT_LEN: u64 = 32 << 20;
 /// An entry that lies this far behind the last noted one is noted in a segment's index.
 const INDEX_STEP: u64 = 64 << 10;
+/// How often the lock is tried: a child process of the last owner holds it for the moment between
+/// its fork and its exec.
+const LOCK_TRIES: u32 = 10;
+/// Pause between tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(30);
 /// Chunks of the entry that is coming in: 16 TB of changes. Beyond, the log refuses.
 const CHUNKS_MAX: usize = 16 << 20;
 
@@ -422,11 +428,14 @@ fn lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
     let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = opened.map_err(|error| at(&path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::Locked(dir.to_owned())),
-        Err(fs::TryLockError::Error(error)) => Err(at(&path, &error)),
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(fs::TryLockError::Error(error)) => return Err(at(&path, &error)),
+        }
     }
+    Err(Error::Locked(dir.to_owned()))
 }
 
 /// The directory's segments, oldest first.
