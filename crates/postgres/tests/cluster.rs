@@ -162,13 +162,16 @@ async fn a_killed_server_starts_again_in_spite_of_what_it_left() {
 async fn a_process_number_used_again_does_not_block_the_start() {
     let folder = Folder::new();
     let server = folder.made("primary");
+    // Another server of the same user, as after a restart of a container.
+    let other = folder.made("other").start().await.expect("starts");
     let file = server.data.join("postmaster.pid");
-    let text = format!("{}\n{}\n1\n{}\n\n127.0.0.1\n", std::process::id(), "/elsewhere", 1);
+    let text = format!("{}\n{}\n1\n1\n\n127.0.0.1\n", other.pid(), server.data.display());
     std::fs::write(&file, text).expect("own folder");
     assert_eq!(pidfile::occupant(&server.data), Occupant::Gone);
     let mut postmaster = timeout(PATIENCE, server.start()).await.expect("in time").expect("starts");
     assert!(!postmaster.is_adopted());
     postmaster.stop(Stop::Fast, STOP_LIMIT).await;
+    assert!(pidfile::lives(other.pid()));
 }
 
 #[tokio::test]
