@@ -276,7 +276,7 @@ async fn a_position_at_a_page_boundary_is_passed() {
     // So full pages are flushed soon though nothing commits.
     primary.run("ALTER SYSTEM SET wal_writer_delay = '10ms'").await;
     primary.run("SELECT pg_reload_conf()").await;
-    let mut collector = primary.collect();
+    let collector = primary.collect();
     let mut connection = primary.server.connect().await;
     let mut resolver = Resolver::new(primary.server.connect().await).await.expect("a resolver");
     let mut boundaries = 0;
