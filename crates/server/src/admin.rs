@@ -131,6 +131,11 @@ impl Admin {
             tag::DESCRIBE => self.describe(message),
             tag::EXECUTE => self.execute().await,
             tag::CLOSE => {
+                if let Ok((Target::Statement, name)) =
+                    frontend::read_target(tag::CLOSE, message.body())
+                {
+                    self.statements.remove(name);
+                }
                 backend::empty(server_tag::CLOSE_COMPLETE, &mut self.client.output);
                 Ok(())
             }

@@ -87,11 +87,14 @@ pub struct Answers {
     error: Option<Bytes>,
     /// A unit failed whose Sync has not been sent yet: the server ignores what comes before it.
     skipping: bool,
+    /// A unit was begun whose Sync has not been sent: its transaction is open.
+    unsynced: bool,
 }
 
 impl Answers {
     /// A message was written.
     pub fn sent(&mut self, message: Sent, audience: Audience) {
+        self.unsynced = !matches!(message, Sent::Sync | Sent::Query);
         if self.skipping {
             if message != Sent::Sync {
                 return;
@@ -99,6 +102,12 @@ impl Answers {
             self.skipping = false;
         }
         self.queue.push_back((message, audience));
+    }
+
+    /// Whether a unit is open at the server: its Sync, which commits, has not been sent.
+    #[must_use]
+    pub fn is_unsynced(&self) -> bool {
+        self.unsynced
     }
 
     /// Whether a Parse of this statement is on its way.

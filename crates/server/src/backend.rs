@@ -165,6 +165,7 @@ impl Backend {
     pub fn is_clean(&self) -> bool {
         self.status == Status::Idle
             && self.answers.is_empty()
+            && !self.answers.is_unsynced()
             && self.input.is_empty()
             && self.output.is_empty()
     }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use hihooi_replication::items::Items;
-use hihooi_sql::{Hint, Kind, Replica, Statement};
+use hihooi_sql::{Hint, Kind, Replica, Statement, Unsafe};
 use hihooi_wire::backend::Status;
 use hihooi_wire::frontend;
 use tracing::warn;
@@ -74,7 +74,11 @@ impl Session {
         text: &[u8],
     ) -> Result<Option<Consistency>, Reason> {
         if statement.is_write() {
-            return Err(Reason::Write);
+            let is_known = !matches!(
+                statement.replica,
+                Replica::Unsafe(Unsafe::UnknownRelation | Unsafe::UnknownFunction)
+            );
+            return Err(if is_known { Reason::Write } else { Reason::Unsafe });
         }
         let reads = matches!(statement.kind, Kind::Read | Kind::CopyOut | Kind::Empty);
         let stays = statement.row_locks || statement.may_commit_inside;

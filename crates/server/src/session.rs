@@ -50,6 +50,8 @@ pub struct Transaction {
     pub writes: Items,
     /// It ran DDL: the catalog doesn't describe what it sees.
     pub has_ddl: bool,
+    /// A COMMIT was bound whose portal has not been executed.
+    pub has_bound_commit: bool,
     /// It changed roles, databases or other shared objects.
     pub has_shared_ddl: bool,
     /// DDL messages that it emitted.

@@ -18,7 +18,7 @@ use crate::hihooi_settings::Answer;
 use crate::pump::{self, Hold, Lost, Step};
 use crate::read::{Sends, Wanted};
 use crate::relay::{Outcome, count};
-use crate::route::{PRIMARY, Route};
+use crate::route::{PRIMARY, Reason, Route};
 use crate::session::{End, Session, Work};
 use crate::unit::{Ends, Op, Unit};
 
@@ -84,12 +84,11 @@ impl Session {
                 let wanted = Wanted { items: facts.reads.clone(), consistency, statement };
                 self.run_at_replica(&Sends::Query(message), &wanted).await
             }
-            Err(reason) if self.is_in_block() || self.pin.is_some() => {
+            Err(_) if self.server.is_none() && facts.is_write() => {
+                let reason = Session::is_routable(facts, text).err().unwrap_or(Reason::Write);
                 Ok(Some(Route::primary(reason)))
             }
-            Err(reason) => Ok(Some(Route::primary(
-                if facts.is_write() { crate::route::Reason::Write } else { reason },
-            ))),
+            Err(reason) => Ok(Some(Route::primary(reason))),
         }
     }
 

@@ -141,6 +141,7 @@ impl Session {
             Ok(Driven::Ready) => {
                 self.count_unit(unit, &server);
                 self.land(&mut server);
+                self.log_unit_afterwards(unit, &mut server).await?;
                 self.settle(server).await
             }
             Ok(Driven::Open) => {
@@ -150,6 +151,24 @@ impl Session {
             }
             Err(lost) => self.lost_in_unit(server, &lost),
         }
+    }
+
+    /// DDL that can't run in a transaction is logged when it has succeeded.
+    async fn log_unit_afterwards(&mut self, unit: &Unit, server: &mut Backend) -> Work<()> {
+        let outside = |op: &&Op| match op.statement().map(|statement| &statement.kind) {
+            Some(Kind::Ddl(ddl)) => ddl.replicate && !ddl.in_transaction,
+            _ => false,
+        };
+        if !self.is_replicated || server.failed || server.status != Status::Idle {
+            return Ok(());
+        }
+        for op in unit.ops.iter().filter(outside) {
+            self.client.flush().await;
+            if let Some(Statement { kind: Kind::Ddl(ddl), .. }) = op.statement() {
+                self.log_ddl_afterwards(server, op.text(), ddl).await?;
+            }
+        }
+        Ok(())
     }
 
     fn count_unit(&self, unit: &Unit, server: &Backend) {
@@ -187,9 +206,17 @@ impl Session {
         }
         let mut awaits_copy = false;
         for (index, op) in unit.ops.iter().enumerate() {
-            if op.statement().is_some() {
-                let is_first = index == 0 && !self.is_unit_open;
+            let is_first = index == 0 && !self.is_unit_open;
+            if binds_commit(op) && !unit.ops[index..].iter().any(executes) {
+                self.transaction.has_bound_commit = true;
+            } else if op.statement().is_some() {
                 self.prepare_for(server, op, is_first).await?;
+            } else if executes(op) && self.transaction.has_bound_commit {
+                // It may be the COMMIT; if not, the transaction's writes still count.
+                let writes = self.transaction.writes.clone();
+                self.ask_before_commit(server, is_first);
+                self.transaction.writes = writes;
+                self.transaction.has_bound_commit = true;
             }
             self.write_op(server, op, unit.audience);
             let copies = matches!(op.statement(), Some(Statement { kind: Kind::CopyIn, .. }));
@@ -457,6 +484,15 @@ impl Flight {
     pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
         self.xids.extend(rows.into_iter().map(first_value));
     }
+}
+
+fn binds_commit(op: &Op) -> bool {
+    matches!(op, Op::Bind { .. })
+        && matches!(op.statement(), Some(Statement { kind: Kind::Commit { .. }, .. }))
+}
+
+fn executes(op: &Op) -> bool {
+    matches!(op, Op::Portal(message) if message.tag == tag::EXECUTE)
 }
 
 /// Whether a server runs the statement to its end before it sends rows (its portal is stored).
