@@ -153,6 +153,36 @@ async fn an_unknown_table_or_column_stops_the_replica() {
     cluster.assert_equal().await;
 }
 
+/// What can't run in a transaction is logged after it succeeded, runs alone, and once more after
+/// a crash in the wrong moment, which must do no harm.
+#[tokio::test]
+async fn ddl_outside_transactions_is_replayed() {
+    let mut cluster = start().await;
+    let ddl = Ddl {
+        text: "CREATE DATABASE other".to_owned(),
+        role: "postgres".to_owned(),
+        settings: Vec::new(),
+        outside_transaction: true,
+    };
+    cluster.run("CREATE DATABASE other").await;
+    for _ in 0..2 {
+        let mut connection = cluster.primary.server.connect().await;
+        connection.query("BEGIN").await.expect("begins");
+        let xid = connection.query("SELECT pg_current_xact_id()").await.expect("an xid");
+        let xid = Xid(xid.value().expect("an xid").parse().expect("a number"));
+        let message = seal(&KEY, xid, 1, &ddl);
+        let emit = "SELECT pg_logical_emit_message(true, 'hihooi', $1)";
+        connection.query_with(emit, &[Some(&message)]).await.expect("emits");
+        connection.query("COMMIT").await.expect("commits");
+        connection.close().await;
+    }
+    cluster.run("INSERT INTO before VALUES (1, '2026-01-01')").await;
+    cluster.assert_equal().await;
+    let mut replica = cluster.followers[0].connect().await;
+    let query = "SELECT count(*) FROM pg_database WHERE datname = 'other'";
+    assert_eq!(replica.query(query).await.expect("reads").value(), Some("1"));
+}
+
 /// ENABLE ALWAYS triggers, publications and event triggers of a copied server don't act there.
 #[tokio::test]
 async fn what_a_copy_would_do_on_its_own_is_disabled() {

@@ -108,10 +108,14 @@ async fn no_replica_shows_what_the_primary_hides() {
     assert_eq!(shown.value(), Some("v1,T2"), "the long fork is set up");
     assert_eq!(replica.query(query).await.expect("reads").value(), Some("v1,v2"));
     assert_eq!(cluster.followers[0].replica.applied(), before);
-    // An acknowledgement proves it as well.
     let report = cluster.verify();
     let verified = tokio::time::timeout(Duration::from_millis(500), report).await;
     assert!(verified.is_err(), "no snapshot is a prefix while the fork lasts");
+    // An acknowledgement that reached a client proves that the primary shows it.
+    let entries = cluster.collector.log.read(end, 1, usize::MAX).await.expect("reads");
+    let xid = u64::from(entries[0].header.xid) - 1;
+    cluster.visibility.acknowledgements().send(xid).await.expect("someone listens");
+    cluster.followers[0].reached(end).await;
     cluster.run("ALTER SYSTEM RESET synchronous_standby_names").await;
     cluster.run("SELECT pg_reload_conf()").await;
     first.await.expect("no panic").expect("commits");

@@ -17,10 +17,19 @@ pub(super) struct Wish {
     pub paused: bool,
     /// Apply up to exactly here and stay.
     pub limit: Option<Tsid>,
-    /// Counted up to make the applier connect anew, also after a divergence.
+    /// Counted up to make an applier that failed try again.
     pub attempt: u64,
+    /// Counted up to make the applier connect anew, failed or not.
+    pub restart: u64,
     /// End.
     pub stop: bool,
+}
+
+impl Wish {
+    /// Whether an applier that failed under `before` is to try again.
+    pub(super) fn is_new_attempt(&self, before: &Wish) -> bool {
+        self.stop || self.attempt != before.attempt || self.restart != before.restart
+    }
 }
 
 /// What an applier tells.
@@ -95,7 +104,7 @@ impl ApplierHandle {
 
     /// Connects anew and goes on from the replica's own position.
     pub fn restart(&self) {
-        self.wish.send_modify(|wish| wish.attempt += 1);
+        self.wish.send_modify(|wish| wish.restart += 1);
     }
 
     /// Lets the applier commit nothing more, and tells the prefix at which it stands then.

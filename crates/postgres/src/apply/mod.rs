@@ -3,7 +3,7 @@
 //!
 //! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
 //! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
-//! - `statements`, `replay`, `work`: pure parts; the schedule is `hihooi_replication::schedule`.
+//! - `statements`, `replay`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
 //! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
 //!   shows.
 
@@ -17,6 +17,7 @@ mod session;
 mod statements;
 pub mod stats;
 pub mod visibility;
+mod words;
 mod work;
 mod worker;
 
@@ -132,7 +133,7 @@ async fn wait_for_attempt(
     before: &Wish,
     pause_ms: Option<u64>,
 ) {
-    let wished = wishes.wait_for(|wish| wish.stop || wish.attempt != before.attempt);
+    let wished = wishes.wait_for(|wish| wish.is_new_attempt(before));
     match pause_ms {
         Some(pause_ms) => {
             // Time being up and a wish are both reasons to go on.

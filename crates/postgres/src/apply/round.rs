@@ -32,7 +32,7 @@ use crate::site::State;
 const READ_ENTRIES: usize = 128;
 const READ_BYTES: usize = 1 << 20;
 /// Decoded entries that wait; above, no more are read (I8).
-const HELD_BYTES_MAX: usize = 32 << 20;
+const HELD_BYTES_MAX: usize = 8 << 20;
 /// A replica this close to the end of the log serves.
 const CLOSE_ENTRIES: u64 = 64;
 /// So does one whose oldest missing entry is younger.
@@ -126,7 +126,8 @@ impl<'a> Round<'a> {
             tasks.spawn(worker::run(number, session, receiver, outcome_sender.clone()));
         }
         let keeper = Connection::open(&login).await?;
-        tasks.spawn(keep_flushed(keeper, config.origin.clone(), Arc::clone(told)));
+        let prefix = config.origin.clone();
+        tasks.spawn(keep_flushed(keeper, prefix, Arc::clone(told), outcome_sender));
         config.replica.set_applied(applied);
         let limits = Limits { workers: config.connections, ..Limits::default() };
         Ok(Round {
@@ -189,7 +190,7 @@ impl<'a> Round<'a> {
                 _ = visible.changed() => {}
                 changed = wishes.changed() => {
                     let wish = wishes.borrow_and_update().clone();
-                    if changed.is_err() || wish.stop || wish.attempt != self.wish.attempt {
+                    if changed.is_err() || wish.stop || wish.restart != self.wish.restart {
                         return Err(End::Wished);
                     }
                     self.wish = wish;
@@ -469,14 +470,20 @@ fn now_us() -> i64 {
 }
 
 /// Asks once a second what is on the replica's disk: retention goes by it.
-async fn keep_flushed(mut connection: Connection, origin: String, told: Arc<Told>) {
+async fn keep_flushed(
+    mut connection: Connection,
+    origin: String,
+    told: Arc<Told>,
+    outcomes: mpsc::Sender<(usize, Outcome)>,
+) {
     loop {
         tokio::time::sleep(FLUSHED_EVERY).await;
         match progress::position(&mut connection, &origin, true).await {
             Ok(flushed) => told.flushed.store(flushed.0, Ordering::Release),
             Err(error) => {
-                // The workers' connections are gone as well, or the next round asks again.
-                tracing::debug!(%error, "the flushed position is unknown");
+                let lost = Outcome::Failed(Failure::Lost(error.to_string()));
+                // The round may have ended for the same reason.
+                let _ = outcomes.send((usize::MAX, lost)).await;
                 return;
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use hihooi_log::Log;
 use hihooi_replication::codec::decode_chunk;
-use hihooi_replication::entry::{Change, Relation, Tuple, Value};
+use hihooi_replication::entry::{Change, Ddl, Relation, Tuple};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::RelId;
 use hihooi_wire::backend::{self, tag};
@@ -18,6 +18,7 @@ use hihooi_wire::frontend;
 
 use super::catalog::{Catalog, Table};
 use super::statements::{self, Shape, Statement};
+use super::words::{What, bypassed, statement_words, unknown};
 use super::work::{Failure, Unit};
 use super::{ddl, progress};
 use crate::connection::{Connection, Error, Result, server_error};
@@ -39,12 +40,6 @@ struct Expected {
     rows: Option<u64>,
     /// The change, for the words of a failure.
     what: What,
-}
-
-enum What {
-    Housekeeping(&'static str),
-    Row { verb: &'static str, relation: Arc<Relation>, row: Tuple },
-    Table { verb: &'static str, relation: Arc<Relation> },
 }
 
 /// A statement that the server knows by a name.
@@ -187,11 +182,7 @@ impl Session {
         Ok(())
     }
 
-    async fn run_outside(
-        &mut self,
-        unit: &Unit,
-        ddl: &hihooi_replication::entry::Ddl,
-    ) -> Result<()> {
+    async fn run_outside(&mut self, unit: &Unit, ddl: &Ddl) -> Result<()> {
         let tsid = unit.last().tsid;
         self.generation = unit.generation;
         self.forget();
@@ -199,6 +190,8 @@ impl Session {
             return self.note(tsid, &statement_words(&ddl.text), error);
         }
         self.begin(unit)?;
+        let changes = unit.works[0].changes.as_deref().unwrap_or_default();
+        self.changes(tsid, changes).await?;
         self.fixed("xid", "recording the progress", tsid, [].into_iter())?;
         self.fixed("commit", "COMMIT", tsid, [].into_iter())
     }
@@ -258,6 +251,8 @@ impl Session {
             Change::Truncate { relations, restart_identity } => {
                 self.truncate(tsid, relations, *restart_identity)
             }
+            // It ran in front of the transaction.
+            Change::Ddl(ddl) if ddl.outside_transaction => Ok(()),
             Change::Ddl(ddl) => self.ddl(tsid, ddl).await,
             Change::Bypassed { command, text } => {
                 self.refuse(tsid, bypassed(command, text));
@@ -448,7 +443,7 @@ impl Session {
         Ok(())
     }
 
-    async fn ddl(&mut self, tsid: Tsid, ddl: &hihooi_replication::entry::Ddl) -> Result<()> {
+    async fn ddl(&mut self, tsid: Tsid, ddl: &Ddl) -> Result<()> {
         self.settle().await?;
         if self.failed.is_some() {
             return Ok(());
@@ -570,58 +565,4 @@ fn insert_run(changes: &[Change]) -> usize {
     let same =
         |change: &&Change| matches!(change, Change::Insert { relation, .. } if relation == table);
     changes.iter().take_while(same).count()
-}
-
-fn bypassed(command: &str, text: &str) -> String {
-    format!(
-        "DDL bypassed hihooi: {command}: {text}; run the same statement on the replica, or clone \
-         the replica anew, then RESUME REPLICA; run DDL through hihooi"
-    )
-}
-
-fn unknown(relation: &Relation, what: &str) -> String {
-    format!(
-        "DDL bypassed hihooi: {}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, \
-         or clone the replica anew",
-        relation.schema, relation.name
-    )
-}
-
-fn statement_words(text: &str) -> String {
-    const SHOWN_MAX: usize = 200;
-    text.chars().take(SHOWN_MAX).collect()
-}
-
-impl What {
-    fn words(&self) -> String {
-        match self {
-            What::Housekeeping(what) => (*what).to_owned(),
-            What::Row { verb, relation, row } => format!("{verb} {}", key_words(relation, row)),
-            What::Table { verb, relation } => {
-                format!("{verb} {}.{}", relation.schema, relation.name)
-            }
-        }
-    }
-}
-
-/// `public.t (id)=(5)`, as PostgreSQL's own details name a key.
-fn key_words(relation: &Relation, row: &Tuple) -> String {
-    const VALUE_LEN_MAX: usize = 80;
-    let any_key = relation.columns.iter().any(|column| column.key);
-    let key = relation.columns.iter().zip(row).filter(|(column, _)| column.key || !any_key);
-    let (names, values): (Vec<&str>, Vec<String>) = key
-        .map(|(column, value)| {
-            let value = match value {
-                Value::Text(text) => {
-                    let text = String::from_utf8_lossy(text);
-                    text.chars().take(VALUE_LEN_MAX).collect()
-                }
-                Value::Null => "null".to_owned(),
-                Value::Unchanged => "(unchanged)".to_owned(),
-            };
-            (column.name.as_str(), value)
-        })
-        .unzip();
-    let (schema, table) = (&relation.schema, &relation.name);
-    format!("{schema}.{table} ({})=({})", names.join(", "), values.join(", "))
 }

@@ -1,0 +1,88 @@
+//! What is said of a change that could not be applied: table, key, what to do. Pure.
+
+use std::sync::Arc;
+
+use hihooi_replication::entry::{Relation, Tuple, Value};
+
+/// Characters that are shown of a value.
+const VALUE_LEN_MAX: usize = 80;
+/// Characters that are shown of a statement.
+const STATEMENT_LEN_MAX: usize = 200;
+
+/// What a statement of an applier does.
+pub(super) enum What {
+    /// Belongs to every transaction.
+    Housekeeping(&'static str),
+    /// Changes a row.
+    Row {
+        /// The command.
+        verb: &'static str,
+        /// The table.
+        relation: Arc<Relation>,
+        /// The row, at least its key.
+        row: Tuple,
+    },
+    /// Changes a table.
+    Table {
+        /// The command.
+        verb: &'static str,
+        /// The table.
+        relation: Arc<Relation>,
+    },
+}
+
+/// DDL that the event triggers noticed.
+pub(super) fn bypassed(command: &str, text: &str) -> String {
+    format!(
+        "DDL bypassed hihooi: {command}: {text}; run the same statement on the replica, or clone \
+         the replica anew, then RESUME REPLICA; run DDL through hihooi"
+    )
+}
+
+/// Something that the stream has and the replica has not.
+pub(super) fn unknown(relation: &Relation, what: &str) -> String {
+    format!(
+        "DDL bypassed hihooi: {}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, \
+         or clone the replica anew",
+        relation.schema, relation.name
+    )
+}
+
+/// The beginning of a statement.
+pub(super) fn statement_words(text: &str) -> String {
+    text.chars().take(STATEMENT_LEN_MAX).collect()
+}
+
+impl What {
+    /// The command, its table, its row's key.
+    pub(super) fn words(&self) -> String {
+        match self {
+            What::Housekeeping(what) => (*what).to_owned(),
+            What::Row { verb, relation, row } => format!("{verb} {}", key_words(relation, row)),
+            What::Table { verb, relation } => {
+                format!("{verb} {}.{}", relation.schema, relation.name)
+            }
+        }
+    }
+}
+
+/// `public.t (id)=(5)`, as PostgreSQL's own details name a key.
+fn key_words(relation: &Relation, row: &Tuple) -> String {
+    let any_key = relation.columns.iter().any(|column| column.key);
+    let key = relation.columns.iter().zip(row).filter(|(column, _)| column.key || !any_key);
+    let (names, values): (Vec<&str>, Vec<String>) = key
+        .map(|(column, value)| {
+            let value = match value {
+                Value::Text(text) => {
+                    let text = String::from_utf8_lossy(text);
+                    text.chars().take(VALUE_LEN_MAX).collect()
+                }
+                Value::Null => "null".to_owned(),
+                Value::Unchanged => "(unchanged)".to_owned(),
+            };
+            (column.name.as_str(), value)
+        })
+        .unzip();
+    let (schema, table) = (&relation.schema, &relation.name);
+    format!("{schema}.{table} ({})=({})", names.join(", "), values.join(", "))
+}
