@@ -323,7 +323,7 @@ async fn child_appends() {
     }
 }
 
-/// I5, DESIGN 8: after kill -9 everything that was called durable is there, as a prefix.
+/// I5: after kill -9 everything that was called durable is there, as a prefix.
 #[tokio::test]
 async fn kill_9_loses_nothing_durable() {
     let dir = tempfile::tempdir().expect("a directory");

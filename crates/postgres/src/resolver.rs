@@ -113,7 +113,7 @@ impl Resolver {
 mod tests {
     use super::*;
 
-    /// TRAPS 22: an insert LSN at a page boundary is never reached by an idle stream.
+    /// An insert LSN at a page boundary is never reached by an idle stream.
     #[test]
     fn page_headers_are_taken_off() {
         let wal = WalShape { block: 8192, segment: 1 << 24 };

@@ -57,7 +57,7 @@ async fn check_count(log: &hihooi_log::Log, expected: usize) {
     assert!(lsns, "commit LSNs rise");
 }
 
-/// DESIGN 3: the WAL is the order; I5: complete.
+/// The WAL is the order; I5: complete.
 #[tokio::test]
 async fn concurrent_writers_get_tsids_in_commit_order() {
     let primary = Primary::start(COUNTER).await;
@@ -162,7 +162,7 @@ async fn nothing_is_confirmed_before_it_is_durable() {
     collector.stop().await;
 }
 
-/// DESIGN 3: the text format is fixed, whatever the database and the role prefer.
+/// The text format is fixed, whatever the database and the role prefer.
 #[tokio::test]
 async fn values_come_in_the_fixed_text_format() {
     let primary = Primary::start(
@@ -226,7 +226,7 @@ async fn kill_9_of_postgresql() {
     .await;
 }
 
-/// TRAPS 6: an xid but no entry; resolution needs that the stream still passes it.
+/// An xid but no entry; resolution needs that the stream still passes it.
 #[tokio::test]
 async fn what_changes_nothing_gives_no_entry_but_is_passed() {
     let primary = Primary::start(&format!("{COUNTER}; CREATE UNLOGGED TABLE u (a int)")).await;
@@ -251,7 +251,7 @@ async fn what_changes_nothing_gives_no_entry_but_is_passed() {
     collector.stop().await;
 }
 
-/// TRAPS 22: commits with synchronous_commit=off lie beyond the flush position.
+/// Commits with synchronous_commit=off lie beyond the flush position.
 #[tokio::test]
 async fn an_unflushed_commit_is_flushed_and_passed() {
     let primary = Primary::start(COUNTER).await;
@@ -268,7 +268,7 @@ async fn an_unflushed_commit_is_flushed_and_passed() {
     collector.stop().await;
 }
 
-/// TRAPS 22: at a page boundary the insert position lies behind a header that an idle stream
+/// At a page boundary the insert position lies behind a header that an idle stream
 /// never passes.
 #[tokio::test]
 async fn a_position_at_a_page_boundary_is_passed() {
@@ -333,7 +333,7 @@ async fn at_boundary(connection: &mut Connection, switch: bool) -> bool {
     at % 8192 == 24 || at % (16 << 20) == 40
 }
 
-/// DESIGN 8: entries of any size pass in chunks, and chunks stand alone.
+/// Entries of any size pass in chunks, and chunks stand alone.
 #[tokio::test]
 async fn a_large_transaction_comes_in_chunks() {
     let primary = Primary::start("CREATE TABLE big (id int PRIMARY KEY, t text)").await;
@@ -365,7 +365,7 @@ async fn a_large_transaction_comes_in_chunks() {
     assert_eq!((next, described), (100_001, entry.header.chunks));
 }
 
-/// TRAPS 26: an orphaned walsender holds the slot; it is ended if it is one of ours.
+/// An orphaned walsender holds the slot; it is ended if it is one of ours.
 #[tokio::test]
 async fn an_orphan_on_the_slot_is_ended_a_stranger_is_named() {
     let primary = Primary::start(COUNTER).await;

@@ -42,7 +42,7 @@ fn bypassed(changes: &[Change]) -> Vec<String> {
     texts.collect()
 }
 
-/// Issue 2: DDL in order and authenticated.
+/// DDL in order and authenticated.
 #[tokio::test]
 async fn announced_ddl_counts_and_is_not_bypassed() {
     let primary = Primary::start("SELECT").await;
@@ -70,7 +70,7 @@ async fn announced_ddl_counts_and_is_not_bypassed() {
     assert_eq!((&header.items, header.has_ddl), (&Items::Everything, true));
 }
 
-/// TRAPS 8: any role can emit a message under our prefix, or copy one it saw.
+/// Any role can emit a message under our prefix, or copy one it saw.
 #[tokio::test]
 async fn forged_and_copied_announcements_do_not_count() {
     let primary =
@@ -91,7 +91,7 @@ async fn forged_and_copied_announcements_do_not_count() {
     assert_eq!(changes.len(), 1, "{changes:?}");
 }
 
-/// DESIGN 9: DDL that came another way is named; what is local to the primary is not.
+/// DDL that came another way is named; what is local to the primary is not.
 #[tokio::test]
 async fn what_bypassed_us_is_named_and_temporary_things_are_left_alone() {
     let primary = Primary::start(
@@ -165,7 +165,7 @@ async fn what_bypassed_us_is_named_and_temporary_things_are_left_alone() {
     assert_eq!(left.value(), Some("0"), "the table doesn't grow (I8)");
 }
 
-/// TRAPS 10: a volatile default rewrites rows that the stream doesn't show, announced or not.
+/// A volatile default rewrites rows that the stream doesn't show, announced or not.
 #[tokio::test]
 async fn rewrites_with_values_of_their_own_are_noticed() {
     let primary = Primary::start(
@@ -195,7 +195,7 @@ async fn identity(connection: &mut Connection, table: &str) -> String {
     answer.value().expect("a letter").to_owned()
 }
 
-/// DESIGN 3: published tables without identity refuse UPDATE and DELETE; pgbench -i adds its keys
+/// Published tables without identity refuse UPDATE and DELETE; pgbench -i adds its keys
 /// last.
 #[tokio::test]
 async fn tables_without_key_get_full_identity_and_lose_it_with_a_key() {
@@ -311,7 +311,7 @@ async fn set_up_twice_and_by_pieces() {
     assert!(error.to_string().contains("publication hihooi does not"), "{error}");
 }
 
-/// Issue 2: wal_level wrong: one clear line that says what to do.
+/// Wal_level wrong: one clear line that says what to do.
 #[tokio::test]
 async fn unfit_servers_are_told_what_to_change() {
     let server = support::Server::start_with(

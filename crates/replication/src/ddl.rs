@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Issue 2: DDL travels authenticated; it must come out as it went in, in any encoding.
+    /// DDL travels authenticated; it must come out as it went in, in any encoding.
     #[test]
     fn what_is_sealed_opens() {
         let text = seal(&KEY, XID, 4, &ddl());
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(open(&KEY, XID.low(), text.as_bytes()), Ok((4, ddl())));
     }
 
-    /// TRAPS 8: any role can emit a message under our prefix.
+    /// Any role can emit a message under our prefix.
     #[test]
     fn nothing_else_opens() {
         let text = seal(&KEY, XID, 4, &ddl());

@@ -188,7 +188,7 @@ fn redefined_relations_are_described_again() {
     assert_eq!(entry(&outputs).header.changes, 3);
 }
 
-/// DESIGN 8: an entry is a header and chunks of at most 1 MB; each can be read by itself.
+/// An entry is a header and chunks of at most 1 MB; each can be read by itself.
 #[test]
 fn chunks_close_at_their_limit_and_stand_alone() {
     let mut assembler = assembler();
@@ -249,7 +249,7 @@ fn truncate_leaves_out_what_is_ours() {
     assert_eq!(ours, [Output::Passed(Lsn(25))]);
 }
 
-/// DESIGN 9: event triggers check the parser's reading.
+/// Event triggers check the parser's reading.
 #[test]
 fn detected_ddl_counts_as_bypassed_unless_announced_before() {
     let bypassed = |statement: &str| Change::Bypassed {
@@ -276,7 +276,7 @@ fn detected_ddl_counts_as_bypassed_unless_announced_before() {
     assert!(matches!(rewritten[1], Change::Bypassed { .. }), "whoever announced it");
 }
 
-/// TRAPS 8: a message counts once, in its transaction, in its order, if the key made it.
+/// A message counts once, in its transaction, in its order, if the key made it.
 #[test]
 fn announcements_that_do_not_count_are_reported() {
     let mut assembler = assembler();

@@ -102,7 +102,7 @@ impl Server {
 
     pub fn launch(&self) {
         let started = Instant::now();
-        // After kill -9 the old children hold the shared memory for a moment (TRAPS 26).
+        // After kill -9 the old children hold the shared memory for a moment.
         while !self.ctl(&["-w", "start"]).status.success() {
             let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
             assert!(started.elapsed() < PATIENCE, "the server doesn't start: {log}");
