@@ -222,7 +222,7 @@ async fn tables_without_key_get_full_identity_and_lose_it_with_a_key() {
     .expect("can be changed");
     joe.query("ALTER TABLE acc ADD PRIMARY KEY (aid)").await.expect("adds a key");
     assert_eq!(identity(&mut joe, "acc").await, "d");
-    // TRAPS 15: and when the key goes again.
+    // And when the key goes again.
     joe.query("ALTER TABLE acc DROP CONSTRAINT acc_pkey").await.expect("drops it");
     assert_eq!(identity(&mut joe, "acc").await, "f");
     joe.query("UPDATE acc SET bal = 3").await.expect("can be changed");
