@@ -277,10 +277,7 @@ impl Admin {
         let mut table = Table::new(columns("show replicas"));
         let newest = self.newest_now().await;
         for replica in &self.relay.replicas {
-            let lag = match newest {
-                Some(newest) => Some(newest.0.saturating_sub(replica.applied().0)),
-                None => None,
-            };
+            let lag = newest.map(|newest| newest.0.saturating_sub(replica.applied().0));
             let lag_ms = match lag {
                 Some(0) => Some(0),
                 Some(_) => self.age_ms(replica.applied().next()).await,

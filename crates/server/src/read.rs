@@ -106,12 +106,13 @@ impl Session {
         let mut not = Vec::new();
         loop {
             let relay = self.relay.clone();
+            let cost_us = relay.costs.borrow().expected_us(read.statement);
             let route = relay
                 .route_read(ReadRequest {
                     items: &read.items,
                     consistency: read.consistency.unwrap_or(self.consistency),
                     wait_ms: self.wait_ms,
-                    cost_us: relay.costs.borrow().expected_us(read.statement),
+                    cost_us,
                     not: &not,
                 })
                 .await;
