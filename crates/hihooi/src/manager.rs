@@ -2,6 +2,7 @@
 //! threads with an event loop each, so that neither waits for the other's work.
 
 use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -109,7 +110,9 @@ fn spawn<Work: Future<Output = Result<()>>>(
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let ended = match runtime {
-            Ok(runtime) => runtime.block_on(work()),
+            // A thread that is gone must not leave a manager that looks alive.
+            Ok(runtime) => catch_unwind(AssertUnwindSafe(|| runtime.block_on(work())))
+                .unwrap_or_else(|_| Err(Failure::new(format!("thread {name} panicked")))),
             Err(error) => Err(Failure::new(error)),
         };
         if let Err(failure) = ended {

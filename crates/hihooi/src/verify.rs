@@ -89,7 +89,7 @@ impl Admin {
             ("database", ADMIN_DATABASE),
             ("application_name", "hihooi verify"),
         ];
-        startup::startup(parameters.into_iter(), &mut packet);
+        startup::startup(parameters, &mut packet);
         admin.send(&packet)?;
         admin.answer()?;
         Ok(admin)
