@@ -11,7 +11,7 @@ use hihooi_wire::backend::{Report, Status};
 
 use crate::answers::Audience;
 use crate::backend::Backend;
-use crate::pump::{self, Hold, Lost};
+use crate::pump::Lost;
 use crate::relay::Outcome;
 use crate::session::{Session, Work};
 use crate::unit::parse_xid;
@@ -115,9 +115,7 @@ impl Session {
     ) -> Result<Option<Vec<Option<Bytes>>>, Lost> {
         server.write_own(query, values);
         server.write_flush();
-        while !server.answers.is_empty() {
-            pump::pump(&mut self.client, server, &mut Hold::No).await?;
-        }
+        self.drain(server).await?;
         let mut rows = server.answers.take_rows();
         let row = if server.failed { None } else { rows.pop() };
         // What came before it answers questions for transaction ids.
@@ -168,13 +166,13 @@ impl Session {
 
     async fn log_ddl(&mut self, server: &mut Backend, text: &[u8], ddl: &Ddl) -> Result<(), Lost> {
         server.write_own_query("BEGIN");
-        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        self.drain(server).await?;
         self.transaction.ddl_messages = 0;
         self.announce_ddl(server, text, ddl, false).await?;
         server.write_sync(Audience::Us);
-        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        self.drain(server).await?;
         server.write_own_query("COMMIT");
-        pump::pump(&mut self.client, server, &mut Hold::No).await?;
+        self.drain(server).await?;
         Ok(())
     }
 

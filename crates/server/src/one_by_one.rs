@@ -93,7 +93,7 @@ impl Session {
         server.unnamed = None;
         frontend::query(text, &mut server.output);
         server.answers.sent(Sent::Query, Audience::Part);
-        self.pump_query(server).await
+        self.drain(server).await.map(drop)
     }
 
     /// The end of the statement before stands, since another follows.
@@ -112,7 +112,7 @@ impl Session {
         if let Some(set) = set_transaction(modes) {
             frontend::query(set.as_bytes(), &mut server.output);
             server.answers.sent(Sent::Query, Audience::Hidden);
-            self.pump_query(server).await?;
+            self.drain(server).await?;
         }
         self.send_deferred(server);
         if !server.failed {
@@ -122,7 +122,7 @@ impl Session {
     }
 
     async fn end_ours(&mut self, server: &mut Backend, commits: bool) -> Result<(), Lost> {
-        self.pump_query(server).await?;
+        self.drain(server).await?;
         if commits {
             self.ask_before_commit(server, true);
             frontend::query(b"COMMIT", &mut server.output);
@@ -131,7 +131,7 @@ impl Session {
             self.transaction = Default::default();
             server.write_own_query("ROLLBACK");
         }
-        self.pump_query(server).await
+        self.drain(server).await.map(drop)
     }
 }
 

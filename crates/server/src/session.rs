@@ -19,7 +19,7 @@ use tracing::debug;
 use crate::backend::Backend;
 use crate::client::{Client, Message};
 use crate::pool::Refusal;
-use crate::pump::{self, Hold, Lost, Step};
+use crate::pump::{self, Lost};
 use crate::relay::{Prepared, Relay, RunningOn, SessionInfo};
 use crate::route::{Consistency, Reason, Route};
 use crate::startup_key::StartupKey;
@@ -153,6 +153,7 @@ impl Session {
         self.client.flush().await;
         debug!(session = self.id, ?end, "session ended");
         if let Some(server) = self.server.take() {
+            self.doubt_flight(&server);
             self.leave(server);
         }
     }
@@ -218,6 +219,7 @@ impl Session {
     fn lost_idle(&mut self, lost: &Lost) -> End {
         if let Some(server) = self.server.take() {
             debug!(session = self.id, %lost, "the session's server connection ended");
+            self.doubt_flight(&server);
             self.relay.pools.discard(server);
         }
         End::Server
@@ -423,10 +425,9 @@ impl Session {
     }
 
     /// Waits for the answer to messages of our own.
-    pub(crate) async fn own(&mut self, server: &mut Backend) -> Work<Step> {
-        let mut hold = Hold::No;
-        match pump::pump(&mut self.client, server, &mut hold).await {
-            Ok(step) => Ok(step),
+    pub(crate) async fn own(&mut self, server: &mut Backend) -> Work<()> {
+        match self.drain(server).await {
+            Ok(_) => Ok(()),
             Err(lost) => Err(self.lost(&lost)),
         }
     }

@@ -15,7 +15,6 @@ use crate::answers::{Audience, Sent};
 use crate::backend::Backend;
 use crate::client::Message;
 use crate::hihooi_settings::Answer;
-use crate::pump::{self, Hold, Lost, Step};
 use crate::read::{Sends, Wanted};
 use crate::relay::{Outcome, count};
 use crate::route::{PRIMARY, Reason, Route};
@@ -126,6 +125,9 @@ impl Session {
             return if statements.len() == 1 { How::Extended } else { How::OneByOne };
         }
         match &**statements {
+            [statement @ Statement { kind: Kind::Commit { .. }, .. }] if self.asks_for_xid(statement) => {
+                How::Extended // a parameter can only stand in a comment
+            }
             [statement] if self.asks_for_xid(statement) && !has_parameter(text) => How::Extended,
             _ => How::Raw,
         }
@@ -168,7 +170,7 @@ impl Session {
         let writes = self.writes_of_all(facts);
         let may_commit = !self.is_block_open(&server)
             || facts.statements.len() > 1
-            || facts.statements.iter().any(|s| s.may_commit_inside);
+            || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
         let commits = may_commit.then(|| self.transaction.writes.union(&writes));
         let write = commits.filter(|w| !w.is_empty()).map(|w| relay.begin_write(w));
         server.begin_unit();
@@ -184,8 +186,8 @@ impl Session {
         server.unnamed = None;
         server.output.extend_from_slice(&message.bytes);
         server.answers.sent(Sent::Query, Audience::Client);
-        match self.pump_query(&mut server).await {
-            Ok(()) => {}
+        match self.drain(&mut server).await {
+            Ok(_) => {}
             Err(lost) => {
                 self.flight.opaque.extend(write);
                 return self.lost_in_unit(server, &lost);
@@ -218,18 +220,6 @@ impl Session {
             let writes = self.writes_of(statement);
             self.transaction.writes = self.transaction.writes.union(&writes);
         }
-    }
-
-    pub(crate) async fn pump_query(&mut self, server: &mut Backend) -> Result<(), Lost> {
-        self.client.tells_leaving = true;
-        while !server.answers.is_empty() {
-            match pump::pump(&mut self.client, server, &mut Hold::No).await? {
-                Step::CopyIn => self.feed_copy(server).await?,
-                Step::Left => self.cancel_own(),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     fn count_raw(&self, server: &Backend, facts: &Analysis) {
@@ -300,6 +290,10 @@ impl Session {
 pub(crate) fn own_text<'a>(text: &'a [u8], statement: &Statement) -> &'a [u8] {
     let end = statement.range.end.min(text.len());
     text.get(statement.range.start..end).unwrap_or(text)
+}
+
+fn ends_transaction(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Commit { .. } | Kind::CommitPrepared(_))
 }
 
 fn drops_database(statement: &Statement) -> bool {

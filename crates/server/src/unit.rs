@@ -222,15 +222,14 @@ impl Session {
             let copies = matches!(op.statement(), Some(Statement { kind: Kind::CopyIn, .. }));
             if copies && unit.audience == Audience::Simple {
                 server.write_flush();
-                self.copy_phase(server).await?;
+                self.drain(server).await?;
             }
             awaits_copy |= copies;
         }
         self.is_unit_open = true;
-        self.client.tells_leaving = true;
         if unit.ends == Ends::Flush || (awaits_copy && unit.audience == Audience::Client) {
             server.write_flush();
-            let copied = self.copy_phase(server).await?;
+            let copied = self.drain(server).await?;
             // A COPY swallows the Sync that came with it; the client sends another.
             if unit.ends == Ends::Flush || copied {
                 return Ok(Driven::Open);
@@ -238,35 +237,28 @@ impl Session {
         }
         let Ends::Sync(audience) = unit.ends else { return Ok(Driven::Open) };
         self.send_commit(server, audience).await?;
-        loop {
-            match self.pump(server).await? {
-                Step::Ready(_) => break,
-                // Data for a COPY that the facts did not tell of: the client sends it.
-                Step::CopyIn => self.feed_copy(server).await?,
-                Step::Left => self.cancel_own(),
-                _ => {}
-            }
-        }
+        self.drain(server).await?;
         self.is_unit_open = false;
         Ok(Driven::Ready)
     }
 
-    async fn pump(&mut self, server: &mut Backend) -> Result<Step, Lost> {
-        pump::pump(&mut self.client, server, &mut Hold::No).await
-    }
-
     /// Waits until all that was sent is answered, feeding a COPY if the server wants one.
     /// Whether it did.
-    async fn copy_phase(&mut self, server: &mut Backend) -> Result<bool, Lost> {
+    pub(crate) async fn drain(&mut self, server: &mut Backend) -> Result<bool, Lost> {
         let mut copied = false;
+        self.client.tells_leaving = true;
         loop {
-            match self.pump(server).await? {
+            match pump::pump(&mut self.client, server, &mut Hold::No).await? {
                 Step::CopyIn => {
                     copied = true;
                     self.feed_copy(server).await?;
+                    continue; // the end of the data has yet to be sent
                 }
                 Step::Left => self.cancel_own(),
-                _ => return Ok(copied),
+                _ => {}
+            }
+            if server.answers.is_empty() && server.output.is_empty() {
+                return Ok(copied);
             }
         }
     }
@@ -341,12 +333,12 @@ impl Session {
                 self.transaction.writes = Items::Everything;
                 self.announce_ddl(server, op.text(), ddl, is_first).await?;
             }
-            _ if statement.may_commit_inside => {
-                self.flight.opaque.push(self.relay.begin_write(self.writes_of(statement)));
-            }
             _ => {
                 let writes = self.writes_of(statement);
                 self.transaction.writes = self.transaction.writes.union(&writes);
+                if statement.may_commit_inside {
+                    self.flight.opaque.push(self.relay.begin_write(writes));
+                }
             }
         }
         Ok(())
@@ -383,7 +375,7 @@ impl Session {
             if self.is_contested(&writes) {
                 // It may wait for a lock: in flight only from its Sync, not while it waits.
                 server.write_flush();
-                self.copy_phase(server).await?;
+                self.drain(server).await?;
             }
             if !server.failed {
                 self.flight.asked.push(self.relay.begin_write(writes));
@@ -429,11 +421,7 @@ impl Session {
     }
 
     pub(crate) fn lost_in_unit(&mut self, server: Backend, lost: &Lost) -> Work<()> {
-        let flight = std::mem::take(&mut self.flight);
-        let unknown = !flight.asked.is_empty() || !flight.opaque.is_empty();
-        for write in flight.asked.into_iter().chain(flight.opaque) {
-            self.relay.doubt(write, server.identity.clone());
-        }
+        let unknown = self.doubt_flight(&server);
         let said_goodbye = server.said_goodbye;
         self.relay.pools.discard(server);
         count(&self.relay.counters[PRIMARY].errors);
@@ -448,6 +436,17 @@ impl Session {
                     .hint("Connect again and look before you repeat it."),
             ),
         })
+    }
+
+    /// Nobody will hear what became of the writes in flight on a connection. Whether there are
+    /// any.
+    pub(crate) fn doubt_flight(&mut self, server: &Backend) -> bool {
+        let flight = std::mem::take(&mut self.flight);
+        let any = !flight.asked.is_empty() || !flight.opaque.is_empty();
+        for write in flight.asked.into_iter().chain(flight.opaque) {
+            self.relay.doubt(write, server.identity.clone());
+        }
+        any
     }
 
     /// Writes a unit's message as this server must see it.
