@@ -1,0 +1,60 @@
+"""What the run stood on: versions, processor, and how quiet the machine was."""
+
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import time
+
+
+def words(*command):
+    """What a command prints, or a dash."""
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    except OSError:
+        return "-"
+    return (done.stdout.strip() or "-").splitlines()[0]
+
+
+def describe(cluster):
+    """Set-up by name."""
+    bouncer = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+    processor = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    changed = words("git", "status", "--porcelain", "--untracked-files=no", "--", "crates", "Cargo.lock")
+    commit = words("git", "rev-parse", "--short", "HEAD")
+    return {
+        "commit": commit + ("" if changed == "-" else ", with changes"),
+        "machine": f"{os.cpu_count()} processors ({processor[1] if processor else 'unknown'}), {memory} GB",
+        "system": f"{platform.system()} {platform.release()}",
+        "PostgreSQL": words(f"{cluster.pg}/postgres", "--version"),
+        "PgBouncer": words(bouncer, "--version"),
+    }
+
+
+def noise(folder):
+    """How late a sleeper wakes up and how long a flush of 8 KB takes: median and p99, us."""
+    late = [_timed(lambda: time.sleep(0.001)) - 1000 for _ in range(500)]
+    path = folder / "flush-probe"
+    with path.open("wb", buffering=0) as file:
+        flush = [_timed(lambda: _flush(file)) for _ in range(200)]
+    path.unlink()
+    return {"load": os.getloadavg()[0], "wake_up_us": _two(late), "flush_us": _two(flush)}
+
+
+def _flush(file):
+    file.write(b"x" * 8192)
+    os.fdatasync(file.fileno())
+
+
+def _timed(work):
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e6
+
+
+def _two(values):
+    values.sort()
+    return [round(values[len(values) // 2]), round(values[len(values) * 99 // 100])]

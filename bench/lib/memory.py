@@ -1,0 +1,29 @@
+"""Resident memory of hihooi: at rest, and for each of many idle clients."""
+
+import time
+
+from slices import pgbench, result, rss_kb
+from wire import Connection
+
+CLIENTS = 1000
+SETTLE_S = 2
+QUERY = "SELECT abalance FROM pgbench_accounts WHERE aid = 1"
+
+
+def idle_clients(cluster):
+    """1,000 clients that asked one query each and then nothing; the pools are full before."""
+    pid = cluster.pids["hihooi"]
+    result(pgbench(cluster, "hihooi", 2, 32, "-S"))
+    time.sleep(SETTLE_S)
+    before = rss_kb(pid)
+    clients = []
+    try:
+        for _ in range(CLIENTS):
+            clients.append(Connection(cluster.ports["hihooi"]))
+            clients[-1].query(QUERY)
+        time.sleep(SETTLE_S)
+        during = rss_kb(pid)
+    finally:
+        for client in clients:
+            client.close()
+    return {"before_kb": before, "during_kb": during, "each_kb": (during - before) / CLIENTS}

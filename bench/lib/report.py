@@ -1,0 +1,272 @@
+"""From raw figures to the summary: what was aimed at, what was measured, and what it means."""
+
+from statistics import median, quantiles
+
+SIMPLE = ["direct", "pgbouncer", "relay", "hihooi"]
+PREPARED = ["direct", "pgbouncer-session", "relay", "hihooi"]
+WRITES = ["direct", "pgbouncer", "hihooi"]
+
+
+def percentile(values, percent):
+    """The value that `percent` of them don't exceed."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) * percent // 100]
+
+
+def spread(values, digits):
+    """Median (quartiles)."""
+    low, middle, high = quantiles(values, n=4) if len(values) > 1 else values * 3
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def verdict(measured, limit):
+    """Passed, or by how much not."""
+    if measured <= limit:
+        return "passed"
+    return f"**missed by {100 * (measured / limit - 1):.0f} %**"
+
+
+class Figures:
+    """The raw figures of a run, and what follows from them."""
+
+    def __init__(self, raw):
+        self.raw = raw
+
+    def column(self, table, variant, key):
+        return [round[variant][key] for round in self.raw[table]]
+
+    def ratio(self, table, variant, base, key="cpu_us"):
+        """Within each round, one variant's figure over another's."""
+        return [round[variant][key] / round[base][key] for round in self.raw[table]]
+
+    def instructions(self, protocol, base):
+        """hihooi's instructions over another's, in words; nothing if none were counted."""
+        counted = self.raw.get("counters", {}).get(protocol, {})
+        middle = {}
+        for variant in ("hihooi", base):
+            values = [one["instructions"] for one in counted.get(variant, []) if "instructions" in one]
+            if not values:
+                return ""
+            middle[variant] = median(values)
+        return f"; in instructions {middle['hihooi'] / middle[base]:.2f}"
+
+    def added(self, variant):
+        """Latency over a direct connection's, within each round of one client, microseconds."""
+        return [
+            round[variant]["latency_us"] - round["direct"]["latency_us"]
+            for round in self.raw["latency"]
+        ]
+
+    def probe(self, run):
+        """Milliseconds of the outside probe, both replicas together."""
+        return [ms for site in self.raw[run]["probe_ms"].values() for ms in site]
+
+    def own(self, run):
+        """Lowest, middle and highest of the sampled medians and p99s that hihooi tells, ms."""
+        rows = [row for row in self.raw[run]["samples"] if row[6] is not None]
+        return [[int(row[at]) / 1000 for row in rows] or [float("nan")] for at in (6, 7)]
+
+    def lags(self, run):
+        """Entries behind, as sampled; what is unknown is left out."""
+        return [int(row[4]) for row in self.raw[run]["samples"] if row[4] is not None]
+
+    def keeps_up(self, run):
+        """Whether lag doesn't grow: its last third is not far above its first, and it ends."""
+        lags = self.lags(run)
+        third = max(len(lags) // 3, 1)
+        grows = median(lags[-third:]) > max(100, 3 * median(lags[:third]))
+        return not grows and self.raw[run]["caught_up_s"] is not None
+
+
+def targets(figures):
+    """Rows: what, target, measured, verdict."""
+    simple = figures.ratio("simple", "hihooi", "pgbouncer")
+    instructions = figures.instructions("simple", "pgbouncer")
+    prepared = figures.column("prepared", "hihooi", "cpu_us")
+    over_relay = figures.ratio("prepared", "hihooi", "relay")
+    is_cheap = median(prepared) <= 55
+    added = figures.added("hihooi")
+    probe = figures.probe("visibility")
+    lags = figures.lags("visibility")
+    caught_up = figures.raw["visibility"]["caught_up_s"]
+    memory = figures.raw["memory"]
+    rest_mb = memory["rest_kb"] / 1024
+    return [
+        ("CPU per simple transaction, 8 clients, over PgBouncer's", "at most 1.3",
+         spread(simple, 2) + instructions, verdict(median(simple), 1.3)),
+        ("CPU per prepared transaction, 8 clients", "at most 55 µs or 1.5 times the byte relay's",
+         f"{spread(prepared, 1)} µs; {spread(over_relay, 2)} times"
+         + figures.instructions("prepared", "relay"),
+         "passed" if is_cheap else verdict(median(over_relay), 1.5)),
+        ("latency added at 1 client", "at most 80 µs",
+         f"{spread(added, 0)} µs", verdict(median(added), 80)),
+        ("acknowledged to visible, TPC-B of 8 clients, median", "at most 3 ms",
+         f"{median(probe):.1f} ms", verdict(median(probe), 3)),
+        ("the same, p99", "at most 30 ms",
+         f"{percentile(probe, 99):.1f} ms", verdict(percentile(probe, 99), 30)),
+        ("replicas don't fall behind", "lag bounded, 0 in the end",
+         f"{median(lags):.0f} entries (median), {max(lags)} at most; "
+         + (f"0 after {caught_up:.1f} s" if caught_up is not None else "never 0 again"),
+         "passed" if figures.keeps_up("visibility") else "**missed**"),
+        ("memory at rest", "at most 50 MB", f"{rest_mb:.1f} MB", verdict(rest_mb, 50)),
+        ("memory of an idle client, of 1,000", "at most 20 KB",
+         f"{memory['each_kb']:.1f} KB", verdict(memory["each_kb"], 20)),
+    ]
+
+
+def table(head, rows):
+    """Lines of a Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
+
+
+def summary(name, raw):
+    """The README of a run."""
+    figures = Figures(raw)
+    lines = [f"# {name}", "", "Made by `make bench`; what is measured and how: "
+             "[bench/README.md](../../README.md).", ""]
+    lines += _set_up(raw)
+    lines += ["## Targets", ""]
+    lines += table(("what", "target", "measured: median (quartiles)", ""), targets(figures))
+    lines += ["## CPU and throughput, `pgbench -S`, 8 clients", ""]
+    lines += _selects(figures)
+    lines += ["## Latency, `pgbench -S`, 1 client, simple protocol", ""]
+    lines += _latency(figures)
+    lines += ["## Throughput, TPC-B-like, 8 clients, scale 10", ""]
+    lines += _writes(figures)
+    lines += ["## Acknowledged to visible", ""]
+    lines += _visibility(figures)
+    lines += ["## Memory", ""]
+    lines += _memory(raw["memory"])
+    lines += ["## Also", "", f"- `hihooi verify` after all of it: {raw['verify']}."]
+    lines += [f"- Profile: {raw['profile']}", "- Raw figures: `raw.json`.", ""]
+    return "\n".join(lines)
+
+
+def _set_up(raw):
+    lines = ["## Set-up", ""]
+    lines += [f"- {key}: {value}" for key, value in raw["set_up"].items()]
+    for when, noise in raw["noise"].items():
+        wake, flush = noise["wake_up_us"], noise["flush_us"]
+        lines.append(
+            f"- {when}: load average {noise['load']:.1f}; a sleeper wakes {wake[0]} µs late (p99 "
+            f"{wake[1]}); a flush of 8 KB takes {flush[0]} µs (p99 {flush[1]})"
+        )
+    lines += [
+        f"- {raw['rounds']} rounds of {raw['seconds']} s slices; everything on this machine, on "
+        "loopback TCP: clients, the middle and three servers share its processors",
+        "",
+        "Others may have used the machine meanwhile: only what is compared within the run counts; "
+        "microseconds and transactions per second are not to be compared with other runs.",
+        "",
+    ]
+    return lines
+
+
+def _selects(figures):
+    rows = []
+    for protocol, variants, base in (
+        ("simple", SIMPLE, "pgbouncer"),
+        ("prepared", PREPARED, "relay"),
+    ):
+        for variant in variants:
+            rows.append(_select_row(figures, protocol, variant, base))
+    reads = figures.raw["reads"]
+    total = sum(reads.values()) or 1
+    shares = ", ".join(f"{site} {count:,} ({100 * count / total:.0f} %)" for site, count in reads.items())
+    head = ("protocol, variant", "CPU µs/tx", "of it user", "CPU ratio", "transactions/s",
+            "of direct", "instructions/tx", "of them user", "calls/tx", "EAGAIN/tx")
+    return table(head, rows) + [
+        "CPU is of the process in the middle. Ratio: to PgBouncer's (simple) or the byte relay's "
+        "(prepared) slice of the same round. PgBouncer pools transactions, with prepared "
+        "statements sessions. The others stand before one server, hihooi before three.",
+        "",
+        f"Reads by site through hihooi meanwhile: {shares}.",
+        "",
+    ]
+
+
+def _select_row(figures, protocol, variant, base):
+    tps = spread(figures.column(protocol, variant, "tps"), 0)
+    if variant == "direct":
+        return (f"{protocol}, direct", "", "", "", tps, "", "", "", "", "")
+    counts = figures.raw.get("counters", {}).get(protocol, {}).get(variant, [])
+    return (
+        f"{protocol}, {variant}",
+        spread(figures.column(protocol, variant, "cpu_us"), 1),
+        f"{median(figures.column(protocol, variant, 'user_us')):.1f}",
+        spread(figures.ratio(protocol, variant, base), 2),
+        tps,
+        f"{median(figures.ratio(protocol, variant, 'direct', 'tps')):.2f}",
+        _event(counts, "instructions", 0),
+        _event(counts, "instructions:u", 0),
+        _event(counts, "sys_enter", 2),
+        _event(counts, "sys_exit_recvfrom", 2),
+    )
+
+
+def _event(counts, event, digits):
+    values = [count[event] for count in counts if event in count]
+    return f"{median(values):,.{digits}f}" if values else "-"
+
+
+def _latency(figures):
+    rows = []
+    for variant in SIMPLE:
+        latency = spread(figures.column("latency", variant, "latency_us"), 1)
+        added = "" if variant == "direct" else spread(figures.added(variant), 1)
+        rows.append((variant, latency, added))
+    return table(("variant", "µs", "added, µs"), rows)
+
+
+def _writes(figures):
+    rows = []
+    for variant in WRITES:
+        rows.append((
+            variant,
+            spread(figures.column("writes", variant, "tps"), 0),
+            spread(figures.ratio("writes", variant, "direct", "tps"), 2),
+            spread(figures.column("writes", variant, "cpu_us"), 0),
+        ))
+    head = ("variant", "transactions/s", "of direct", "CPU µs/tx")
+    return table(head, rows) + [
+        "Seven statements each, simple protocol. Replicas follow in all three, on the same "
+        "processors. CPU: of PgBouncer; of hihooi with all its threads, which for `direct` is "
+        "what collecting, logging and applying cost.",
+        "",
+    ]
+
+
+def _visibility(figures):
+    rows = []
+    for run, title in (("visibility", "full speed"), ("throttled", "40 % of that")):
+        probe, lags = figures.probe(run), figures.lags(run)
+        medians, p99s = figures.own(run)
+        rows.append((
+            title,
+            f"{figures.raw[run]['tps']:.0f}",
+            f"{median(probe):.1f}, {percentile(probe, 99):.1f} ({len(probe)} samples)",
+            f"{median(medians):.1f} ({min(medians):.1f}-{max(medians):.1f})",
+            f"{median(p99s):.1f} ({min(p99s):.1f}-{max(p99s):.1f})",
+            f"{median(lags):.0f}, {max(lags)}",
+        ))
+    head = ("8 clients at", "transactions/s", "probe: median, p99, ms", "own median, ms",
+            "own p99, ms", "lag: median, most, entries")
+    lost = sum(figures.raw[run]["lost"] for run in ("visibility", "throttled"))
+    return table(head, rows) + [
+        "The probe updates a row through hihooi and asks both replicas directly until they show "
+        "it. hihooi's own figures are of its last 4,096 entries, sampled every second (lowest and "
+        "highest sample in brackets), and count from the primary's commit time stamp, before its "
+        f"flush. Updates that were not visible within 10 s: {lost}.",
+        "",
+    ]
+
+
+def _memory(memory):
+    rows = [
+        ("ready, nothing done", f"{memory['rest_kb'] / 1024:.1f}"),
+        ("after pgbench -i and 32 clients", f"{memory['before_kb'] / 1024:.1f}"),
+        ("with 1,000 idle clients", f"{memory['during_kb'] / 1024:.1f}"),
+        ("at the end of the run", f"{memory['end_kb'] / 1024:.1f}"),
+    ]
+    return table(("hihooi", "resident, MB"), rows)

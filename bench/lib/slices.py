@@ -1,0 +1,71 @@
+"""Slices: short pgbench runs of every variant, in turn.
+
+Time per transaction doubles while somebody else uses the machine, so long runs compare the
+neighbours as much as the variants. A round has one slice of each variant, in an order that
+rotates; figures are compared within a round, and the median over the rounds counts.
+"""
+
+import os
+import re
+import subprocess
+
+from cluster import Trouble
+
+TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
+ENVIRONMENT = dict(os.environ, PGSSLMODE="disable", PGGSSENCMODE="disable", PGUSER="postgres")
+
+
+def cpu_us(pid):
+    """What all threads of a process used so far: user and system time, microseconds."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) * TICK_US, int(fields[12]) * TICK_US
+
+
+def rss_kb(pid):
+    """Resident memory of a process."""
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"^VmRSS:\s+(\d+) kB", file.read(), re.M)[1])
+
+
+def pgbench(cluster, variant, seconds, clients, *options):
+    """Starts pgbench; `result` reads what it says."""
+    command = [f"{cluster.pg}/pgbench", "-h", "127.0.0.1", "-p", str(cluster.ports[variant]), "-n"]
+    command += ["-c", str(clients), "-j", "1", "-T", str(seconds), *options, "postgres"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=ENVIRONMENT, **pipes)
+
+
+def result(process):
+    """Transactions and transactions per second of a pgbench run, without connecting."""
+    out, errors = process.communicate()
+    done = re.search(r"actually processed: (\d+)", out)
+    failed = re.search(r"failed transactions: ([1-9]\d*)", out)
+    if process.returncode != 0 or not done or failed:
+        raise Trouble(f"pgbench failed: {' '.join(process.args)}\n{out}{errors}")
+    return {"tx": int(done[1]), "tps": float(re.search(r"tps = ([\d.]+)", out)[1])}
+
+
+def one(cluster, variant, seconds, clients, *options):
+    """One slice, with the CPU time of the process in the middle (hihooi's for `direct`: what
+    replication costs while nobody goes through it)."""
+    pid = cluster.pids.get(variant, cluster.pids["hihooi"])
+    before = cpu_us(pid)
+    slice = result(pgbench(cluster, variant, seconds, clients, *options))
+    after = cpu_us(pid)
+    slice["user_us"] = (after[0] - before[0]) / slice["tx"]
+    slice["sys_us"] = (after[1] - before[1]) / slice["tx"]
+    slice["cpu_us"] = slice["user_us"] + slice["sys_us"]
+    slice["latency_us"] = 1e6 * clients / slice["tps"]
+    slice["load"] = os.getloadavg()[0]
+    return slice
+
+
+def rounds(count, variants, run):
+    """`count` rounds of `run(variant)`, the order rotating: a list of dicts by variant."""
+    table = []
+    for number in range(count):
+        first = number % len(variants)
+        order = variants[first:] + variants[:first]
+        table.append({variant: run(variant) for variant in order})
+    return table

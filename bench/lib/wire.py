@@ -1,0 +1,77 @@
+"""The least of a PostgreSQL client: simple queries over one socket.
+
+Enough for `SHOW …`, for the probe of visibility and for idle clients; everything that is timed
+against PgBouncer runs pgbench.
+"""
+
+import socket
+import struct
+
+PROTOCOL = 196608  # 3.0
+SECONDS_MAX = 60  # for any answer
+
+
+class ServerError(Exception):
+    """The server's own words."""
+
+
+class Connection:
+    """One connection as user postgres, without password."""
+
+    def __init__(self, port, database="postgres"):
+        self.socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+        body = struct.pack("!I", PROTOCOL) + b"user\0postgres\0database\0"
+        body += database.encode() + b"\0\0"
+        self.socket.sendall(struct.pack("!I", len(body) + 4) + body)
+        self._answer()
+
+    def query(self, text):
+        """The rows of one query, as tuples of strings and None."""
+        body = text.encode() + b"\0"
+        self.socket.sendall(b"Q" + struct.pack("!I", len(body) + 4) + body)
+        return self._answer()
+
+    def close(self):
+        self.socket.close()
+
+    def _answer(self):
+        rows, error = [], None
+        while True:
+            tag, body = self._message()
+            if tag == b"D":
+                rows.append(_values(body))
+            elif tag == b"E":
+                error = _words(body)
+            elif tag == b"Z":
+                if error:
+                    raise ServerError(error)
+                return rows
+
+    def _message(self):
+        while True:
+            if len(self.buffer) >= 5:
+                end = 1 + struct.unpack_from("!I", self.buffer, 1)[0]
+                if len(self.buffer) >= end:
+                    message, self.buffer = self.buffer[:end], self.buffer[end:]
+                    return message[:1], message[5:]
+            received = self.socket.recv(65536)
+            if not received:
+                raise ServerError("the server closed the connection")
+            self.buffer += received
+
+
+def _values(body):
+    values, at = [], 2
+    for _ in range(struct.unpack_from("!H", body)[0]):
+        length = struct.unpack_from("!i", body, at)[0]
+        at += 4
+        values.append(None if length < 0 else body[at : at + length].decode())
+        at += max(length, 0)
+    return tuple(values)
+
+
+def _words(body):
+    fields = {field[:1]: field[1:].decode() for field in body.split(b"\0") if field}
+    return f"{fields.get(b'C')}: {fields.get(b'M')}"
