@@ -49,12 +49,12 @@ fn increment(session: &mut Session, table: &str, id: usize, way: Way) {
     }
 }
 
+const WRITERS: usize = 4;
+
 /// Writers publish what was acknowledged; readers on other sessions take it first, then read:
-/// they must never see less (I3). Returns the number of reads.
+/// they must never see less (I3). The table has a row for each writer. Returns the number of reads.
 fn writers_and_readers(table: &'static str, set_up: &'static str, seconds: u64) -> i64 {
-    const WRITERS: usize = 4;
     const READERS: usize = 4;
-    counters(table, WRITERS);
     let acknowledged: Arc<Vec<AtomicI64>> =
         Arc::new((0..WRITERS).map(|_| AtomicI64::new(0)).collect());
     let stop = Arc::new(AtomicBool::new(false));
@@ -113,6 +113,7 @@ fn read(session: &mut Session, table: &str, id: usize, round: usize) -> i64 {
 fn reads_see_what_was_acknowledged_under_load() {
     let _alone = alone();
     let before = if shared().is_hihooi() { shared().replica_reads() } else { 0 };
+    counters("fresh_load", WRITERS);
     let reads = writers_and_readers("fresh_load", "SELECT 1", 4);
     assert!(reads > 100, "too few reads to say anything: {reads}");
     if shared().is_hihooi() {
@@ -125,6 +126,7 @@ fn reads_see_what_was_acknowledged_under_load() {
 #[test]
 fn reads_see_commits_with_synchronous_commit_off() {
     let _alone = alone();
+    counters("fresh_async", WRITERS);
     writers_and_readers("fresh_async", "SET synchronous_commit = off", 3);
     let mut admin = shared().connect();
     admin.run("CREATE ROLE hasty LOGIN SUPERUSER");
@@ -148,13 +150,14 @@ fn reads_stay_fresh_with_one_and_with_all_replicas_paused() {
     if !cluster.is_hihooi() {
         return;
     }
-    cluster.caught_up();
+    counters("fresh_paused", WRITERS);
     for paused in [vec!["replica1"], vec!["replica1", "replica2"]] {
         paused.iter().for_each(|site| cluster.command(&format!("PAUSE REPLICA {site}")));
         for site in &paused {
             assert_eq!(cluster.state(site), "paused");
         }
         let _resume = Resume(cluster, paused.clone());
+        cluster.connect().run("UPDATE fresh_paused SET n = 0");
         let reads = writers_and_readers("fresh_paused", "SELECT 1", 2);
         assert!(reads > 50, "reads must go on with {paused:?} paused: {reads}");
         let mut session = cluster.connect();
@@ -408,7 +411,9 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
         let route = session.route();
         assert_eq!(route.site(), "primary", "{text}: {}", route.text);
     }
-    // And what is safe does go to replicas.
+    // And what is safe does go to replicas. (The session above is bound to the primary now: it
+    // used a sequence.)
+    let mut session = shared().connect();
     for text in [
         "SELECT * FROM unsafe_reads",
         "SELECT count(*), max(n) FROM unsafe_reads WHERE id > 0",

@@ -79,7 +79,7 @@ INSERT INTO base (v) VALUES ('base');
 INSERT INTO derived (v, extra) VALUES ('derived', 1);
 SELECT nextval('numbers'), nextval('numbers');
 REFRESH MATERIALIZED VIEW per_state;
-ALTER TABLE customers OWNER TO shop_owner;
+ALTER TABLE log OWNER TO shop_owner;
 ALTER FUNCTION total(bigint) OWNER TO shop_owner;
 GRANT SELECT, INSERT ON orders TO shop_owner WITH GRANT OPTION;
 GRANT USAGE ON SCHEMA shop TO PUBLIC;
