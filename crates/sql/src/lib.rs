@@ -13,6 +13,7 @@ pub mod cache;
 pub mod catalog;
 pub mod catalog_builder;
 pub mod catalog_queries;
+pub mod computed;
 pub mod facts;
 pub mod hint;
 pub mod lexer;
