@@ -214,7 +214,8 @@ impl Freshness {
     #[must_use]
     pub fn need(&self, items: &Items) -> Need {
         let (tsid, unresolved) = match items {
-            Items::Nothing => (Tsid::ZERO, false),
+            // A read that names no table still depends on the schema: functions, types, roles.
+            Items::Nothing => (self.everything.last, self.everything.unresolved > 0),
             Items::Everything => (self.newest.max(self.everything.last), !self.writes.is_empty()),
             Items::Tables(tables) => self.need_of_tables(tables),
         };
@@ -231,7 +232,8 @@ impl Freshness {
     }
 
     fn overlapping(&self, items: &Items) -> Vec<WriteId> {
-        let touches = |write: &Write| write.items.overlaps(items);
+        let touches =
+            |write: &Write| write.items.overlaps(items) || write.items == Items::Everything;
         self.writes.iter().filter(|(_, write)| touches(write)).map(|(&id, _)| id).collect()
     }
 
@@ -249,15 +251,10 @@ impl Freshness {
 
     fn last(&self, items: &Items) -> Tsid {
         match items {
-            Items::Nothing => Tsid::ZERO,
+            Items::Nothing => self.everything.last,
             Items::Everything => self.newest,
             Items::Tables(tables) => self.need_of_tables(tables).0,
         }
-    }
-
-    /// Forgets tables whose last writer every replica has applied.
-    pub fn prune(&mut self, applied_everywhere: Tsid) {
-        self.tables.retain(|_, table| table.unresolved > 0 || table.last > applied_everywhere);
     }
 
     fn collapse(&mut self) {
@@ -369,6 +366,18 @@ mod tests {
         index.nothing_after(&[write], Lsn(1));
         index.passed(Lsn(1));
         assert!(fresh(&index, &t(&[1]), 1));
+    }
+
+    #[test]
+    fn i3_a_read_of_no_table_sees_ddl() {
+        let mut index = Freshness::new(Tsid(0));
+        let write = index.begin(Items::Everything);
+        assert_eq!(index.need(&Items::Nothing).unresolved, [write]);
+        index.acknowledged(write, Xid(9), 0);
+        index.entry(Tsid(7), 9, &Items::Everything);
+        assert!(fresh(&index, &Items::Nothing, 7));
+        index.entry(Tsid(8), 10, &t(&[1]));
+        assert!(fresh(&index, &Items::Nothing, 7));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! the settings that it ran under.
 
 use bytes::Bytes;
-use hihooi_replication::ddl::seal;
+use hihooi_replication::ddl::{Announced, seal};
 use hihooi_replication::entry;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Ddl, lexer};
@@ -11,6 +11,7 @@ use hihooi_wire::backend::{Report, Status};
 
 use crate::answers::Audience;
 use crate::backend::Backend;
+use crate::ddl_values::Replayed;
 use crate::pump::Lost;
 use crate::relay::Outcome;
 use crate::session::{Session, Work};
@@ -28,6 +29,12 @@ const SETTINGS: &[&str] = &[
     "DateStyle",
     "IntervalStyle",
     "TimeZone",
+    "timezone_abbreviations",
+    "extra_float_digits",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "xmlbinary",
     "bytea_output",
     "transform_null_equals",
     "default_text_search_config",
@@ -39,8 +46,7 @@ const SETTINGS: &[&str] = &[
 const EMIT: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'hihooi', $1::text)";
 
 /// Asks for the text in UTF-8, whatever the client's encoding.
-const IN_UTF8: &str =
-    "SELECT pg_catalog.encode(pg_catalog.convert_to($1::text, 'UTF8'), 'hex')";
+const IN_UTF8: &str = "SELECT pg_catalog.encode(pg_catalog.convert_to($1::text, 'UTF8'), 'hex')";
 
 /// Asks for the transaction's id (assigning one), the role and the settings.
 fn question() -> String {
@@ -99,15 +105,20 @@ impl Session {
                 text
             }
         };
+        let Replayed::Text { other, is_settled } = self.replayed(server, &text).await? else {
+            return Ok(()); // the client has an error
+        };
+        let plain = ddl.concurrently.then(|| lexer::without_concurrently(&text)).flatten();
+        let replayed = (other.or(plain), is_settled);
         let row = self.ask(server, &question(), &[]).await?;
-        if let Some(message) = row.and_then(|row| self.message(&row, &text, ddl)) {
+        if let Some(message) = row.and_then(|row| self.message(&row, text, replayed)) {
             self.ask(server, EMIT, &[Some(message.as_bytes())]).await?;
         }
         Ok(())
     }
 
     /// Runs a query of our own inside the client's unit; its row, unless the unit failed.
-    async fn ask(
+    pub(crate) async fn ask(
         &mut self,
         server: &mut Backend,
         query: &str,
@@ -123,24 +134,33 @@ impl Session {
         Ok(row)
     }
 
-    fn message(&mut self, row: &[Option<Bytes>], text: &str, ddl: &Ddl) -> Option<String> {
+    /// The message for a statement: what replicas run in its place, if it isn't the statement
+    /// itself, and whether what that computes is settled.
+    fn message(
+        &mut self,
+        row: &[Option<Bytes>],
+        text: String,
+        (other, is_settled): (Option<String>, bool),
+    ) -> Option<String> {
         let value = |index: usize| {
             let value: &Option<Bytes> = row.get(index)?;
             value.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         };
         let xid = parse_xid(row.first()?.as_ref()?)?;
-        let settings = SETTINGS.iter().enumerate().filter_map(|(index, name)| {
-            value(index + 2).map(|value| ((*name).to_owned(), value))
-        });
-        let plain = ddl.concurrently.then(|| lexer::without_concurrently(text)).flatten();
+        let settings = SETTINGS
+            .iter()
+            .enumerate()
+            .filter_map(|(index, name)| value(index + 2).map(|value| ((*name).to_owned(), value)));
         let carried = entry::Ddl {
-            text: plain.as_deref().unwrap_or(text).trim().to_owned(),
+            text: other.as_deref().unwrap_or(&text).trim().to_owned(),
             role: value(1)?,
             settings: settings.collect(),
             outside_transaction: false,
         };
+        let sent = other.is_some().then_some(text);
+        let announced = Announced { ddl: carried, sent, is_settled };
         self.transaction.ddl_messages += 1;
-        Some(seal(&self.relay.key, xid, self.transaction.ddl_messages, &carried))
+        Some(seal(&self.relay.key, xid, self.transaction.ddl_messages, announced))
     }
 
     /// Logs DDL that could not run in a transaction, after it succeeded.
@@ -178,15 +198,30 @@ impl Session {
 
     /// Whether the statement changes roles, databases or their defaults: what clients of the
     /// same start-up parameters were welcomed with may no longer hold.
-    pub(crate) fn forget_welcomes(&self) {
+    pub(crate) fn forget_welcomes(&self, changes_defaults: bool) {
+        self.relay.forgotten.set(self.relay.forgotten.get() + 1);
         self.relay.welcomes.borrow_mut().clear();
-        self.relay.pools.close_idle();
+        if changes_defaults {
+            // Sessions of before go on with connections of before, as long as there are any.
+            self.relay.pools.defaults_changed();
+        } else {
+            self.relay.pools.close_idle();
+        }
     }
 }
 
-fn decode_hex(hex: &[u8]) -> Option<String> {
+/// The text whose bytes in UTF-8 these digits are.
+pub(crate) fn decode_hex(hex: &[u8]) -> Option<String> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
     let bytes: Option<Vec<u8>> = hex.chunks_exact(2).map(byte).collect();
     String::from_utf8(bytes?).ok()
+}
+
+/// Whether DDL about a role or a database changes settings that sessions start with.
+pub fn changes_defaults(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let mut words = lexer::tokens(&text).map(|token| token.text.to_ascii_lowercase());
+    words.find(|word| !word.trim().is_empty()).is_some_and(|word| word == "alter")
+        && words.any(|word| word == "set" || word == "reset")
 }

@@ -31,6 +31,7 @@ impl Session {
     /// Runs what was gathered.
     pub(crate) async fn extended(&mut self) -> Work<()> {
         let mut messages = std::mem::take(&mut self.gathered);
+        self.gathered_len = 0;
         let ends_with_sync = messages.last().is_some_and(|message| message.tag == tag::SYNC);
         if self.is_skipping {
             if ends_with_sync {
@@ -198,10 +199,11 @@ impl Session {
 
     /// What must be refused before the server sees it.
     fn check(&self, unit: &Unit) -> Result<(), Report> {
-        for op in &unit.ops {
+        for (index, op) in unit.ops.iter().enumerate() {
             let Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } = op else {
                 continue;
             };
+            let is_executed = unit.ops[index..].iter().any(crate::unit::executes);
             for statement in &facts.statements {
                 match &statement.kind {
                     Kind::Hihooi(_) => {
@@ -210,6 +212,13 @@ impl Session {
                             "statements about hihooi.* can't share a pipeline with others",
                         )
                         .hint("Send a Sync between them."));
+                    }
+                    Kind::Ddl(ddl) if !is_executed && self.is_carried(ddl) => {
+                        return Err(Report::error(
+                            "0A000",
+                            "DDL must be executed in the pipeline that binds it",
+                        )
+                        .hint("Send Execute before Sync or Flush."));
                     }
                     Kind::Ddl(ddl) => self.check_ddl(ddl, &prepared.query)?,
                     _ => {}

@@ -19,6 +19,8 @@ use crate::route::PRIMARY;
 use crate::startup_key::StartupKey;
 use crate::state;
 
+/// Start-up parameters that are remembered with their welcome; all are forgotten beyond (I8).
+const WELCOMES_MAX: usize = 4_096;
 /// How long a client may take to send its start-up packet.
 const STARTUP_S_MAX: u64 = 60;
 
@@ -45,7 +47,7 @@ pub enum Greeting {
 pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
     let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
     match tokio::time::timeout(limit, first_packet(client, relay)).await {
-        Ok(Ok(Some(packet))) => admit(client, packet).await,
+        Ok(Ok(Some(packet))) => admit(client, packet, relay.pools.defaults()).await,
         Ok(Err(_)) => {
             Report::fatal("08P01", "invalid startup packet").write(&mut client.output);
             client.flush().await;
@@ -76,7 +78,7 @@ async fn first_packet(
     }
 }
 
-async fn admit(client: &mut Client, packet: Startup) -> Greeting {
+async fn admit(client: &mut Client, packet: Startup, defaults: u64) -> Greeting {
     let unknown: Vec<&str> = packet
         .parameters
         .iter()
@@ -86,7 +88,7 @@ async fn admit(client: &mut Client, packet: Startup) -> Greeting {
     if packet.minor > 0 || !unknown.is_empty() {
         backend::negotiate_protocol_version(&unknown, &mut client.output);
     }
-    let refusal = match StartupKey::of(&packet) {
+    let refusal = match StartupKey::of(&packet, defaults) {
         None => Report::fatal("28000", "no PostgreSQL user name specified in startup packet"),
         Some(key) if key.is_replication() => {
             Report::fatal("0A000", "replication connections can't go through hihooi")
@@ -105,15 +107,31 @@ async fn cancel(relay: &Rc<Relay>, process: i32, secret: &[u8]) {
     let session = relay.sessions.borrow().get(&process).cloned();
     let Some(session) = session.filter(|session| session.secret == secret) else { return };
     let Some(running) = session.running.borrow().clone() else { return };
-    cancel_at(relay, &running).await;
+    Cancel::of(running).send(relay).await;
 }
 
-/// Cancels what a server runs for a session.
-pub async fn cancel_at(relay: &Rc<Relay>, running: &RunningOn) {
-    running.cancels.set(running.cancels.get() + 1);
-    // Nobody waits for the outcome of a cancel request; PostgreSQL tells none either.
-    let _ = send_cancel(relay, running).await;
-    running.cancels.set(running.cancels.get() - 1);
+/// A cancel request on its way: while it lives, nobody else gets the connection.
+pub struct Cancel(RunningOn);
+
+impl Cancel {
+    /// A request to cancel what runs there.
+    #[must_use]
+    pub fn of(running: RunningOn) -> Cancel {
+        running.cancels.set(running.cancels.get() + 1);
+        Cancel(running)
+    }
+
+    /// Sends it and waits until it has arrived.
+    pub async fn send(self, relay: &Relay) {
+        // Nobody waits for the outcome of a cancel request; PostgreSQL tells none either.
+        let _ = send_cancel(relay, &self.0).await;
+    }
+}
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.cancels.set(self.0.cancels.get() - 1);
+    }
 }
 
 async fn send_cancel(relay: &Relay, running: &RunningOn) -> std::io::Result<()> {
@@ -138,6 +156,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     if let Some(welcome) = relay.welcomes.borrow().get(key) {
         return Ok(welcome.clone());
     }
+    let forgotten = relay.forgotten.get();
     let mut server = relay.pools.acquire(PRIMARY, key, &Rc::default(), 0).await?;
     server.write_own_query(&state::query(&[]));
     server.write_own_query("SHOW default_transaction_isolation");
@@ -155,7 +174,14 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
         is_serializable: isolation.as_deref() == Some(b"serializable"),
     });
     relay.pools.release(server);
-    relay.welcomes.borrow_mut().insert(key.clone(), welcome.clone());
+    let mut welcomes = relay.welcomes.borrow_mut();
+    if relay.forgotten.get() != forgotten {
+        return Ok(welcome); // what it rests on may have changed meanwhile
+    }
+    if welcomes.len() >= WELCOMES_MAX {
+        welcomes.clear();
+    }
+    welcomes.insert(key.clone(), welcome.clone());
     Ok(welcome)
 }
 

@@ -11,6 +11,7 @@ pub mod backend;
 pub mod client;
 pub mod costs;
 pub mod ddl;
+mod ddl_values;
 pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;

@@ -89,6 +89,9 @@ impl Session {
         if matches!(op.statement().map(|s| &s.kind), Some(Kind::Ddl(_))) {
             server.write_sync(Audience::Us); // after the message for the replicas
         }
+        if server.failed {
+            return self.drain(server).await.map(drop); // the client has the error already
+        }
         let Op::Statement { text, .. } = op else { return Ok(()) };
         server.unnamed = None;
         frontend::query(text, &mut server.output);

@@ -1,7 +1,7 @@
 //! Pools of server connections: at most so many per user, database and site (I8). A session
 //! holds one for a transaction, or for as long as its state needs it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,9 @@ pub enum Refusal {
     Server(Box<ErrorFields>),
     /// The site can't be reached.
     Unreachable(String),
+    /// Defaults of roles or databases changed since the session began: a new connection would
+    /// not be the same session.
+    Outdated,
     /// All connections were busy for as long as a client may wait.
     Full {
         /// Connections in the pool.
@@ -48,6 +51,11 @@ impl Refusal {
             Refusal::Unreachable(why) => Report::error("57P03", format!("{site} is not available"))
                 .detail(why.clone())
                 .hint("Retry later; SHOW SERVERS in database hihooi tells the state."),
+            Refusal::Outdated => Report::error(
+                "57P01",
+                "settings of the role or the database were changed since this session began",
+            )
+            .hint("Connect again to use the new ones."),
             Refusal::Full { size, waited } => Report::error(
                 "53300",
                 format!(
@@ -103,6 +111,7 @@ pub struct Pools {
     sites: Vec<Site>,
     limits: Limits,
     fence: Fence,
+    defaults: Cell<u64>,
     pools: RefCell<AHashMap<PoolKey, Pool>>,
 }
 
@@ -110,7 +119,7 @@ impl Pools {
     /// Empty pools for these sites.
     #[must_use]
     pub fn new(sites: Vec<Site>, limits: Limits, fence: Fence) -> Pools {
-        Pools { sites, limits, fence, pools: RefCell::default() }
+        Pools { sites, limits, fence, defaults: Cell::new(0), pools: RefCell::default() }
     }
 
     /// A connection to the site, opened like the client's session, preferably one with the same
@@ -135,7 +144,22 @@ impl Pools {
             }
             self.forget(&backend);
         }
-        self.open(&key, startup, permit).await
+        let opened = self.open(&key, startup, permit).await;
+        if opened.is_err() {
+            self.forget_unused(&key);
+        }
+        opened
+    }
+
+    /// A pool that nobody uses is no pool: names that no server knows must not pile up (I8).
+    fn forget_unused(&self, key: &PoolKey) {
+        let mut pools = self.pools.borrow_mut();
+        let is_unused = |pool: &Pool| {
+            pool.idle.is_empty() && pool.permits.available_permits() == self.limits.size
+        };
+        if pools.get(key).is_some_and(is_unused) {
+            pools.remove(key);
+        }
     }
 
     async fn permit(&self, key: &PoolKey) -> Result<OwnedSemaphorePermit, Refusal> {
@@ -187,6 +211,9 @@ impl Pools {
         startup: &Rc<StartupKey>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Backend, Refusal> {
+        if startup.defaults != self.defaults.get() {
+            return Err(Refusal::Outdated);
+        }
         self.make_room(key);
         let login = self.login(key.site, startup);
         let mut connection = Connection::open(&login).await.map_err(refusal)?;
@@ -258,12 +285,17 @@ impl Pools {
     /// Closes a connection.
     pub fn discard(&self, mut backend: Backend) {
         backend.permit = None;
-        self.forget(&backend);
+        let fence = self.fence.clone();
         tokio::task::spawn_local(async move {
             backend.output.clear();
             hihooi_wire::frontend::terminate(&mut backend.output);
-            // The server notices the closed socket just as well if this can't be sent.
-            let _ = crate::pump::send_all(&mut backend).await;
+            // Its record stays in the log until the backend is known to be gone: it may still
+            // wait for a lock and then commit.
+            if crate::pump::send_all(&mut backend).await.is_ok()
+                && crate::pump::wait_for_end(&mut backend).await
+            {
+                fence.forget(&backend.identity.record);
+            }
         });
     }
 
@@ -290,6 +322,18 @@ impl Pools {
             closing.append(&mut pool.idle);
         }
         closing.into_iter().for_each(|backend| self.discard(backend));
+    }
+
+    /// How often defaults of roles and databases have changed.
+    #[must_use]
+    pub fn defaults(&self) -> u64 {
+        self.defaults.get()
+    }
+
+    /// Defaults of roles or databases have changed: sessions from now on start with others than
+    /// those before.
+    pub fn defaults_changed(&self) {
+        self.defaults.set(self.defaults.get() + 1);
     }
 
     /// What the pools hold now.

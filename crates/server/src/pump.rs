@@ -186,6 +186,24 @@ pub async fn idle(client: &mut Client, server: &mut Backend) -> Result<(), Lost>
     .await
 }
 
+/// Waits until the server has closed the connection in good order; false if it broke.
+pub async fn wait_for_end(server: &mut Backend) -> bool {
+    poll_fn(|cx| {
+        scratch::with(|buffer| {
+            loop {
+                let mut buffer = ReadBuf::new(buffer);
+                match Pin::new(&mut server.stream).poll_read(cx, &mut buffer) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Poll::Ready(true),
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(_)) => return Poll::Ready(false),
+                }
+            }
+        })
+    })
+    .await
+}
+
 /// Sends without waiting for an answer, as far as the socket takes it; waits for the rest.
 ///
 /// # Errors

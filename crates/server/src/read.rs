@@ -121,7 +121,7 @@ impl Session {
             }
             self.routed(route);
             let began = Instant::now();
-            match self.try_at(route.site, sends).await? {
+            match self.try_at(route, sends).await? {
                 Tried::Answered => {
                     relay.costs.borrow_mut().took(read.statement, began.elapsed());
                     return Ok(None);
@@ -131,7 +131,8 @@ impl Session {
         }
     }
 
-    async fn try_at(&mut self, site: usize, sends: &Sends<'_>) -> Work<Tried> {
+    async fn try_at(&mut self, route: Route, sends: &Sends<'_>) -> Work<Tried> {
+        let site = route.site;
         let mut server = match self.take_server(site).await {
             Ok(server) => server,
             Err(refusal) => {
@@ -140,6 +141,10 @@ impl Session {
             }
         };
         let relay = self.relay.clone();
+        if !relay.still_serves(&route) {
+            relay.pools.release(server); // it went back or failed while we waited
+            return Ok(Tried::Elsewhere);
+        }
         let _running = relay.running(site);
         server.begin_unit();
         self.write_read(&mut server, sends);
@@ -219,8 +224,11 @@ impl Session {
                     (facts.clone(), &prepared.query)
                 }
                 Op::Parse { prepared, .. } => (self.analyse(&prepared.query), &prepared.query),
-                Op::Bind { .. } => return Err(Reason::Unsafe),
-                Op::DescribeStatement { .. } | Op::CloseStatement | Op::Portal(_) => continue,
+                Op::DescribeStatement { prepared: Some(prepared), .. } => {
+                    (self.analyse(&prepared.query), &prepared.query)
+                }
+                Op::Bind { .. } | Op::DescribeStatement { .. } => return Err(Reason::Unsafe),
+                Op::CloseStatement | Op::Portal(_) => continue,
                 Op::Statement { .. } => return Err(Reason::Unsafe),
             };
             for statement in &facts.statements {

@@ -198,6 +198,8 @@ pub struct Relay {
     pub sessions: RefCell<AHashMap<i32, Rc<SessionInfo>>>,
     /// What a client of this start-up key is welcomed with.
     pub welcomes: RefCell<AHashMap<Rc<StartupKey>, Rc<crate::handshake::Welcome>>>,
+    /// How often the welcomes were forgotten.
+    pub forgotten: Cell<u64>,
     /// The log.
     pub log: Log,
     /// The key of DDL messages.
@@ -222,7 +224,11 @@ pub struct Relay {
 struct Analyser {
     cache: Cache,
     catalog: Rc<Catalog>,
-    is_stale: bool,
+    /// How often the stream brought DDL, and the xid of the last that did.
+    changes: u64,
+    changed_by: Option<u32>,
+    /// How often it had when the catalog was read.
+    read_at: Option<u64>,
 }
 
 impl Relay {
@@ -249,6 +255,7 @@ impl Relay {
             in_doubt: RefCell::default(),
             sessions: RefCell::default(),
             welcomes: RefCell::default(),
+            forgotten: Cell::new(0),
             log: shared.log,
             key: shared.key,
             collector: shared.collector,
@@ -259,7 +266,9 @@ impl Relay {
             analyser: RefCell::new(Analyser {
                 cache: Cache::default(),
                 catalog: Rc::new(Catalog::default()),
-                is_stale: true,
+                changes: 0,
+                changed_by: None,
+                read_at: None,
             }),
             statements: RefCell::default(),
             next_statement: Cell::new(1),
@@ -295,19 +304,29 @@ impl Relay {
     /// be trusted (I6).
     #[must_use]
     pub fn is_catalog_stale(&self) -> bool {
-        self.analyser.borrow().is_stale || self.freshness.borrow().is_anything_opaque()
+        let analyser = self.analyser.borrow();
+        analyser.read_at != Some(analyser.changes) || self.freshness.borrow().is_anything_opaque()
     }
 
-    /// The stream brought DDL.
-    pub fn catalog_changed(&self) {
-        self.analyser.borrow_mut().is_stale = true;
+    /// The stream brought DDL of this transaction.
+    pub fn catalog_changed(&self, xid: u32) {
+        let mut analyser = self.analyser.borrow_mut();
+        analyser.changes += 1;
+        analyser.changed_by = Some(xid);
     }
 
-    /// A catalog was read at the primary after all the DDL that the stream brought.
-    pub fn set_catalog(&self, catalog: Catalog) {
+    /// How often the stream brought DDL so far, and which transaction's came last.
+    #[must_use]
+    pub fn catalog_changes(&self) -> (u64, Option<u32>) {
+        let analyser = self.analyser.borrow();
+        (analyser.changes, analyser.changed_by)
+    }
+
+    /// A catalog was read at the primary when it showed the first so many changes.
+    pub fn set_catalog(&self, catalog: Catalog, changes: u64) {
         let mut analyser = self.analyser.borrow_mut();
         analyser.catalog = Rc::new(catalog);
-        analyser.is_stale = false;
+        analyser.read_at = Some(changes);
     }
 
     /// Whether opaque functions may change session settings.
@@ -414,6 +433,17 @@ impl Relay {
         self.turn.set(self.turn.get().wrapping_add(1));
         choose(&candidates, need, read.consistency, self.turn.get())
             .map_or(Try::NotFresh, Try::Chosen)
+    }
+
+    /// Whether a replica still has what a route to it was chosen for.
+    #[must_use]
+    pub fn still_serves(&self, route: &Route) -> bool {
+        let Some(replica) = route.site.checked_sub(1).and_then(|index| self.replicas.get(index))
+        else {
+            return false;
+        };
+        let went_back = |applied: Tsid| replica.applied() < applied;
+        replica.state().is_readable() && !route.applied.is_some_and(went_back)
     }
 
     async fn wait_for_replica(&self, need: &mut Need, read: &ReadRequest<'_>) -> Option<Candidate> {

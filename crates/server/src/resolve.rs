@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hihooi_log::BackendRecord;
+use hihooi_postgres::apply::visibility::Snapshot;
 use hihooi_postgres::collector::StreamEvent;
 use hihooi_postgres::connection::{Connection, Error, Login, Result};
 use hihooi_postgres::resolver::Resolver;
-use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Catalog, catalog_queries};
 use tokio::sync::{Notify, mpsc};
@@ -25,8 +25,8 @@ const RETRY: Duration = Duration::from_millis(200);
 const LAG_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the stream at once.
 const BATCH: usize = 256;
-/// The index forgets what every replica has applied once in so many entries.
-const PRUNE_EVERY: u64 = 1_024;
+/// Between two looks whether the primary shows a change of the schema.
+const SHOWN_EVERY: Duration = Duration::from_millis(2);
 
 /// Feeds the stream's events to the index until the collector ends.
 pub async fn follow(
@@ -42,15 +42,10 @@ pub async fn follow(
             match event {
                 StreamEvent::Entry(entry) => {
                     index.entry(entry.tsid, entry.xid, &entry.items);
+                    drop(index);
                     if entry.has_ddl {
                         has_ddl = true;
-                    }
-                    if entry.tsid.0 % PRUNE_EVERY == 0 {
-                        index.prune(applied_everywhere(&relay));
-                    }
-                    drop(index);
-                    if has_ddl {
-                        relay.catalog_changed();
+                        relay.catalog_changed(entry.xid);
                     }
                 }
                 StreamEvent::Passed(lsn) => index.passed(lsn),
@@ -61,10 +56,6 @@ pub async fn follow(
         }
         relay.changed.notify_waiters();
     }
-}
-
-fn applied_everywhere(relay: &Relay) -> Tsid {
-    relay.replicas.iter().map(|replica| replica.applied()).min().unwrap_or_default()
 }
 
 /// Login of the relay's own connections to the primary.
@@ -102,11 +93,11 @@ async fn resolve_while_connected(relay: &Rc<Relay>) -> Result<std::convert::Infa
         let pending = relay.freshness.borrow().want_lsn(until);
         if !pending.is_empty() {
             let lsn = resolver.lsn_after().await?;
-            relay.freshness.borrow_mut().nothing_after(&pending, lsn);
-            relay.poke.notify_one();
             if relay.collector.received() < lsn {
                 resolver.ensure_flushed(lsn).await?;
             }
+            relay.freshness.borrow_mut().nothing_after(&pending, lsn);
+            relay.poke.notify_one();
             relay.changed.notify_waiters();
         }
         tokio::time::sleep(Duration::from_millis(PATIENCE_MS)).await;
@@ -178,9 +169,10 @@ pub async fn keep_catalog(relay: Rc<Relay>, reload: Rc<Notify>) {
     let mut connection = None;
     loop {
         version += 1;
-        match load(&relay, &mut connection, version).await {
+        let (changes, changed_by) = relay.catalog_changes();
+        match load(&relay, &mut connection, version, changed_by).await {
             Ok(catalog) => {
-                relay.set_catalog(catalog);
+                relay.set_catalog(catalog, changes);
                 relay.changed.notify_waiters();
                 reload.notified().await;
             }
@@ -197,6 +189,7 @@ async fn load(
     relay: &Relay,
     connection: &mut Option<Connection>,
     version: u64,
+    changed_by: Option<u32>,
 ) -> Result<Catalog> {
     let connection = match connection {
         Some(connection) => connection,
@@ -205,6 +198,15 @@ async fn load(
             connection.insert(Connection::open(&login).await?)
         }
     };
+    // The stream may be ahead of what the primary shows.
+    while let Some(xid) = changed_by {
+        let answer = connection.query("SELECT pg_catalog.pg_current_snapshot()").await?;
+        let snapshot = answer.value().and_then(Snapshot::parse);
+        if snapshot.is_some_and(|snapshot| snapshot.sees(snapshot.widen(xid))) {
+            break;
+        }
+        tokio::time::sleep(SHOWN_EVERY).await;
+    }
     // One snapshot, so that what refers to each other fits together.
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let mut builder = Catalog::builder();

@@ -54,6 +54,8 @@ pub struct Transaction {
     pub has_bound_commit: bool,
     /// It changed roles, databases or other shared objects.
     pub has_shared_ddl: bool,
+    /// It changed settings that sessions start with.
+    pub changes_defaults: bool,
     /// DDL messages that it emitted.
     pub ddl_messages: u32,
 }
@@ -86,6 +88,8 @@ pub struct Session {
     begins_serializable: bool,
     /// Messages of the unit that the client is sending.
     pub(crate) gathered: Vec<Message>,
+    /// Their length, bytes.
+    pub(crate) gathered_len: usize,
     /// Changes of names in the unit so far.
     pub(crate) renamed: Vec<crate::extended::Renamed>,
     /// The last unit failed after so many changes of names had been answered.
@@ -132,6 +136,7 @@ impl Session {
             lasting_pin: None,
             begins_serializable: welcome.is_serializable,
             gathered: Vec::new(),
+            gathered_len: 0,
             renamed: Vec::new(),
             failed_after: None,
             is_unit_open: false,
@@ -185,9 +190,9 @@ impl Session {
 
     async fn gather(&mut self, message: Message) -> Work<()> {
         let ends = matches!(message.tag, tag::SYNC | tag::FLUSH);
+        self.gathered_len += message.bytes.len();
         self.gathered.push(message);
-        let len: usize = self.gathered.iter().map(|message| message.bytes.len()).sum();
-        if ends || len > UNIT_LEN_MAX { self.extended().await } else { Ok(()) }
+        if ends || self.gathered_len > UNIT_LEN_MAX { self.extended().await } else { Ok(()) }
     }
 
     async fn next_message(&mut self) -> Work<Message> {
@@ -249,7 +254,11 @@ impl Session {
         if !self.is_replicated {
             return Items::Nothing;
         }
+        let is_blind = self.transaction.has_ddl || self.relay.is_catalog_stale();
         if statement.writes.is_empty() {
+            if is_blind && matches!(statement.kind, Kind::Read | Kind::CopyOut) {
+                return Items::Everything; // what it calls may have become something that writes
+            }
             // An opaque function that claims not to write may call one that does.
             return match (&statement.kind, &statement.reads) {
                 (Kind::Read | Kind::CopyOut, Items::Everything)
@@ -260,7 +269,7 @@ impl Session {
                 _ => Items::Nothing,
             };
         }
-        if self.transaction.has_ddl || self.relay.is_catalog_stale() {
+        if is_blind {
             return Items::Everything;
         }
         statement.writes.clone()
@@ -323,7 +332,7 @@ impl Session {
         self.pin = self.pin.or(self.lasting_pin);
         let transaction = std::mem::take(&mut self.transaction);
         if transaction.has_shared_ddl {
-            self.forget_welcomes();
+            self.forget_welcomes(transaction.changes_defaults);
         }
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
@@ -402,6 +411,9 @@ impl Session {
             return false;
         };
         let Some(prepared) = self.statements.get(name.as_bytes()) else { return false };
+        if server.literal_names.iter().any(|known| **known == *name.as_bytes()) {
+            return false; // it is there already
+        }
         server.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
         true
     }

@@ -17,7 +17,7 @@ use crate::client::Message;
 use crate::hihooi_settings::Answer;
 use crate::read::{Sends, Wanted};
 use crate::relay::{Outcome, count};
-use crate::route::{PRIMARY, Reason, Route};
+use crate::route::{PRIMARY, Route};
 use crate::session::{End, Session, Work};
 use crate::unit::{Ends, Op, Unit};
 
@@ -78,14 +78,15 @@ impl Session {
         facts: &Statement,
         statement: u64,
     ) -> Work<Option<Route>> {
-        match self.may_route().and_then(|()| Session::is_routable(facts, text)) {
+        let routable = match self.server {
+            Some(_) => self.may_route().and_then(|()| Session::is_routable(facts, text)),
+            None => Session::is_routable(facts, text)
+                .and_then(|hint| self.may_route().map(|()| hint)),
+        };
+        match routable {
             Ok(consistency) => {
                 let wanted = Wanted { items: facts.reads.clone(), consistency, statement };
                 self.run_at_replica(&Sends::Query(message), &wanted).await
-            }
-            Err(_) if self.server.is_none() && facts.is_write() => {
-                let reason = Session::is_routable(facts, text).err().unwrap_or(Reason::Write);
-                Ok(Some(Route::primary(reason)))
             }
             Err(reason) => Ok(Some(Route::primary(reason))),
         }
@@ -240,7 +241,7 @@ impl Session {
     ) -> Work<()> {
         let [Statement { kind: Kind::Ddl(ddl), .. }] = &*facts.statements else { return Ok(()) };
         if ddl.shared && server.status == Status::Idle {
-            self.forget_welcomes();
+            self.forget_welcomes(crate::ddl::changes_defaults(text));
         }
         let logs = self.is_replicated && ddl.replicate && !ddl.in_transaction;
         if logs && !server.failed && server.status == Status::Idle {

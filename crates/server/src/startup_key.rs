@@ -13,12 +13,15 @@ pub struct StartupKey {
     pub database: String,
     /// All further parameters but hihooi's own, sorted by name.
     pub parameters: Vec<(String, String)>,
+    /// How often defaults of roles and databases had changed when the session began: what a
+    /// server connection starts with depends on them as well.
+    pub defaults: u64,
 }
 
 impl StartupKey {
     /// The key of a start-up packet; `None` if it names no user.
     #[must_use]
-    pub fn of(packet: &Startup) -> Option<StartupKey> {
+    pub fn of(packet: &Startup, defaults: u64) -> Option<StartupKey> {
         let user = packet.get("user").filter(|user| !user.is_empty())?.to_owned();
         let database = packet.get("database").filter(|name| !name.is_empty()).unwrap_or(&user);
         let ours = |name: &str| name.starts_with("hihooi.") || name.starts_with("_pq_.");
@@ -29,7 +32,7 @@ impl StartupKey {
             .cloned()
             .collect();
         parameters.sort();
-        Some(StartupKey { database: database.to_owned(), user, parameters })
+        Some(StartupKey { database: database.to_owned(), user, parameters, defaults })
     }
 
     /// Whether the client asks to be a replication client.

@@ -330,6 +330,8 @@ impl Session {
             Kind::Ddl(ddl) if self.is_carried(ddl) => {
                 self.transaction.has_ddl = true;
                 self.transaction.has_shared_ddl |= ddl.shared;
+                self.transaction.changes_defaults |=
+                    ddl.shared && crate::ddl::changes_defaults(op.text());
                 self.transaction.writes = Items::Everything;
                 self.announce_ddl(server, op.text(), ddl, is_first).await?;
             }
@@ -391,13 +393,17 @@ impl Session {
         *writes == Items::Everything || self.relay.freshness.borrow().is_in_flight(writes)
     }
 
-    /// Nobody waits for the answer any more: the server may stop.
+    /// Nobody waits for the answer any more: a server that only reads may stop. What writes
+    /// goes on, as it does at a server whose client has left.
     pub(crate) fn cancel_own(&self) {
-        if let Some(running) = self.info.running.borrow().clone() {
+        let flight = &self.flight;
+        let reads = flight.asked.is_empty()
+            && flight.opaque.is_empty()
+            && self.transaction.writes.is_empty();
+        if let Some(running) = self.info.running.borrow().clone().filter(|_| reads) {
             let relay = self.relay.clone();
-            tokio::task::spawn_local(async move {
-                crate::handshake::cancel_at(&relay, &running).await;
-            });
+            let cancel = crate::handshake::Cancel::of(running);
+            tokio::task::spawn_local(async move { cancel.send(&relay).await });
         }
     }
 
@@ -490,7 +496,7 @@ fn binds_commit(op: &Op) -> bool {
         && matches!(op.statement(), Some(Statement { kind: Kind::Commit { .. }, .. }))
 }
 
-fn executes(op: &Op) -> bool {
+pub(crate) fn executes(op: &Op) -> bool {
     matches!(op, Op::Portal(message) if message.tag == tag::EXECUTE)
 }
 

@@ -191,10 +191,13 @@ impl<'a> Stream<'a> {
                 }
                 Output::Entry(entry) => {
                     let summary = EntrySummary::from(&entry.header);
+                    // Told before it is appended: an entry in the log is never read from the
+                    // stream again, so that nobody would tell it later. One that is told twice,
+                    // after the append failed, does no harm.
+                    self.tell(StreamEvent::Entry(summary.clone())).await?;
                     let log = self.shared.log.clone();
                     self.alive(async { log.append(entry).await }).await??;
                     self.pending.push_back((summary.tsid, summary.end_lsn));
-                    self.tell(StreamEvent::Entry(summary)).await?;
                 }
                 Output::Passed(lsn) => self.passed = self.passed.max(lsn),
                 Output::Refused { xid, why } => {
