@@ -179,16 +179,16 @@ BEGIN
 END
 $$;
 
--- A rewrite that computes new values row by row computes others on each replica, unless there is
--- no row. (Bit 2 of the reason: a column's default. Without volatile default nothing is rewritten.)
+-- A rewrite that computes new values row by row may compute others on each replica, unless there
+-- is no row. (Bits of the reason: 2 is a column's default, 4 a column's new type.) hihooi says of
+-- the statements that it announces whether what they compute is the same everywhere.
 CREATE OR REPLACE FUNCTION hihooi.on_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t regclass := pg_event_trigger_table_rewrite_oid();
 BEGIN
-    IF pg_event_trigger_table_rewrite_reason() & 2 <> 0
-       AND current_query() ~* '(default|serial|identity)'
+    IF pg_event_trigger_table_rewrite_reason() & 6 <> 0
        AND EXISTS (SELECT FROM pg_class c WHERE c.oid = t AND c.relpersistence = 'p')
        AND pg_relation_size(t) > 0
     THEN

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::codec::ChunkWriter;
-use crate::ddl::{self, ClusterKey, Refused};
-use crate::entry::{Change, Ddl, Entry, Header, Relation, Tuple, Value};
+use crate::ddl::{self, Announced, ClusterKey, Refused};
+use crate::entry::{Change, Entry, Header, Relation, Tuple, Value};
 use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
 use crate::pgoutput::Message;
@@ -102,7 +102,8 @@ struct Transaction {
     has_ddl: bool,
     /// Of the last announcement that counted.
     sequence: Option<u32>,
-    announced: AHashSet<[u8; 32]>,
+    /// Announced statements, by their digests, and whether replicas compute what they compute.
+    announced: AHashMap<[u8; 32], bool>,
 }
 
 impl Assembler {
@@ -182,7 +183,7 @@ impl Assembler {
             tables: AHashSet::new(),
             has_ddl: false,
             sequence: None,
-            announced: AHashSet::new(),
+            announced: AHashMap::new(),
         });
         Ok(())
     }
@@ -297,10 +298,10 @@ impl Assembler {
             return;
         }
         match transaction.admit(&self.key, content) {
-            Ok(ddl) => {
+            Ok(announced) => {
                 transaction.has_ddl = true;
-                transaction.announce(&ddl.text);
-                transaction.push(&Change::Ddl(ddl), self.next, out);
+                transaction.announce(announced.on_primary(), announced.is_settled);
+                transaction.push(&Change::Ddl(announced.ddl), self.next, out);
             }
             Err(why) => out.push(Output::Refused { xid: transaction.xid, why }),
         }
@@ -315,10 +316,11 @@ impl Assembler {
         let column = |name| value_of(relation, row, name);
         let (event, command, text) = (column("event"), column("tag"), column("text"));
         let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
-        if transaction.known || (event != "rewrite" && transaction.is_announced(&text)) {
+        let is_rewrite = event == "rewrite";
+        if transaction.known || transaction.is_announced(&text, is_rewrite) {
             return Ok(());
         }
-        let command = if event == "rewrite" {
+        let command = if is_rewrite {
             format!("{command} that computes values which replicas can't know")
         } else {
             command
@@ -359,23 +361,29 @@ impl Transaction {
         }
     }
 
-    fn admit(&mut self, key: &ClusterKey, content: &[u8]) -> std::result::Result<Ddl, Refused> {
-        let (sequence, ddl) = ddl::open(key, self.xid, content)?;
+    fn admit(
+        &mut self,
+        key: &ClusterKey,
+        content: &[u8],
+    ) -> std::result::Result<Announced, Refused> {
+        let (sequence, announced) = ddl::open(key, self.xid, content)?;
         if self.sequence.is_some_and(|last| sequence <= last) {
             return Err(Refused::Replayed);
         }
         self.sequence = Some(sequence);
-        Ok(ddl)
+        Ok(announced)
     }
 
-    fn announce(&mut self, text: &str) {
+    fn announce(&mut self, text: &str, is_settled: bool) {
         if self.announced.len() < ANNOUNCED_MAX {
-            self.announced.insert(digest(text));
+            self.announced.insert(digest(text), is_settled);
         }
     }
 
-    fn is_announced(&self, text: &str) -> bool {
-        self.announced.contains(&digest(text))
+    /// Whether replicas do what the statement does; with `is_rewrite`, also what it computes.
+    fn is_announced(&self, text: &str, is_rewrite: bool) -> bool {
+        let is_settled = self.announced.get(&digest(text));
+        is_settled.is_some_and(|is_settled| *is_settled || !is_rewrite)
     }
 }
 

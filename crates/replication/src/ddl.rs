@@ -61,20 +61,55 @@ struct Body {
     role: String,
     settings: Vec<(String, String)>,
     outside: bool,
+    /// The statement as the client sent it, where `text` isn't that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sent: Option<String>,
+    /// See [`Announced::is_settled`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    settled: bool,
+}
+
+/// What one of our sessions says of DDL that it is about to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Announced {
+    /// What replicas run.
+    pub ddl: Ddl,
+    /// The statement that the primary runs, where replicas run another one in its place.
+    pub sent: Option<String>,
+    /// Where the primary computes values for rows that are there, replicas compute the same.
+    pub is_settled: bool,
+}
+
+impl Announced {
+    /// The statement that the primary runs, which its event triggers tell of.
+    #[must_use]
+    pub fn on_primary(&self) -> &str {
+        self.sent.as_deref().unwrap_or(&self.ddl.text)
+    }
+}
+
+impl From<&Ddl> for Announced {
+    /// A statement that is the same everywhere, of which it isn't known what it computes.
+    fn from(ddl: &Ddl) -> Announced {
+        Announced { ddl: ddl.clone(), sent: None, is_settled: false }
+    }
 }
 
 /// The text for `pg_logical_emit_message(true, 'hihooi', text)` in front of a DDL statement.
 /// `xid` is the transaction's own id; `sequence` must rise strictly within the transaction.
 #[must_use]
-pub fn seal(key: &ClusterKey, xid: Xid, sequence: u32, ddl: &Ddl) -> String {
+pub fn seal(key: &ClusterKey, xid: Xid, sequence: u32, announced: impl Into<Announced>) -> String {
+    let Announced { ddl, sent, is_settled } = announced.into();
     let body = Body {
         v: VERSION,
         xid: xid.0,
         n: sequence,
-        text: ddl.text.clone(),
-        role: ddl.role.clone(),
-        settings: ddl.settings.clone(),
+        text: ddl.text,
+        role: ddl.role,
+        settings: ddl.settings,
         outside: ddl.outside_transaction,
+        sent,
+        settled: is_settled,
     };
     let json = serde_json::to_string(&body).expect("strings and numbers always serialise");
     let json = ascii(&json);
@@ -88,12 +123,12 @@ pub fn seal(key: &ClusterKey, xid: Xid, sequence: u32, ddl: &Ddl) -> String {
     text
 }
 
-/// The sequence number and the DDL of a message that stands in the transaction whose id has the
+/// The sequence number and the content of a message that stands in the transaction whose id has the
 /// low bits `xid`.
 ///
 /// # Errors
 /// [`Refused`]: the message must be ignored. The MAC is compared in constant time.
-pub fn open(key: &ClusterKey, xid: u32, message: &[u8]) -> Result<(u32, Ddl), Refused> {
+pub fn open(key: &ClusterKey, xid: u32, message: &[u8]) -> Result<(u32, Announced), Refused> {
     let (code, rest) = message.split_at_checked(MAC_LEN).ok_or(Refused::Forged)?;
     let json = rest.strip_prefix(b":").ok_or(Refused::Forged)?;
     let code = from_hex(code).ok_or(Refused::Forged)?;
@@ -111,7 +146,7 @@ pub fn open(key: &ClusterKey, xid: u32, message: &[u8]) -> Result<(u32, Ddl), Re
         settings: body.settings,
         outside_transaction: body.outside,
     };
-    Ok((body.n, ddl))
+    Ok((body.n, Announced { ddl, sent: body.sent, is_settled: body.settled }))
 }
 
 fn mac(key: &ClusterKey, json: &[u8]) -> Hmac<Sha256> {
@@ -166,7 +201,10 @@ mod tests {
     fn what_is_sealed_opens() {
         let text = seal(&KEY, XID, 4, &ddl());
         assert!(text.is_ascii());
-        assert_eq!(open(&KEY, XID.low(), text.as_bytes()), Ok((4, ddl())));
+        assert_eq!(open(&KEY, XID.low(), text.as_bytes()), Ok((4, Announced::from(&ddl()))));
+        let other = Announced { ddl: ddl(), sent: Some("ALTER …".to_owned()), is_settled: true };
+        let text = seal(&KEY, XID, 5, other.clone());
+        assert_eq!(open(&KEY, XID.low(), text.as_bytes()), Ok((5, other)));
     }
 
     /// Any role can emit a message under our prefix.

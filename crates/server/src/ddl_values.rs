@@ -44,7 +44,8 @@ const JUDGE: &str = "WITH RECURSIVE named AS (
                   AND t.typdefaultbin::text !~ '^[{]CONST ')::text,
         EXISTS (SELECT FROM pg_catalog.pg_attribute a
                 WHERE a.attrelid = pg_catalog.to_regclass($5) AND a.attname = $7::text
-                  AND NOT a.attisdropped)::text";
+                  AND NOT a.attisdropped)::text,
+        (pg_catalog.to_regclass($5) IS NOT NULL)::text";
 
 /// What stands in front of the expression when the primary is asked for its value.
 const VALUE_HEAD: &str = "WITH v AS(SELECT(";
@@ -80,7 +81,8 @@ struct Judgement {
     /// `i`, `s` or `v`.
     volatility: u8,
     has_rows: bool,
-    has_type: bool,
+    /// Table and type exist. Otherwise the statement fails or does nothing, wherever it runs.
+    is_whole: bool,
     /// The type's own default is more than a constant.
     type_computes: bool,
     has_column: bool,
@@ -182,7 +184,7 @@ impl Session {
             Some(Judgement {
                 volatility: *volatility.first()?,
                 has_rows: is_true(1),
-                has_type: is_true(2),
+                is_whole: is_true(2) && is_true(5),
                 type_computes: is_true(3),
                 has_column: is_true(4),
             })
@@ -223,7 +225,7 @@ impl Judgement {
     fn fate(&self, added: &Added) -> Result<Fate, Report> {
         let column = &added.column;
         let each_row = match &added.source {
-            _ if !self.has_type && added.source != Source::Numbers => return Ok(Fate::Settled),
+            _ if !self.is_whole && added.source != Source::Numbers => return Ok(Fate::Settled),
             Source::Constant => false,
             Source::Type => self.type_computes,
             Source::Numbers => true,

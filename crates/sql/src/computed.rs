@@ -35,6 +35,8 @@ pub struct Added {
     pub of_type: Range<usize>,
     /// What the rows that are there get.
     pub source: Source,
+    /// Nothing becomes of it if the table has a column of this name.
+    pub if_not_exists: bool,
     /// The same command says later what its default is from then on.
     pub has_other_default: bool,
 }
@@ -69,6 +71,9 @@ pub struct Names {
     pub types: Vec<Box<str>>,
     /// It asks for the moment or the user without calling a function: CURRENT_DATE, 'today'.
     pub asks_for_moment: bool,
+    /// It does so by a string only, which PostgreSQL reads once for all, so that what it stands
+    /// for is a constant from then on.
+    pub is_moment: bool,
     /// It has names that aren't understood.
     pub opaque: bool,
 }
@@ -131,11 +136,11 @@ pub fn with_values(
     let (mut changed, mut at, mut defaults) = (String::new(), 0, String::new());
     for (index, literal, exists) in values {
         let added = computed.added.get(*index)?;
-        let Source::Expression(range, _) = &added.source else { return None };
+        let Source::Expression(range, names) = &added.source else { return None };
         changed.push_str(text.get(at..range.start)?);
         changed.push_str(&format!("({literal})"));
         at = range.end;
-        if !added.has_other_default && !exists {
+        if !added.has_other_default && !exists && !names.is_moment {
             let (column, expression) = (quote(&added.column), text.get(range.clone())?);
             defaults.push_str(&format!(",\nALTER COLUMN {column} SET DEFAULT {expression}"));
         }
@@ -181,7 +186,8 @@ impl<'t> Alter<'t> {
             other.subtype == AlterTableType::AT_ColumnDefault && other.name() == Some(column)
         };
         let has_other_default = self.commands().any(sets);
-        Some(Added { column: column.into(), of_type, source, has_other_default })
+        let if_not_exists = command.missing_ok;
+        Some(Added { column: column.into(), of_type, source, if_not_exists, has_other_default })
     }
 
     fn default_of(&self, definition: &'t ColumnDef) -> Source {
@@ -258,12 +264,17 @@ impl<'t> Alter<'t> {
                     Some(name) => names.name(&name, next),
                     None => names.opaque = true,
                 },
-                TokenKind::String => names.asks_for_moment |= names_moment(token.text),
+                TokenKind::String if names_moment(token.text) => {
+                    names.is_moment = !names.asks_for_moment;
+                    names.asks_for_moment = true;
+                }
+                TokenKind::String => {}
                 TokenKind::Parameter => names.opaque = true,
                 TokenKind::Other | TokenKind::Number | TokenKind::Space => {}
             }
         }
         names.operators = operators(&self.text[range.clone()]);
+        names.is_moment &= names.functions.is_empty() && names.operators.is_empty();
         names
     }
 }
@@ -272,6 +283,7 @@ impl Names {
     fn word(&mut self, word: &str, next: Option<&str>) {
         if VALUE_FUNCTIONS.contains(&word) && next != Some(".") {
             self.asks_for_moment = true;
+            self.is_moment = false;
         } else {
             self.name(word, next);
         }
@@ -500,6 +512,11 @@ mod tests {
                 "ALTER TABLE t ADD at date DEFAULT now(), ALTER at DROP DEFAULT",
                 vec![(0, "NULL".to_owned(), false)],
                 Some("ALTER TABLE t ADD at date DEFAULT (NULL), ALTER at DROP DEFAULT"),
+            ),
+            (
+                "ALTER TABLE t ADD at date DEFAULT 'today'",
+                vec![(0, "'2026-01-01'".to_owned(), false)],
+                Some("ALTER TABLE t ADD at date DEFAULT ('2026-01-01')"),
             ),
             ("ALTER TABLE t ADD at date DEFAULT now()", vec![(0, "')".to_owned(), false)], None),
             ("ALTER TABLE t ADD at date", vec![(0, "1".to_owned(), false)], None),
