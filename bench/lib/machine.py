@@ -44,6 +44,51 @@ def noise(folder):
     return {"load": os.getloadavg()[0], "wake_up_us": _two(late), "flush_us": _two(flush)}
 
 
+class Busy:
+    """How busy the processors are from now on, and how much of that is the run's own."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.start = self._now()
+
+    def shares(self):
+        """Percent of all processors: in use, and in use by the run (its servers, its clients,
+        hihooi and what it is compared with). What ended meanwhile is missing in the latter."""
+        total, idle, own = (after - before for after, before in zip(self._now(), self.start))
+        return {"busy": 100 * (total - idle) / total, "own": 100 * own / total}
+
+    def _now(self):
+        with open("/proc/stat") as file:
+            fields = [int(field) for field in file.readline().split()[1:9]]
+        return sum(fields), fields[3] + fields[4], self._own()
+
+    def _own(self):
+        data = str(self.cluster.work / "data")
+        ticks = 0
+        for folder in pathlib.Path("/proc").iterdir():
+            if folder.name.isdigit() and self._is_ours(folder, data):
+                ticks += _ticks(folder)
+        return ticks
+
+    def _is_ours(self, folder, data):
+        pid = int(folder.name)
+        if pid == os.getpid() or pid in self.cluster.pids.values():
+            return True
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            return parent == os.getpid() or os.readlink(folder / "cwd").startswith(data)
+        except OSError:
+            return False  # ended, or somebody else's
+
+
+def _ticks(folder):
+    try:
+        fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
 def _flush(file):
     file.write(b"x" * 8192)
     os.fdatasync(file.fileno())

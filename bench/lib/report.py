@@ -84,7 +84,9 @@ def targets(figures):
     instructions = figures.instructions("simple", "pgbouncer")
     prepared = figures.column("prepared", "hihooi", "cpu_us")
     over_relay = figures.ratio("prepared", "hihooi", "relay")
-    is_cheap = median(prepared) <= 55
+    prepared_verdict = verdict(median(over_relay), 1.5)
+    if prepared_verdict != "passed" and median(prepared) <= 55:
+        prepared_verdict = "passed by the microseconds only"
     added = figures.added("hihooi")
     probe = figures.probe("visibility")
     lags = figures.lags("visibility")
@@ -97,7 +99,7 @@ def targets(figures):
         ("CPU per prepared transaction, 8 clients", "at most 55 µs or 1.5 times the byte relay's",
          f"{spread(prepared, 1)} µs; {spread(over_relay, 2)} times"
          + figures.instructions("prepared", "relay"),
-         "passed" if is_cheap else verdict(median(over_relay), 1.5)),
+         prepared_verdict),
         ("latency added at 1 client", "at most 80 µs",
          f"{spread(added, 0)} µs", verdict(median(added), 80)),
         ("acknowledged to visible, TPC-B of 8 clients, median", "at most 3 ms",
@@ -249,9 +251,11 @@ def _visibility(figures):
             f"{median(medians):.1f} ({min(medians):.1f}-{max(medians):.1f})",
             f"{median(p99s):.1f} ({min(p99s):.1f}-{max(p99s):.1f})",
             f"{median(lags):.0f}, {max(lags)}",
+            f"{figures.raw[run]['processors']['busy']:.0f} %, "
+            f"{figures.raw[run]['processors']['own']:.0f} %",
         ))
     head = ("8 clients at", "transactions/s", "probe: median, p99, ms", "own median, ms",
-            "own p99, ms", "lag: median, most, entries")
+            "own p99, ms", "lag: median, most, entries", "processors busy, by this run")
     lost = sum(figures.raw[run]["lost"] for run in ("visibility", "throttled"))
     return table(head, rows) + [
         "The probe updates a row through hihooi and asks both replicas directly until they show "

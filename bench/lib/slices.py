@@ -33,7 +33,9 @@ def pgbench(cluster, variant, seconds, clients, *options):
     command = [f"{cluster.pg}/pgbench", "-h", "127.0.0.1", "-p", str(cluster.ports[variant]), "-n"]
     command += ["-c", str(clients), "-j", "1", "-T", str(seconds), *options, "postgres"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=ENVIRONMENT, **pipes)
+    process = subprocess.Popen(command, env=ENVIRONMENT, **pipes)
+    cluster.started.append(process)  # ends with the run if the run is interrupted
+    return process
 
 
 def result(process):

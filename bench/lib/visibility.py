@@ -9,6 +9,7 @@ sampled beside it every second.
 import threading
 import time
 
+from machine import Busy
 from slices import pgbench, result
 from wire import Connection
 
@@ -76,13 +77,16 @@ def under_load(cluster, seconds, *options):
     time.sleep(1)
     probe = Probe(cluster)
     probe.start()
+    busy = Busy(cluster)
     samples, start = [], time.monotonic()
     while time.monotonic() - start < seconds - 2:
         time.sleep(1)
         for row in cluster.admin("SHOW REPLICAS"):
             samples.append([round(time.monotonic() - start, 2), *row])
+    shares = busy.shares()
     probe.stop()
     return {
+        "processors": shares,
         "tps": result(load)["tps"],
         "probe_ms": probe.ms,
         "lost": probe.lost,
