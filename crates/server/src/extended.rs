@@ -67,6 +67,9 @@ impl Session {
             }
             return Ok(());
         }
+        if unit.ops.iter().all(|op| self.needs_no_server(op)) && self.server.is_none() {
+            return self.answer_names(&unit).await;
+        }
         if let Some(commands) = self.hihooi_unit(&unit) {
             return self.run_hihooi_unit(&unit, &commands).await;
         }
@@ -94,6 +97,41 @@ impl Session {
             None => Route::primary(self.reason_for(first())),
         };
         self.run_on_primary(whole.unwrap_or(unit), route).await
+    }
+
+    /// Whether a message only changes the session's names. Preparing transaction control is such
+    /// a message, because a client that prepares BEGIN for one connection while it keeps the
+    /// whole pool busy with others must not wait for itself. (The server parses it at Bind.)
+    fn needs_no_server(&self, op: &Op) -> bool {
+        match op {
+            Op::CloseStatement => true,
+            Op::Parse { prepared, is_taken: false, .. } => {
+                matches!(
+                    &*self.analyse(&prepared.query).statements,
+                    [only] if matches!(
+                        only.kind,
+                        Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. }
+                    )
+                )
+            }
+            _ => false,
+        }
+    }
+
+    async fn answer_names(&mut self, unit: &Unit) -> Work<()> {
+        for op in &unit.ops {
+            let tag = match op {
+                Op::CloseStatement => server_tag::CLOSE_COMPLETE,
+                _ => server_tag::PARSE_COMPLETE,
+            };
+            backend::empty(tag, self.output());
+        }
+        if unit.ends != Ends::Flush {
+            backend::ready_for_query(self.status(), &mut self.client.output);
+        }
+        self.renamed.clear();
+        self.client.flush().await;
+        Ok(())
     }
 
     /// Takes back the names that a failed unit did not come to; ends it for the client unless
