@@ -22,7 +22,8 @@ def unavailable():
     """Why perf can't be used; None if it can."""
     if not shutil.which("perf"):
         return "perf is not installed (Debian: linux-perf)"
-    tried = subprocess.run(["perf", "stat", "-e", "instructions", "true"], capture_output=True, text=True)
+    command = ["perf", "stat", "-e", "instructions", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True)
     if tried.returncode != 0 or "<not " in tried.stderr:
         return "perf can't count instructions here (rights, or a virtual machine without counters)"
     return None
@@ -43,7 +44,8 @@ def one(cluster, variant, protocol, seconds):
     for line in csv.read_text().splitlines():
         fields = line.split(",")
         if len(fields) > 3 and fields[0].isdigit():
-            counts[fields[2].split(":", 1)[1] if "sys" in fields[2] else fields[2]] = int(fields[0]) / tx
+            event = fields[2].split(":", 1)[1] if "sys" in fields[2] else fields[2]
+            counts[event] = int(fields[0]) / tx
     return counts
 
 
@@ -58,8 +60,8 @@ def profile(cluster, protocol, seconds, out):
     result(load)
     if recorded.returncode != 0:
         return False
-    title = f"pgbench -S -M {protocol}, 8 clients, {seconds} s, 999 Hz; percent of the process's samples"
-    parts = [title]
+    parts = [f"pgbench -S -M {protocol}, 8 clients, {seconds} s at 999 Hz"]
+    parts += ["Percent of the samples of hihooi's process."]
     parts += ["", "by library", "", _report(data, "dso", [])]
     parts += ["", f"top {SYMBOLS}", "", _report(data, "dso,symbol", [])]
     parts += ["", f"top {SYMBOLS} outside the kernel", ""]

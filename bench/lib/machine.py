@@ -23,11 +23,13 @@ def describe(cluster):
     bouncer = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     processor = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    changed = words("git", "status", "--porcelain", "--untracked-files=no", "--", "crates", "Cargo.lock")
+    status = ("git", "status", "--porcelain", "--untracked-files=no")
+    changed = words(*status, "--", "crates", "Cargo.lock")
     commit = words("git", "rev-parse", "--short", "HEAD")
     return {
         "commit": commit + ("" if changed == "-" else ", with changes"),
-        "machine": f"{os.cpu_count()} processors ({processor[1] if processor else 'unknown'}), {memory} GB",
+        "machine": f"{os.cpu_count()} processors, {memory} GB",
+        "processor": processor[1] if processor else "unknown",
         "system": f"{platform.system()} {platform.release()}",
         "PostgreSQL": words(f"{cluster.pg}/postgres", "--version"),
         "PgBouncer": words(bouncer, "--version"),

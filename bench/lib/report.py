@@ -44,18 +44,16 @@ class Figures:
         counted = self.raw.get("counters", {}).get(protocol, {})
         middle = {}
         for variant in ("hihooi", base):
-            values = [one["instructions"] for one in counted.get(variant, []) if "instructions" in one]
+            slices = counted.get(variant, [])
+            values = [one["instructions"] for one in slices if "instructions" in one]
             if not values:
                 return ""
             middle[variant] = median(values)
         return f"; in instructions {middle['hihooi'] / middle[base]:.2f}"
 
-    def added(self, variant):
+    def added(self, variant, key="median_us"):
         """Latency over a direct connection's, within each round of one client, microseconds."""
-        return [
-            round[variant]["latency_us"] - round["direct"]["latency_us"]
-            for round in self.raw["latency"]
-        ]
+        return [round[variant][key] - round["direct"][key] for round in self.raw["latency"]]
 
     def probe(self, run):
         """Milliseconds of the outside probe, both replicas together."""
@@ -175,7 +173,8 @@ def _selects(figures):
             rows.append(_select_row(figures, protocol, variant, base))
     reads = figures.raw["reads"]
     total = sum(reads.values()) or 1
-    shares = ", ".join(f"{site} {count:,} ({100 * count / total:.0f} %)" for site, count in reads.items())
+    share = "{} {:,} ({:.0f} %)".format
+    shares = ", ".join(share(site, n, 100 * n / total) for site, n in reads.items())
     head = ("protocol, variant", "CPU µs/tx", "of it user", "CPU ratio", "transactions/s",
             "of direct", "instructions/tx", "of them user", "calls/tx", "EAGAIN/tx")
     return table(head, rows) + [
@@ -215,10 +214,18 @@ def _event(counts, event, digits):
 def _latency(figures):
     rows = []
     for variant in SIMPLE:
-        latency = spread(figures.column("latency", variant, "latency_us"), 1)
-        added = "" if variant == "direct" else spread(figures.added(variant), 1)
-        rows.append((variant, latency, added))
-    return table(("variant", "µs", "added, µs"), rows)
+        keys = ("median_us", "p99_us", "latency_us")
+        middle, p99, mean = (spread(figures.column("latency", variant, key), 0) for key in keys)
+        added = ("", "")
+        if variant != "direct":
+            added = tuple(spread(figures.added(variant, key), 0) for key in (keys[0], keys[2]))
+        rows.append((variant, middle, added[0], p99, mean, added[1]))
+    head = ("variant", "median, µs", "added", "p99, µs", "mean, µs", "added to the mean")
+    return table(head, rows) + [
+        "Each a median (quartiles) over the slices. On a busy machine means are made of the few "
+        "transactions that lost a processor for some milliseconds: the median of a slice counts.",
+        "",
+    ]
 
 
 def _writes(figures):

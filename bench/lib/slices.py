@@ -63,6 +63,22 @@ def one(cluster, variant, seconds, clients, *options):
     return slice
 
 
+def latency(cluster, variant, seconds):
+    """A slice of one client, with the median of its transactions: on a busy machine a few of them
+    lose a processor for milliseconds and carry the mean."""
+    prefix = cluster.work / "latency"
+    options = ("-S", "-l", f"--log-prefix={prefix}")
+    slice = one(cluster, variant, seconds, 1, *options)
+    values = []
+    for log in cluster.work.glob("latency.*"):
+        values += [int(line.split()[2]) for line in log.read_text().splitlines()]
+        log.unlink()
+    values.sort()
+    slice["median_us"] = values[len(values) // 2]
+    slice["p99_us"] = values[len(values) * 99 // 100]
+    return slice
+
+
 def rounds(count, variants, run):
     """`count` rounds of `run(variant)`, the order rotating: a list of dicts by variant."""
     table = []
