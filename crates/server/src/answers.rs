@@ -160,7 +160,8 @@ impl Answers {
     /// A frame came. Its body is only looked at for the session's own answers and ReadyForQuery.
     pub fn received(&mut self, tag: u8, body: &[u8]) -> Verdict {
         if matches!(tag, tag::NOTICE | tag::NOTIFICATION | tag::PARAMETER_STATUS) {
-            let relay = self.audience() != Audience::Us;
+            // A notification may come at any time and is never an answer to what we asked.
+            let relay = tag == tag::NOTIFICATION || self.audience() != Audience::Us;
             return Verdict { relay, event: Event::Nothing };
         }
         let audience = self.audience();
@@ -329,6 +330,14 @@ mod tests {
             [(b'E', b"C25P02\0\0"), (b'Z', b"E"), (b'C', b"ROLLBACK\0"), (b'Z', b"I")];
         assert_eq!(relayed(&mut answers, &frames), "CZ");
         assert!(answers.take_error().is_some());
+    }
+
+    #[test]
+    fn i1_a_notification_reaches_the_client_although_we_ask_something() {
+        let mut answers = Answers::default();
+        answers.sent(Sent::Query, Audience::Us);
+        let frames: [(u8, &[u8]); 3] = [(b'N', b"\0"), (b'A', b""), (b'Z', b"I")];
+        assert_eq!(relayed(&mut answers, &frames), "A");
     }
 
     #[test]

@@ -75,6 +75,12 @@ impl Session {
             return Ok(());
         }
         let text = String::from_utf8_lossy(text);
+        let mut words = lexer::tokens(&text).filter(|token| token.kind != lexer::TokenKind::Space);
+        if ddl.concurrently && words.next().is_some_and(|w| w.text.eq_ignore_ascii_case("alter")) {
+            // Its event comes before it can be logged, and can't be told from a foreign one.
+            let what = "DETACH PARTITION CONCURRENTLY can't be replicated";
+            return Err(Report::error("0A000", what).hint("Use it without CONCURRENTLY."));
+        }
         let runs_prepared = |token: lexer::Token<'_>| token.text.eq_ignore_ascii_case("execute");
         if ddl.carries_rows && lexer::tokens(&text).any(runs_prepared) {
             let what = "CREATE TABLE AS EXECUTE can't be replicated";

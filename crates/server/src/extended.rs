@@ -15,7 +15,7 @@ use crate::hihooi_settings::Answer;
 use crate::read::Sends;
 use crate::relay::Prepared;
 use crate::route::Route;
-use crate::session::{End, Session, Work};
+use crate::session::{End, Session, Work, may_change_path};
 use crate::unit::{Ends, Op, Unit};
 
 /// A change of the session's names, to be taken back if the server did not come to it.
@@ -54,9 +54,21 @@ impl Session {
                 }
             }
         }
+        if ops.iter().filter_map(Op::statement).any(may_change_path) {
+            self.forget_path(&mut ops);
+        }
         let ends = if ends_with_sync { Ends::Sync(Audience::Client) } else { Ends::Flush };
         let unit = Unit { ops, audience: Audience::Client, ends };
         self.dispatch(unit).await
+    }
+
+    /// Names in a unit that changes what names mean could mean anything.
+    fn forget_path(&self, ops: &mut [Op]) {
+        for op in ops {
+            if let Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } = op {
+                *facts = self.analyse_anywhere(&prepared.query);
+            }
+        }
     }
 
     async fn dispatch(&mut self, unit: Unit) -> Work<()> {

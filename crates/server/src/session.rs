@@ -48,6 +48,8 @@ pub type Work<T> = Result<T, End>;
 pub struct Transaction {
     /// What it may have written.
     pub writes: Items,
+    /// Its commit itself may write: a cursor WITH HOLD is run then.
+    pub commit_writes: bool,
     /// It ran DDL: the catalog doesn't describe what it sees.
     pub has_ddl: bool,
     /// A COMMIT was bound whose portal has not been executed.
@@ -73,6 +75,8 @@ pub struct Session {
     pub(crate) custom_settings: Vec<String>,
     pub(crate) path: Option<SearchPath>,
     pub(crate) is_serializable: bool,
+    /// What was run since the last look at the session's state may have changed the path.
+    pub(crate) is_path_unknown: bool,
     /// `standard_conforming_strings` is on: texts mean what the analysis takes them for.
     pub(crate) has_plain_strings: bool,
     pub(crate) pin: Option<Pin>,
@@ -117,6 +121,7 @@ impl Session {
             wait_ms: relay.settings.wait_ms,
             path: Some(welcome.path.clone()),
             is_serializable: welcome.is_serializable,
+            is_path_unknown: false,
             has_plain_strings: !welcome
                 .parameters
                 .contains(&("standard_conforming_strings".to_owned(), "off".to_owned())),
@@ -195,7 +200,7 @@ impl Session {
         if ends || self.gathered_len > UNIT_LEN_MAX { self.extended().await } else { Ok(()) }
     }
 
-    async fn next_message(&mut self) -> Work<Message> {
+    pub(crate) async fn next_message(&mut self) -> Work<Message> {
         loop {
             let buffered = self.client.buffered();
             match buffered {
@@ -242,10 +247,19 @@ impl Session {
 
     /// The facts of a text as this session would run it.
     pub(crate) fn analyse(&self, text: &[u8]) -> Arc<Analysis> {
+        self.analyse_with(text, self.path.as_ref().filter(|_| !self.is_path_unknown))
+    }
+
+    /// The facts of a text when names could mean any schema's.
+    pub(crate) fn analyse_anywhere(&self, text: &[u8]) -> Arc<Analysis> {
+        self.analyse_with(text, None)
+    }
+
+    fn analyse_with(&self, text: &[u8], path: Option<&SearchPath>) -> Arc<Analysis> {
         match std::str::from_utf8(text) {
             _ if !self.has_plain_strings => self.relay.analyse(UNPARSABLE, None),
-            Ok(text) => self.relay.analyse(text, self.path.as_ref()),
-            Err(_) => self.relay.analyse(&shadow(text), self.path.as_ref()),
+            Ok(text) => self.relay.analyse(text, path),
+            Err(_) => self.relay.analyse(&shadow(text), path),
         }
     }
 
@@ -337,6 +351,7 @@ impl Session {
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
         }
+        self.is_path_unknown = false;
         if server.write_cleanup() {
             self.own(&mut server).await?;
         }
@@ -487,6 +502,9 @@ impl Session {
     /// What a statement that ran on the primary does to the session's own tables.
     pub(crate) fn note_effects(&mut self, statement: &Statement, text: &[u8]) {
         self.effects.merge(&statement.session);
+        self.is_path_unknown |= may_change_path(statement);
+        // The rule of this view calls set_config.
+        self.effects.settings |= statement.is_write() && mentions(text, b"pg_settings");
         if statement.session.settings && mentions(text, b"setseed") {
             self.lasting_pin = Some(Pin::Setting);
         }
@@ -521,6 +539,16 @@ impl Session {
     pub fn since(&self) -> Instant {
         self.info.since
     }
+}
+
+/// Whether names may mean other things after a statement than before.
+pub(crate) fn may_change_path(statement: &Statement) -> bool {
+    let effect = &statement.session;
+    effect.settings
+        || effect.local_settings
+        || effect.search_path
+        || effect.role
+        || effect.discard_all
 }
 
 /// How the analysis names a custom setting whose name it can't tell.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Kind, Statement};
-use hihooi_wire::backend::{self, Report, Status};
+use hihooi_wire::backend::{self, Report, Severity, Status};
 use hihooi_wire::frontend;
 
 use crate::answers::{Audience, Sent};
@@ -18,7 +18,7 @@ use crate::hihooi_settings::Answer;
 use crate::read::{Sends, Wanted};
 use crate::relay::{Outcome, count};
 use crate::route::{PRIMARY, Route};
-use crate::session::{End, Session, Work};
+use crate::session::{End, Session, Work, may_change_path};
 use crate::unit::{Ends, Op, Unit};
 
 /// How a simple query is run.
@@ -49,7 +49,16 @@ impl Session {
         // "A simple Query message also destroys the unnamed statement."
         self.statements.remove(&b""[..]);
         let text = message.bytes.slice_ref(text);
-        let facts = self.analyse(&text);
+        let mut facts = self.analyse(&text);
+        if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
+            facts = self.analyse_anywhere(&text);
+        }
+        if self.is_replicated && self.status() != Status::Failed {
+            let tags = own_tags(&text, &facts);
+            if !tags.is_empty() {
+                return self.keep_own_objects(&tags).await;
+            }
+        }
         if let [statement] = &*facts.statements {
             if let Kind::Hihooi(command) = &statement.kind
                 && self.status() != Status::Failed
@@ -220,6 +229,7 @@ impl Session {
         } else {
             let writes = self.writes_of(statement);
             self.transaction.writes = self.transaction.writes.union(&writes);
+            self.transaction.commit_writes |= crate::unit::holds_cursor(statement);
         }
     }
 
@@ -279,12 +289,57 @@ impl Session {
         self.refuse_simple(report).await
     }
 
+    /// hihooi's own objects are as they must be: what a dump says of them is not run, so that
+    /// restoring it succeeds.
+    async fn keep_own_objects(&mut self, tags: &[&str]) -> Work<()> {
+        for tag in tags {
+            if *tag == "COPY 0" {
+                self.swallow_copy().await?;
+            }
+            Report {
+                severity: Severity::Notice,
+                ..Report::error("00000", "this object belongs to hihooi and is left as it is")
+            }
+            .write(self.output());
+            backend::command_complete(tag, self.output());
+        }
+        backend::ready_for_query(self.status(), &mut self.client.output);
+        self.client.flush().await;
+        Ok(())
+    }
+
+    /// Takes COPY data from the client and throws it away.
+    async fn swallow_copy(&mut self) -> Work<()> {
+        frontend::message(backend::tag::COPY_IN, self.output(), |out| {
+            out.extend_from_slice(&[0, 0, 0]); // text, no column described
+        });
+        self.client.flush().await;
+        loop {
+            let message = self.next_message().await?;
+            if matches!(message.tag, frontend::tag::COPY_DONE | frontend::tag::COPY_FAIL) {
+                return Ok(());
+            }
+        }
+    }
+
     /// FunctionCall: the server knows what it does; we don't.
     pub(crate) async fn function_call(&mut self, message: Message) -> Work<()> {
         let route = Route::primary(self.reason_for(None));
         let facts = self.analyse(b"CALL hihooi.function_call()");
         self.raw(message, b"", &facts, route).await
     }
+}
+
+/// The command tags of a query that is all about hihooi's own objects; else none.
+fn own_tags(text: &[u8], facts: &Analysis) -> Vec<&'static str> {
+    if !text.windows(6).any(|word| word.eq_ignore_ascii_case(b"hihooi")) {
+        return Vec::new();
+    }
+    let tag = |statement: &Statement| {
+        let own = std::str::from_utf8(own_text(text, statement)).ok()?;
+        hihooi_sql::own_object(own)
+    };
+    facts.statements.iter().map(tag).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// A statement's own part of the query's text.

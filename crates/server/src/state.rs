@@ -21,7 +21,7 @@ pub struct CarriedSettings {
 pub struct SessionState {
     /// What can be carried along.
     pub settings: CarriedSettings,
-    /// The schemas that unqualified names are looked up in.
+    /// The schemas that unqualified names are looked up in, also ones that don't exist yet.
     pub path: Vec<String>,
     /// Why the session must keep its connection, if it must.
     pub pin: Option<Pin>,
@@ -80,8 +80,7 @@ pub fn query(custom: &[String]) -> String {
          UNION ALL SELECT 'authorization', session_user, \
              (SELECT usename FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a \
               JOIN pg_catalog.pg_user u ON u.usesysid = a.usesysid) \
-         UNION ALL SELECT 'path', s, NULL FROM pg_catalog.unnest( \
-             pg_catalog.current_schemas(false)) s \
+         UNION ALL SELECT 'path', pg_catalog.current_setting('search_path'), current_user::text \
          UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_class \
              WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
          UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_proc \
@@ -124,7 +123,7 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
             (Some("authorization"), Some(user), Some(login)) if user != login => {
                 state.pin = Some(Pin::Authorization);
             }
-            (Some("path"), Some(schema), _) => state.path.push(schema),
+            (Some("path"), Some(path), Some(user)) => state.path = schemas(&path, &user),
             (Some("temporary"), ..) => state.pin = Some(Pin::Temporary),
             (Some("listen"), ..) => state.pin = Some(Pin::Listen),
             (Some("cursor"), ..) => state.pin = Some(Pin::Cursor),
@@ -135,6 +134,39 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
     }
     state.settings.values.sort();
     state
+}
+
+/// The schemas of a `search_path` setting, `"$user"` replaced by the current role (manual,
+/// "The Schema Search Path").
+#[must_use]
+pub fn schemas(path: &str, user: &str) -> Vec<String> {
+    let mut schemas = Vec::new();
+    let mut rest = path.trim_start();
+    while !rest.is_empty() {
+        let (name, behind) = schema(rest);
+        schemas.push(if name == "$user" { user.to_owned() } else { name });
+        rest = behind.trim_start().trim_start_matches(',').trim_start();
+    }
+    schemas.retain(|schema| !schema.is_empty());
+    schemas
+}
+
+/// The first schema of a list and what stands behind it.
+fn schema(list: &str) -> (String, &str) {
+    let Some(quoted) = list.strip_prefix('"') else {
+        let end = list.find(',').unwrap_or(list.len());
+        return (list[..end].trim().to_lowercase(), &list[end..]);
+    };
+    let mut name = String::new();
+    let mut rest = quoted;
+    while let Some(end) = rest.find('"') {
+        name.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        let Some(more) = rest.strip_prefix('"') else { return (name, rest) };
+        name.push('"');
+        rest = more;
+    }
+    (name, "")
 }
 
 impl CarriedSettings {
@@ -193,10 +225,10 @@ mod tests {
             row([Some("setting"), Some("work_mem"), Some("4096")]),
             row([Some("role"), Some("none"), None]),
             row([Some("custom"), Some("app.user"), Some("o'x\\y")]),
-            row([Some("path"), Some("public"), None]),
+            row([Some("path"), Some("\"$user\", public"), Some("joe")]),
         ]);
         assert_eq!(state.pin, None);
-        assert_eq!(state.path, ["public"]);
+        assert_eq!(state.path, ["joe", "public"]);
         assert!(!state.settings.can_be_reset());
         let statements = state.settings.statements(true);
         assert!(statements.contains("set_config('app.user',  E'o''x\\\\y', false)"));
@@ -204,6 +236,14 @@ mod tests {
         assert_eq!(read(&[row([Some("temporary"), None, None])]).pin, Some(Pin::Temporary));
         let other = row([Some("authorization"), Some("a"), Some("b")]);
         assert_eq!(read(&[other]).pin, Some(Pin::Authorization));
+    }
+
+    #[test]
+    fn a_search_path_is_read_as_postgresql_does() {
+        assert_eq!(schemas("\"$user\", public", "joe"), ["joe", "public"]);
+        assert_eq!(schemas("A, \"b,\"\"c\"\"\" ,d", "x"), ["a", "b,\"c\"", "d"]);
+        assert_eq!(schemas("", "x"), [""; 0]);
+        assert_eq!(schemas("\"\"", "x"), [""; 0]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hihooi_replication::freshness::WriteId;
 use hihooi_replication::ids::Xid;
 use hihooi_replication::items::Items;
-use hihooi_sql::{Analysis, Ddl, Kind, Statement};
+use hihooi_sql::{Analysis, Ddl, Kind, SessionCommand, Statement};
 use hihooi_wire::backend::{Report, Status};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
@@ -22,7 +22,7 @@ use crate::pool::Refusal;
 use crate::pump::{self, Hold, Lost, Step};
 use crate::relay::{Outcome, Prepared, count};
 use crate::route::{PRIMARY, Route};
-use crate::session::{End, Session, Work};
+use crate::session::{End, Session, Transaction, Work};
 
 /// One message of a unit, with what its names stand for.
 #[derive(Debug, Clone)]
@@ -338,6 +338,7 @@ impl Session {
             _ => {
                 let writes = self.writes_of(statement);
                 self.transaction.writes = self.transaction.writes.union(&writes);
+                self.transaction.commit_writes |= holds_cursor(statement);
                 if statement.may_commit_inside {
                     self.flight.opaque.push(self.relay.begin_write(writes));
                 }
@@ -355,11 +356,15 @@ impl Session {
     /// own when it can be: in a block that has failed unseen, the question fails and the COMMIT
     /// must not be skipped with it.
     pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_first: bool) {
-        let writes = std::mem::take(&mut self.transaction).writes;
+        let Transaction { writes, commit_writes, .. } = std::mem::take(&mut self.transaction);
         if writes.is_empty() || server.status == Status::Failed {
             return;
         }
         let write = self.relay.begin_write(writes);
+        if commit_writes {
+            self.flight.opaque.push(write); // under an id that may not be assigned yet
+            return;
+        }
         if is_first {
             server.write_xid_question(Audience::Us);
             server.write_sync(Audience::Us);
@@ -379,7 +384,9 @@ impl Session {
                 server.write_flush();
                 self.drain(server).await?;
             }
-            if !server.failed {
+            if self.transaction.commit_writes {
+                self.flight.opaque.push(self.relay.begin_write(writes));
+            } else if !server.failed {
                 self.flight.asked.push(self.relay.begin_write(writes));
                 server.write_xid_question(Audience::Hidden);
             }
@@ -489,6 +496,14 @@ impl Flight {
     pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
         self.xids.extend(rows.into_iter().map(first_value));
     }
+}
+
+/// Whether a statement's query is run when the transaction commits.
+pub(crate) fn holds_cursor(statement: &Statement) -> bool {
+    matches!(
+        statement.kind,
+        Kind::Session(SessionCommand::Declare { hold: true, .. })
+    ) && statement.is_write()
 }
 
 fn binds_commit(op: &Op) -> bool {

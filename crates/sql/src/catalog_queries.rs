@@ -161,6 +161,10 @@ WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
 ), expressions(relation, expression) AS (
     SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
   UNION
+    SELECT a.attrelid, pg_get_expr(t.typdefaultbin, 0)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL AND NOT a.attisdropped
+  UNION
     SELECT conrelid, pg_get_expr(conbin, conrelid) FROM pg_constraint
     WHERE contype = 'c' AND conrelid <> 0
   UNION

@@ -17,6 +17,7 @@ pub mod computed;
 pub mod facts;
 pub mod hint;
 pub mod lexer;
+mod own_objects;
 pub mod rewrite;
 mod routines;
 mod template;
@@ -30,3 +31,4 @@ pub use facts::{
     Statement, Temporary, TransactionModes, Unsafe,
 };
 pub use hint::{Hint, hint};
+pub use own_objects::own_object;

@@ -1,0 +1,104 @@
+//! Statements about hihooi's own objects on the primary: schema `hihooi`, publication `hihooi`,
+//! event triggers `hihooi_*`. A dump of a replicated database has them; when it is restored
+//! through hihooi they are there already, and nobody may change them.
+
+use crate::lexer::{Token, TokenKind, tokens};
+
+/// The command tag of a statement that defines, changes, fills or drops one of hihooi's own
+/// objects; `None` if it is about something else.
+#[must_use]
+pub fn own_object(statement: &str) -> Option<&'static str> {
+    let words: Vec<String> = tokens(statement)
+        .filter(|token| !matches!(token.kind, TokenKind::Space))
+        .map(|token| plain(&token))
+        .take_while(|word| word != "(" && word != "as" && word != "from" && word != "to")
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (verb, rest) = words.split_first()?;
+    let tag = tag(verb, rest)?;
+    is_ours(rest).then_some(tag)
+}
+
+fn plain(token: &Token<'_>) -> String {
+    match token.text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => token.text.to_ascii_lowercase(),
+    }
+}
+
+fn tag(verb: &str, rest: &[&str]) -> Option<&'static str> {
+    let kind = rest.iter().find(|word| !matches!(**word, "or" | "replace" | "unlogged"));
+    Some(match (verb, *kind?) {
+        ("create", "schema") => "CREATE SCHEMA",
+        ("create", "table") => "CREATE TABLE",
+        ("create", "function") => "CREATE FUNCTION",
+        ("create", "publication") => "CREATE PUBLICATION",
+        ("create", "event") => "CREATE EVENT TRIGGER",
+        ("alter", "schema") => "ALTER SCHEMA",
+        ("alter", "table") => "ALTER TABLE",
+        ("alter", "function") => "ALTER FUNCTION",
+        ("alter", "sequence") => "ALTER SEQUENCE",
+        ("alter", "publication") => "ALTER PUBLICATION",
+        ("alter", "event") => "ALTER EVENT TRIGGER",
+        ("drop", "schema") => "DROP SCHEMA",
+        ("drop", "table") => "DROP TABLE",
+        ("drop", "function") => "DROP FUNCTION",
+        ("drop", "publication") => "DROP PUBLICATION",
+        ("drop", "event") => "DROP EVENT TRIGGER",
+        ("comment", _) => "COMMENT",
+        ("grant", _) => "GRANT",
+        ("revoke", _) => "REVOKE",
+        ("copy", _) => "COPY 0",
+        _ => return None,
+    })
+}
+
+/// Whether one of our names stands where a statement names its object.
+fn is_ours(words: &[&str]) -> bool {
+    words.windows(2).any(|pair| match pair {
+        ["schema" | "publication" | "exists", "hihooi"] | ["hihooi", "."] => true,
+        ["trigger" | "exists", name] => name.starts_with("hihooi_"),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_object;
+
+    #[test]
+    fn what_a_dump_says_about_us_is_recognised() {
+        for (text, tag) in [
+            ("CREATE SCHEMA hihooi;", "CREATE SCHEMA"),
+            ("ALTER SCHEMA hihooi OWNER TO postgres;", "ALTER SCHEMA"),
+            ("CREATE TABLE hihooi.ddl (id bigint)", "CREATE TABLE"),
+            ("ALTER TABLE ONLY hihooi.ddl ADD CONSTRAINT k PRIMARY KEY (id)", "ALTER TABLE"),
+            ("CREATE FUNCTION hihooi.f() RETURNS event_trigger AS $$x$$", "CREATE FUNCTION"),
+            ("CREATE PUBLICATION hihooi FOR ALL TABLES", "CREATE PUBLICATION"),
+            ("CREATE EVENT TRIGGER hihooi_drop ON sql_drop", "CREATE EVENT TRIGGER"),
+            ("DROP EVENT TRIGGER IF EXISTS hihooi_drop", "DROP EVENT TRIGGER"),
+            ("DROP SCHEMA IF EXISTS \"hihooi\"", "DROP SCHEMA"),
+            ("GRANT USAGE ON SCHEMA hihooi TO PUBLIC", "GRANT"),
+            ("-- x\nREVOKE ALL ON FUNCTION hihooi.f() FROM PUBLIC", "REVOKE"),
+            ("COPY hihooi.identity (relation) FROM stdin", "COPY 0"),
+        ] {
+            assert_eq!(own_object(text), Some(tag), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_users_is_left_alone() {
+        for text in [
+            "CREATE TABLE public.hihooi (id int)",
+            "CREATE TABLE hihooi (id int)",
+            "CREATE FUNCTION f() RETURNS int AS $$ select 1 from hihooi.ddl $$",
+            "CREATE VIEW v AS SELECT * FROM hihooi.ddl",
+            "SELECT * FROM hihooi.ddl",
+            "CREATE TABLE t (hihooi text)",
+            "GRANT SELECT ON t TO hihooi",
+            "CREATE TRIGGER hihooi_mine BEFORE INSERT ON t",
+        ] {
+            assert_eq!(own_object(text), None, "{text}");
+        }
+    }
+}
