@@ -182,6 +182,14 @@ fn views_functions_triggers_types() {
         UPDATE t SET m = 'ok' WHERE id = 1
         ALTER TABLE t ENABLE ALWAYS TRIGGER tr
         INSERT INTO t VALUES (5, 'ok')
+        ALTER TABLE t ENABLE REPLICA TRIGGER tr
+        INSERT INTO t VALUES (7, 'ok')
+        CREATE FUNCTION noticed() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO audit VALUES (0, TG_TAG); END $$
+        CREATE EVENT TRIGGER noticed ON ddl_command_end EXECUTE FUNCTION noticed()
+        CREATE TABLE keyless_noticed (id int)
+        ALTER EVENT TRIGGER noticed ENABLE ALWAYS
+        CREATE TABLE noticed (id int PRIMARY KEY)
+        DROP EVENT TRIGGER noticed
         ALTER TABLE t DISABLE TRIGGER tr
         INSERT INTO t VALUES (6, 'ok')
         CREATE RULE ru AS ON DELETE TO t DO ALSO INSERT INTO audit VALUES (OLD.id, 'RULE')
@@ -411,12 +419,93 @@ fn definitions_by_the_extended_protocol() {
         "CREATE TABLE u AS SELECT * FROM t",
         "INSERT INTO u VALUES (2, 'x')",
         "COMMIT",
-        "CREATE INDEX CONCURRENTLY ON t (v)",
+        "CREATE INDEX CONCURRENTLY i ON t (v)",
+        "REINDEX INDEX CONCURRENTLY i",
+        "DROP INDEX CONCURRENTLY i",
+        "ALTER TABLE t ADD at timestamptz NOT NULL DEFAULT now()",
+        "BEGIN",
+        "ALTER TABLE t ADD at2 timestamptz DEFAULT now() + interval '1 day'",
+        "COMMIT",
         "DROP TABLE u",
     ] {
         session.extended(text, &[]).unwrap_or_else(|failure| panic!("{text}: {failure}"));
+        if session.status == 'I' && cluster.is_hihooi() {
+            unfailed(cluster, text);
+        }
     }
     cluster.assert_schema_equal("ddl_extended");
+    if cluster.is_hihooi() {
+        let failure = session.extended("ALTER TABLE t ADD s serial", &[]).expect_err("refused");
+        assert_eq!(failure.code(), "0A000");
+        assert_eq!(session.number("SELECT count(*) FROM t"), 1, "the session goes on");
+        cluster.assert_schema_equal("ddl_extended");
+    }
+}
+
+/// What a migration adds gets the primary's values for the rows that are there, whatever the
+/// session's settings, and the default that was asked for (I2, TRAPS 10).
+#[test]
+fn columns_are_added_with_the_values_of_the_primary() {
+    replicated(
+        "ddl_added",
+        "CREATE TABLE t (id int PRIMARY KEY)
+        INSERT INTO t SELECT generate_series(1, 20)
+        ALTER TABLE t ADD COLUMN at timestamptz NOT NULL DEFAULT now()
+        INSERT INTO t (id) VALUES (21)
+        SET datestyle = 'German'; SET timezone = 'Asia/Kolkata'; SET extra_float_digits = -5; SET intervalstyle = 'sql_standard'
+        ALTER TABLE t ADD a timestamptz DEFAULT current_timestamp, ADD b date NOT NULL DEFAULT current_date, ADD c text DEFAULT now()::text, ADD e interval DEFAULT now() - '2020-01-01'
+        ALTER TABLE t ADD f float8 DEFAULT extract(epoch FROM now()) / 3::float8, ADD g timestamptz[] DEFAULT ARRAY[now()]
+        ALTER TABLE t ADD w timestamptz DEFAULT 'now', ADD x text DEFAULT current_user || 'ü\\'
+        ALTER TABLE t ADD IF NOT EXISTS at timestamptz DEFAULT now() + '1 day', ADD IF NOT EXISTS y time DEFAULT localtime
+        ALTER TABLE t ADD z timestamptz DEFAULT now(), ALTER z SET DEFAULT '2020-01-01'
+        BEGIN; ALTER TABLE t ADD h timestamptz DEFAULT now(); UPDATE t SET h = h + '1 day' WHERE id = 1; ALTER TABLE t ADD i timestamptz DEFAULT now(); COMMIT
+        ALTER TABLE t ALTER b TYPE timestamptz, ALTER f TYPE text
+        ALTER TABLE t ALTER a TYPE text USING to_char(a + interval '1 day', 'Day')
+        CREATE DOMAIN word AS text CHECK (VALUE <> '')
+        ALTER TABLE t ADD j word DEFAULT 'x', ADD k word DEFAULT current_user
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9); INSERT INTO p VALUES (1)
+        ALTER TABLE p ADD at timestamptz DEFAULT now()
+        CREATE TABLE empty (id int); ALTER TABLE empty ADD s serial, ADD u uuid DEFAULT gen_random_uuid(); INSERT INTO empty (id) VALUES (1), (2)
+        INSERT INTO t (id, b) VALUES (22, now())",
+    );
+}
+
+/// What has another value in each row is refused before anything happened.
+#[test]
+fn values_that_replicas_cannot_know_are_refused() {
+    if harness::target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = shared();
+    let mut session = cluster.connect();
+    session.run("DROP SCHEMA IF EXISTS ddl_refused CASCADE; CREATE SCHEMA ddl_refused");
+    session.run("SET search_path = ddl_refused");
+    session.run("CREATE TABLE t (id int PRIMARY KEY, n float8); INSERT INTO t VALUES (1, 1)");
+    session.run("CREATE FUNCTION f() RETURNS int STABLE LANGUAGE sql AS 'SELECT 1'");
+    session.run("CREATE DOMAIN moment AS timestamptz DEFAULT now()");
+    for text in [
+        "ALTER TABLE t ADD s serial",
+        "ALTER TABLE t ADD i int GENERATED ALWAYS AS IDENTITY",
+        "ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid()",
+        "ALTER TABLE t ADD r float8 DEFAULT 1 + random()",
+        "ALTER TABLE t ADD at timestamptz DEFAULT statement_timestamp()",
+        "ALTER TABLE t ADD at moment",
+        "ALTER TABLE t ADD v int DEFAULT f()",
+        "ALTER TABLE t ALTER n TYPE float8 USING random()",
+        "ALTER TABLE t ALTER n TYPE timestamptz USING now()",
+        "SELECT 1; ALTER TABLE t ADD s serial; SELECT 2",
+        "ALTER TABLE t DETACH PARTITION nosuch CONCURRENTLY",
+    ] {
+        let failure = session.error(text);
+        assert_eq!(failure.code(), "0A000", "{text}: {failure}");
+        session.run("BEGIN");
+        assert_eq!(session.error(text).code(), "0A000", "{text}");
+        assert_eq!(session.error("SELECT 1").code(), "25P02", "the block has failed, as any");
+        session.run("ROLLBACK");
+    }
+    session.run("ALTER TABLE t ADD last int");
+    cluster.assert_schema_equal("ddl_refused");
 }
 
 /// Statements while definitions change under them: every session goes on with the new ones.

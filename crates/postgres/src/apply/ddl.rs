@@ -3,6 +3,7 @@
 
 use hihooi_replication::entry::Ddl;
 
+use super::progress::disable_own_actions;
 use super::replay::replayed;
 use super::statements::quote;
 use crate::connection::{Connection, Result};
@@ -18,7 +19,18 @@ const DONE: [&str; 5] = ["42P04", "42710", "3D000", "42704", "42P07"];
 pub(super) async fn run(connection: &mut Connection, ddl: &Ddl) -> Result<()> {
     enter(connection, ddl, true).await?;
     connection.query_with(&replayed(&ddl.text), &[]).await?;
-    leave(connection, ddl, true).await
+    leave(connection, ddl, true).await?;
+    if may_enable(&ddl.text) {
+        disable_own_actions(connection).await?;
+    }
+    Ok(())
+}
+
+/// Whether DDL may make a trigger or rule that fires for an applier: ENABLE ALWAYS, ENABLE
+/// REPLICA, or an extension's script that says so.
+fn may_enable(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("enable") || text.contains("extension")
 }
 
 /// Runs DDL that can't be in a transaction. After a crash it may run a second time, and then

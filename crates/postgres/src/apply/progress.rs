@@ -124,15 +124,34 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
         union all
         select 'alter subscription ' || pg_catalog.quote_ident(subname) || ' disable'
         from pg_catalog.pg_subscription s, pg_catalog.pg_database d
-        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()
-        union all
+        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()";
+    let mut done = run_all(control, commands).await?;
+    done.extend(disable_own_actions(control).await?);
+    Ok(done)
+}
+
+/// Disables the triggers and rules that fire for an applier too: what they did on the primary
+/// comes in the stream. Returns a line for each.
+///
+/// # Errors
+/// Those of the connection.
+pub(super) async fn disable_own_actions(control: &mut Connection) -> Result<Vec<String>> {
+    let commands = "
         select pg_catalog.format('alter table %s disable trigger %I',
-                                 tgrelid::regclass, tgname)
-        from pg_catalog.pg_trigger where tgenabled in ('A', 'R') and not tgisinternal
-          and tgparentid = 0
+                                 tgrelid::pg_catalog.regclass, tgname)
+        from pg_catalog.pg_trigger where tgenabled in ('A', 'R')
         union all
-        select pg_catalog.format('alter table %s disable rule %I', ev_class::regclass, rulename)
-        from pg_catalog.pg_rewrite where ev_enabled in ('A', 'R') and rulename <> '_RETURN'";
+        select pg_catalog.format('alter table %s disable rule %I',
+                                 ev_class::pg_catalog.regclass, rulename)
+        from pg_catalog.pg_rewrite where ev_enabled in ('A', 'R') and rulename <> '_RETURN'
+        union all
+        select pg_catalog.format('alter event trigger %I disable', evtname)
+        from pg_catalog.pg_event_trigger where evtenabled in ('A', 'R')";
+    run_all(control, commands).await
+}
+
+/// Runs the commands that a query gives.
+async fn run_all(control: &mut Connection, commands: &str) -> Result<Vec<String>> {
     let found = control.query(commands).await?;
     let commands: Vec<String> = found.rows.into_iter().flatten().flatten().collect();
     for command in &commands {

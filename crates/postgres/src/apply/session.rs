@@ -18,7 +18,7 @@ use hihooi_wire::frontend;
 
 use super::catalog::{Catalog, Table};
 use super::statements::{self, Shape, Statement};
-use super::words::{What, bypassed, statement_words, unknown};
+use super::words::{What, advice, bypassed, statement_words, unknown};
 use super::work::{Failure, Unit};
 use super::{ddl, progress};
 use crate::connection::{Connection, Error, Result, server_error};
@@ -518,7 +518,7 @@ impl Session {
     fn note(&mut self, tsid: Tsid, what: &str, error: Error) -> Result<()> {
         match &error {
             Error::Server(fields) if !is_passing(fields.code()) => {
-                self.refuse(tsid, format!("{what}: {fields}"));
+                self.refuse(tsid, format!("{what}: {fields}{}", advice(fields)));
                 Ok(())
             }
             _ => Err(error),

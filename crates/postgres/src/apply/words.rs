@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hihooi_replication::entry::{Relation, Tuple, Value};
+use hihooi_wire::backend::ErrorFields;
 
 /// Characters that are shown of a value.
 const VALUE_LEN_MAX: usize = 80;
@@ -46,6 +47,19 @@ pub(super) fn unknown(relation: &Relation, what: &str) -> String {
          or clone the replica anew",
         relation.schema, relation.name
     )
+}
+
+/// What to do about an error, where it isn't plain.
+pub(super) fn advice(error: &ErrorFields) -> &'static str {
+    // SET SESSION AUTHORIZATION has 22023, other commands 42704.
+    let lacks_role = ["42704", "22023"].contains(&error.code()) && error.message().contains("role");
+    if lacks_role {
+        "; no replica learns of a role that a function or a DO block made, or that was made at the \
+         primary: CREATE ROLE on the replica as well, with the same attributes and memberships, \
+         then RESUME REPLICA"
+    } else {
+        ""
+    }
 }
 
 /// The beginning of a statement.
