@@ -176,7 +176,7 @@ impl<'t> Alter<'t> {
         let column = definition.colname()?;
         let of_type = self.type_range(definition)?;
         let serial = ["serial", "bigserial", "smallserial", "serial2", "serial4", "serial8"];
-        let is_serial = definition.type_name()?.names().iter().last()?.sval();
+        let is_serial = definition.type_name()?.names().iter().next_back()?.sval();
         let source = if has(definition, IDENTITY) || serial.contains(&is_serial?) {
             Source::Numbers
         } else {
