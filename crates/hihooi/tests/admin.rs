@@ -79,8 +79,6 @@ fn the_extended_protocol_is_complete() {
     admin.send(&empty).expect("sent");
     let messages = admin.until_ready(1).expect("an answer");
     assert_eq!(messages[0].tag, tag::EMPTY_QUERY);
-    let answers = admin.simple("SHOW VERSION; SHOW SERVERS").expect("two commands");
-    assert_eq!(answers.len(), 2);
 }
 
 #[test]

@@ -197,7 +197,8 @@ fn unknown_roles_and_databases_are_refused_in_postgresqls_words() {
     let refused = shared().try_connect(&[("user", "hostile_nologin")]).err().expect("refused");
     assert_eq!(refused.code(), "28000");
     // A role that was there when a pool was made and is dropped later.
-    let _ = session.simple("CREATE ROLE hostile_gone LOGIN");
+    session.run("DROP ROLE IF EXISTS hostile_gone");
+    session.run("CREATE ROLE hostile_gone LOGIN");
     shared().connect_with(&[("user", "hostile_gone")]).run("SELECT 1");
     eventually("the role can be dropped", s(10), || {
         session.simple("DROP ROLE hostile_gone").is_ok()

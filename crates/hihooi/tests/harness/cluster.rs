@@ -181,7 +181,8 @@ impl Cluster {
 
     /// The last lines the manager logged.
     pub fn log_tail(&self) -> String {
-        let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let log = read(&self.data().join("hihooi.log")) + &read(&self.log_path());
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
