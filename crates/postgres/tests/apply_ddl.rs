@@ -6,7 +6,7 @@ mod support;
 
 use apply_support::Cluster;
 use hihooi_postgres::connection::Connection;
-use hihooi_replication::ddl::seal;
+use hihooi_replication::ddl::{Announced, seal};
 use hihooi_replication::entry::Ddl;
 use hihooi_replication::ids::Xid;
 use support::KEY;
@@ -34,7 +34,8 @@ async fn through(cluster: &Cluster, role: &str, path: &str, statements: &[&str])
                 ],
                 outside_transaction: false,
             };
-            let message = seal(&KEY, xid, sequence, &ddl);
+            let announced = Announced { is_settled: true, ..Announced::from(&ddl) };
+            let message = seal(&KEY, xid, sequence, announced);
             let message = message.replace('\'', "''");
             run(&format!("SELECT pg_logical_emit_message(true, 'hihooi', '{message}')")).await;
         }
@@ -181,6 +182,20 @@ async fn ddl_outside_transactions_is_replayed() {
     let mut replica = cluster.followers[0].connect().await;
     let query = "SELECT count(*) FROM pg_database WHERE datname = 'other'";
     assert_eq!(replica.query(query).await.expect("reads").value(), Some("1"));
+}
+
+/// Roles raise no event: a replica that lacks one says what to do, and goes on when it is done.
+#[tokio::test]
+async fn a_missing_role_is_explained() {
+    let mut cluster = start().await;
+    cluster.run("CREATE ROLE ghost").await;
+    through(&cluster, "postgres", "public", &["GRANT SELECT ON before TO ghost"]).await;
+    let reason = cluster.followers[0].failed("role \"ghost\" does not exist").await;
+    assert!(reason.contains("CREATE ROLE on the replica as well"), "{reason}");
+    let mut replica = cluster.followers[0].connect().await;
+    replica.query("CREATE ROLE ghost").await.expect("mended by the operator");
+    cluster.followers[0].applier.resume();
+    cluster.settle().await;
 }
 
 /// ENABLE ALWAYS triggers, publications and event triggers of a copied server don't act there.
