@@ -162,7 +162,8 @@ impl Log {
     /// Entries from `from` on, in order without gap: at most `entries_max`, and no more than
     /// `bytes_max` bytes of chunks unless the first one alone is larger. Empty if `from` was not
     /// appended yet. Includes entries that are not durable yet: look at [`Log::durable`].
-    /// Of an entry with more than one chunk `chunks` is empty: use [`Log::chunk`].
+    /// Of an entry whose chunks were stored by [`Log::append_chunk`], be it only one, `chunks` is
+    /// empty: use [`Log::chunk`].
     ///
     /// # Errors
     /// [`Error::Trimmed`] if `from` is gone; [`Error::Format`]; [`Error::Failed`].
@@ -200,11 +201,16 @@ impl Log {
         Err(Error::Format(format!("entry {from} is missing")))
     }
 
-    /// Chunk `n` of a durable entry.
+    /// Chunk `n` of an entry. It comes from the disk, so of an entry that was appended just now
+    /// it is there when the entry is durable, which this waits for.
     ///
     /// # Errors
     /// [`Error::Trimmed`] if it is gone; [`Error::Format`]; [`Error::Failed`].
     pub async fn chunk(&self, tsid: Tsid, n: u32) -> Result<Bytes> {
+        let is_appended = tsid <= *self.inner.shared.appended.borrow();
+        if is_appended && tsid > *self.inner.shared.durable.borrow() {
+            self.inner.shared.persist().await?;
+        }
         let log = self.clone();
         blocking(move || log.chunk_disk(tsid, n)).await
     }

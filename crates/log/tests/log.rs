@@ -118,6 +118,32 @@ async fn large_entries_are_read_by_chunk_and_orphans_vanish() {
     assert!(log.chunk(Tsid(3), 0).await.is_err(), "the orphan chunk is gone");
 }
 
+/// Whoever reads an entry can read its chunks (I2: never half a transaction), durable or not, also
+/// where segments end and begin between them.
+#[tokio::test]
+async fn an_entry_that_is_shown_has_its_chunks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(dir.path());
+    let large = |tsid: u64, n: u32| Bytes::from(vec![(tsid * 16) as u8 + n as u8; 1 << 20]);
+    for tsid in 1..=16 {
+        let chunks = [1, 5, 9][tsid as usize % 3];
+        for n in 0..chunks {
+            log.append_chunk(Tsid(tsid), n, large(tsid, n)).await.expect("appends");
+        }
+        let shown = Entry { header: header(tsid, chunks), chunks: Vec::new() };
+        assert!(log.append(shown.clone()).await.expect("appends"));
+        assert_eq!(*log.read(Tsid(tsid), 1, 1).await.expect("reads")[0], shown);
+        for n in 0..chunks {
+            let read = log.chunk(Tsid(tsid), n).await;
+            assert_eq!(read.unwrap_or_else(|error| panic!("{error}")), large(tsid, n));
+        }
+        assert!(*log.durable().borrow() >= Tsid(tsid));
+    }
+    assert!(log.chunk(Tsid(17), 0).await.is_err(), "nobody waits for what was never appended");
+    let read = log.chunk(Tsid(2), 8).await.expect("reads in older segments");
+    assert_eq!(read, large(2, 8));
+}
+
 #[tokio::test]
 async fn trimming_keeps_the_last_entry_and_says_what_is_gone() {
     let dir = tempfile::tempdir().expect("a directory");

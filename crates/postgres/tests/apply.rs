@@ -332,6 +332,92 @@ async fn nothing_is_committed_that_the_log_may_lose() {
     cluster.followers[0].reached(stood.next()).await;
 }
 
+/// I5: exactly once when rounds end at any moment and the next one begins at once, while commits
+/// of the last one are on their way.
+#[tokio::test]
+async fn exactly_once_through_many_restarts() {
+    let mut cluster = Cluster::start(ACCOUNTS, 2).await;
+    let mut writers = load(&cluster, 4, 1500);
+    let mut restarts = 0;
+    while !writers.is_empty() {
+        while writers.try_join_next().is_some() {}
+        for follower in &cluster.followers {
+            let reason = follower.replica.reason();
+            assert!(!reason.contains("entry"), "after {restarts} restarts: {reason}");
+            follower.applier.restart();
+        }
+        restarts += 1;
+        tokio::time::sleep(Duration::from_millis(15 + restarts % 20)).await;
+    }
+    assert!(restarts > 20, "it was put to the test");
+    let report = cluster.assert_equal().await;
+    assert!(report.rows > 1000, "{report}");
+}
+
+/// I5: what a connection that holds an origin commits after a new applier has begun to look is
+/// never applied again, even if nobody knows whose connection it is.
+#[tokio::test]
+async fn the_position_is_read_when_nobody_else_can_commit() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    for id in 1000..1008 {
+        let stood = cluster.settle().await;
+        cluster.followers[0].applier.stop().await;
+        let row = format!("INSERT INTO account VALUES ({id}, 0, '')");
+        let mut other = cluster.followers[0].connect().await;
+        let take = "SELECT pg_replication_origin_session_setup('hihooi_0')";
+        // The backend that held it goes a moment after its client.
+        while other.query(take).await.is_err() {}
+        for text in [
+            "BEGIN",
+            &row,
+            &format!("SELECT pg_replication_origin_xact_setup('0/{:X}', now())", stood.0 + 1),
+        ] {
+            other.query(text).await.expect("an orphan's work");
+        }
+        cluster.run(&row).await;
+        cluster.logged().await;
+        let config = cluster.config(&cluster.followers[0].replica);
+        cluster.followers[0].applier = hihooi_postgres::apply::start(config);
+        position_read(&cluster).await;
+        other.query("COMMIT").await.expect("commits late");
+        other.close().await;
+        cluster.settle().await;
+    }
+    cluster.assert_equal().await;
+}
+
+/// Waits a moment for the applier to ask where its replica stands.
+async fn position_read(cluster: &Cluster) {
+    let mut observer = cluster.followers[0].connect().await;
+    let query = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier control'
+                 AND state = 'idle' AND query LIKE '%origin_progress%'";
+    let started = std::time::Instant::now();
+    while started.elapsed() < Duration::from_millis(400) {
+        if !observer.query(query).await.expect("looks").rows.is_empty() {
+            return;
+        }
+    }
+}
+
+/// An applier ends whenever it is told to, also while it connects.
+#[tokio::test]
+async fn stopping_is_heard_at_any_moment() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    cluster.settle().await;
+    for pause_ms in 0..20 {
+        cluster.followers[0].applier.stop().await;
+        let config = cluster.config(&cluster.followers[0].replica);
+        cluster.followers[0].applier = hihooi_postgres::apply::start(config);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let stopped = cluster.followers[0].applier.stop();
+        tokio::time::timeout(Duration::from_secs(10), stopped).await.expect("it ends");
+        let mut observer = cluster.followers[0].connect().await;
+        let query = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier'
+                     AND state = 'active'";
+        assert!(observer.query(query).await.expect("looks").rows.is_empty());
+    }
+}
+
 /// PAUSE stops applying, RESUME goes on; a paused replica stands at a prefix.
 #[tokio::test]
 async fn pause_and_resume() {
@@ -351,6 +437,30 @@ async fn pause_and_resume() {
     assert!(flushed <= cluster.followers[0].replica.applied());
 }
 
+/// PAUSE and RESUME in any order and however fast: what was resumed last applies again.
+#[tokio::test]
+async fn no_replica_stays_paused_after_resume() {
+    let mut cluster = Cluster::start(ACCOUNTS, 2).await;
+    let first = cluster.followers[0].applier.clone();
+    let second = cluster.followers[1].applier.clone();
+    cluster.settle().await;
+    for round in 0..8 {
+        first.pause();
+        load(&cluster, 3, 40).join_all().await;
+        first.resume();
+        tokio::time::sleep(Duration::from_millis(round % 4)).await;
+        first.pause();
+        second.pause();
+        let writers = load(&cluster, 3, 40);
+        tokio::time::sleep(Duration::from_millis(3 * round)).await;
+        first.resume();
+        second.resume();
+        writers.join_all().await;
+        cluster.settle().await;
+    }
+    cluster.assert_equal().await;
+}
+
 /// A transaction of many chunks is one transaction at the replica.
 #[tokio::test]
 async fn a_huge_transaction_arrives_whole() {
@@ -365,5 +475,40 @@ async fn a_huge_transaction_arrives_whole() {
     let end = cluster.logged().await;
     let entry = &cluster.collector.log.last().expect("an entry");
     assert!(entry.chunks > 1 && entry.tsid == end, "{entry:?}");
+    cluster.assert_equal().await;
+}
+
+/// Large transactions one after the other, of one huge row or of many rows: no applier ever stops
+/// because the log shows an entry before its chunks can be read (I2, I5).
+#[tokio::test]
+async fn large_transactions_disturb_no_applier() {
+    let mut cluster = Cluster::start(ACCOUNTS, 2).await;
+    cluster.settle().await;
+    let replicas: Vec<_> =
+        cluster.followers.iter().map(|follower| follower.replica.clone()).collect();
+    let watch = tokio::spawn(async move {
+        loop {
+            for replica in &replicas {
+                assert_ne!(replica.state(), State::Failed, "{}", replica.reason());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    for n in 0..12 {
+        let (id, small, many) = (1000 + 2 * n, 1001 + 2 * n, 10_000 * (n + 1));
+        for text in [
+            format!("INSERT INTO account SELECT {id}, 0, repeat(md5('{n}'), 160000)"),
+            format!("INSERT INTO account VALUES ({small}, 0, 'small')"),
+            format!(
+                "INSERT INTO account SELECT {many} + n, 0, repeat('y', 1000)
+                 FROM generate_series(1, 5000) n"
+            ),
+        ] {
+            cluster.run(&text).await;
+        }
+    }
+    cluster.settle().await;
+    assert!(!watch.is_finished(), "{:?}", watch.await);
+    watch.abort();
     cluster.assert_equal().await;
 }

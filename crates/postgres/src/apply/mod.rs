@@ -97,7 +97,9 @@ async fn run(
         let end = match Round::start(config, told, standing).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
-                round.run(&mut wishes).await
+                let end = round.run(&mut wishes).await;
+                round.end().await;
+                end
             }
             Err(end) => end,
         };

@@ -18,6 +18,10 @@ pub const APPLICATION: &str = "hihooi applier";
 const BESIDE: &str = "hihooi applier control";
 /// Orphaned connections may take this long to go.
 const ORPHANS_MS_MAX: u64 = 10_000;
+/// Those whose client is gone have this time to end what they were sent and go by themselves.
+const ORPHANS_GRACE_MS: u64 = 60;
+/// How often it is looked whether they are gone.
+const ORPHANS_LOOK_MS: u64 = 5;
 
 /// Both ends of the text format, and what an applier must not be disturbed by.
 const SETTINGS: [(&str, &str); 20] = [
@@ -58,25 +62,32 @@ pub(super) fn control_login(site: &Site, database: &str) -> Login {
         .with("default_transaction_read_only", "off")
 }
 
-/// Ends connections that an earlier manager left behind, since they hold the origins (error
-/// 55006) and may still commit. A backend in a lock wait doesn't notice that its client is gone.
+/// Ends connections that an earlier round or manager left behind, since they hold the origins
+/// (error 55006) and may still commit; returns when they are gone. A backend leaves
+/// `pg_stat_activity` only after its transaction has ended. One in a lock wait doesn't notice that
+/// its client is gone, so those that stay are ended.
 ///
 /// # Errors
 /// Those of the connection, or a timeout when some don't go.
 pub async fn end_orphans(control: &mut Connection) -> Result<()> {
-    let end = "select pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity
+    let end = "select case when $2::bool then pg_catalog.pg_terminate_backend(pid) end
+               from pg_catalog.pg_stat_activity
                where application_name = $1 and datname = pg_catalog.current_database()
                  and usename = current_user and pid <> pg_catalog.pg_backend_pid()";
     let mut waited_ms = 0;
-    while !control.query_with(end, &[Some(APPLICATION)]).await?.rows.is_empty() {
+    loop {
+        let at_once = if waited_ms < ORPHANS_GRACE_MS { "false" } else { "true" };
+        let left = control.query_with(end, &[Some(APPLICATION), Some(at_once)]).await?;
+        if left.rows.is_empty() {
+            return Ok(());
+        }
         if waited_ms >= ORPHANS_MS_MAX {
             let text = "connections of an earlier applier can't be ended".to_owned();
             return Err(Error::Protocol(text));
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        waited_ms += 20;
+        tokio::time::sleep(Duration::from_millis(ORPHANS_LOOK_MS)).await;
+        waited_ms += ORPHANS_LOOK_MS;
     }
-    Ok(())
 }
 
 /// Creates the origins `{prefix}_0` … that are missing.

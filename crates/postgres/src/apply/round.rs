@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::catalog::Catalog;
 use super::handle::{Standing, Told, Wish};
 use super::session::Session;
-use super::work::{Failure, Unit, Work};
+use super::work::{Failure, Unit, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
 use super::{Config, progress};
 use crate::connection::{Connection, Error};
@@ -91,12 +91,14 @@ pub(super) struct Round<'a> {
     appended: watch::Receiver<Tsid>,
     /// When the oldest unit is looked at for being blocked.
     overdue_at: Option<(Tsid, Instant)>,
-    /// The workers; dropped with the round, which closes their connections.
-    _tasks: JoinSet<()>,
+    /// The workers, which own their connections.
+    tasks: JoinSet<()>,
 }
 
 impl<'a> Round<'a> {
-    /// Connects to the replica, takes the origins, and finds out where it stands.
+    /// Connects to the replica, takes the origins, and finds out where it stands: in this order,
+    /// since whoever else holds an origin may still commit. A session that holds them all and
+    /// reads the position afterwards has seen the last commit of every other (I5).
     pub(super) async fn start(
         config: &'a Config,
         told: &'a Arc<Told>,
@@ -110,9 +112,6 @@ impl<'a> Round<'a> {
             tracing::info!(site = site.name, "prepared: {line}");
         }
         progress::create_origins(&mut control, &config.origin, config.connections).await?;
-        let applied = progress::position(&mut control, &config.origin, true).await?;
-        check_position(config, applied)?;
-        told.flushed.store(applied.0, Ordering::Release);
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();
         let (mut orders, mut processes) = (Vec::new(), Vec::new());
@@ -125,6 +124,9 @@ impl<'a> Round<'a> {
             orders.push(sender);
             tasks.spawn(worker::run(number, session, receiver, outcome_sender.clone()));
         }
+        let applied = progress::position(&mut control, &config.origin, true).await?;
+        check_position(config, applied)?;
+        told.flushed.store(applied.0, Ordering::Release);
         let keeper = Connection::open(&login).await?;
         let prefix = config.origin.clone();
         tasks.spawn(keep_flushed(keeper, prefix, Arc::clone(told), outcome_sender));
@@ -151,7 +153,7 @@ impl<'a> Round<'a> {
             durable: config.log.durable(),
             appended: config.log.appended(),
             overdue_at: None,
-            _tasks: tasks,
+            tasks,
         })
     }
 
@@ -163,12 +165,20 @@ impl<'a> Round<'a> {
         }
     }
 
+    /// Ends the workers: when this returns, none of them sends anything more.
+    pub(super) async fn end(mut self) {
+        self.tasks.shutdown().await;
+    }
+
     async fn apply(
         &mut self,
         wishes: &mut watch::Receiver<Wish>,
     ) -> Result<std::convert::Infallible, End> {
         let mut visible = self.config.visibility.changes();
         self.wish = wishes.borrow_and_update().clone();
+        if self.wish.stop {
+            return Err(End::Wished);
+        }
         self.step(Event::Hold(self.hold())).await?;
         let mut tick = tokio::time::interval(FLUSHED_EVERY);
         loop {
@@ -227,7 +237,7 @@ impl<'a> Round<'a> {
             let durable = *self.durable.borrow();
             for entry in entries {
                 // Chunks can be read from the log only once they are on its disk.
-                let is_early = entry.header.chunks > 1 && entry.header.tsid > durable;
+                let is_early = is_in_log(&entry) && entry.header.tsid > durable;
                 if self.barrier || is_early {
                     return Ok(());
                 }

@@ -114,7 +114,7 @@ impl Session {
     pub(super) async fn commit(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
         let done = match unit.works[0].outside() {
             Some(ddl) => self.run_outside(unit, ddl).await,
-            None => self.fixed("commit", "COMMIT", unit.last().tsid, [].into_iter()),
+            None => self.end(unit),
         };
         let done = match done {
             Ok(()) => self.settle().await,
@@ -159,14 +159,19 @@ impl Session {
         self.settle().await
     }
 
-    /// `BEGIN`, and the progress that the commit will record.
     fn begin(&mut self, unit: &Unit) -> Result<()> {
+        self.fixed("begin", "BEGIN", unit.last().tsid, [].into_iter())
+    }
+
+    /// The progress that the commit records, and `COMMIT`. Not sooner: from PostgreSQL 16 on an
+    /// aborted transaction moves its session's origin as well, to what was set last.
+    fn end(&mut self, unit: &Unit) -> Result<()> {
         let last = unit.last();
-        self.fixed("begin", "BEGIN", last.tsid, [].into_iter())?;
         let position = Lsn(last.tsid.0).to_string();
         let time = last.commit_time_us.to_string();
         let values = [Some(position.as_bytes()), Some(time.as_bytes())];
-        self.fixed("origin", "setting the progress", last.tsid, values.into_iter())
+        self.fixed("origin", "setting the progress", last.tsid, values.into_iter())?;
+        self.fixed("commit", "COMMIT", last.tsid, [].into_iter())
     }
 
     fn fixed<'a>(
@@ -193,7 +198,7 @@ impl Session {
         let changes = unit.works[0].changes.as_deref().unwrap_or_default();
         self.changes(tsid, changes).await?;
         self.fixed("xid", "recording the progress", tsid, [].into_iter())?;
-        self.fixed("commit", "COMMIT", tsid, [].into_iter())
+        self.end(unit)
     }
 
     async fn chunks(&mut self, tsid: Tsid, count: u32) -> Result<()> {

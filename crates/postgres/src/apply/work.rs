@@ -23,8 +23,7 @@ impl Work {
     /// A sentence for the operator when a chunk can't be read.
     pub(super) fn new(entry: Arc<Entry>) -> Result<Work, String> {
         let bytes = entry.chunks.iter().map(bytes::Bytes::len).sum();
-        let in_log = entry.header.chunks as usize > entry.chunks.len();
-        let changes = if in_log { None } else { Some(decode(&entry)?) };
+        let changes = if is_in_log(&entry) { None } else { Some(decode(&entry)?) };
         Ok(Work { entry, changes, bytes })
     }
 
@@ -39,6 +38,12 @@ impl Work {
             _ => None,
         })
     }
+}
+
+/// Whether an entry's chunks must be read from the log. A single one must, too, if it was full
+/// before the transaction ended.
+pub(super) fn is_in_log(entry: &Entry) -> bool {
+    entry.header.chunks as usize > entry.chunks.len()
 }
 
 fn decode(entry: &Entry) -> Result<Vec<Change>, String> {
