@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answers::{Answers, Audience, Sent};
+use crate::pool::Pool;
 use crate::startup_key::StartupKey;
 use crate::state::CarriedSettings;
 
@@ -42,6 +43,8 @@ pub struct Identity {
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Backend {
+    /// The pool that it belongs to.
+    pub pool: Rc<Pool>,
     /// Index of the site: 0 is the primary.
     pub site: usize,
     /// What it was opened with.
@@ -116,14 +119,15 @@ impl Backend {
     /// Takes over an open session.
     #[must_use]
     pub fn new(
-        site: usize,
+        pool: Rc<Pool>,
         startup: Rc<StartupKey>,
         parts: Parts,
         record: BackendRecord,
         permit: OwnedSemaphorePermit,
     ) -> Backend {
         Backend {
-            site,
+            site: pool.site(),
+            pool,
             startup,
             identity: Rc::new(Identity { key: parts.key, record }),
             stream: parts.stream,

@@ -119,7 +119,7 @@ impl Session {
             Op::CloseStatement => true,
             Op::Parse { prepared, is_taken: false, .. } => {
                 matches!(
-                    &*self.analyse(&prepared.query).statements,
+                    &*self.analyse_prepared(prepared).statements,
                     [only] if matches!(
                         only.kind,
                         Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. }
@@ -192,7 +192,7 @@ impl Session {
             tag::BIND => {
                 let bind = Bind::read(message.body())?;
                 let prepared = self.statements.get(bind.statement).cloned();
-                let facts = prepared.as_ref().map(|prepared| self.analyse(&prepared.query));
+                let facts = prepared.as_ref().map(|prepared| self.analyse_prepared(prepared));
                 Op::Bind { message, prepared, facts }
             }
             tag::DESCRIBE | tag::CLOSE => {
@@ -297,10 +297,10 @@ impl Session {
         let mut commands = Vec::new();
         for op in &unit.ops {
             let facts = match op {
-                Op::Parse { prepared, .. } => self.analyse(&prepared.query),
+                Op::Parse { prepared, .. } => self.analyse_prepared(prepared),
                 Op::Bind { facts: Some(facts), .. } => facts.clone(),
                 Op::DescribeStatement { prepared: Some(prepared), .. } => {
-                    self.analyse(&prepared.query)
+                    self.analyse_prepared(prepared)
                 }
                 Op::Portal(_) | Op::CloseStatement => continue,
                 _ => return None,

@@ -157,7 +157,8 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
         return Ok(welcome.clone());
     }
     let forgotten = relay.forgotten.get();
-    let mut server = relay.pools.acquire(PRIMARY, key, &Rc::default(), 0).await?;
+    let pool = relay.pools.pool(PRIMARY, key);
+    let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
     server.write_own_query(&state::query(&[]));
     server.write_own_query("SHOW default_transaction_isolation");
     let mut nobody = Vec::new();

@@ -131,7 +131,9 @@ async fn serve_session(
     address: String,
     id: u64,
 ) {
-    let key = Rc::new(key);
+    // One key for all who open alike: compared by address most of the time.
+    let known = relay.welcomes.borrow().get_key_value(&key).map(|(known, _)| known.clone());
+    let key = known.unwrap_or_else(|| Rc::new(key));
     let welcomed = match welcome(&relay, &key).await {
         Ok(welcomed) => welcomed,
         Err(refusal) => {

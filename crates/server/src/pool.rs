@@ -76,10 +76,60 @@ struct PoolKey {
     database: String,
 }
 
+/// The connections of one user to one database at one site.
 #[derive(Debug)]
-struct Pool {
+pub struct Pool {
+    key: PoolKey,
     permits: Arc<Semaphore>,
-    idle: Vec<Backend>,
+    // Boxed: a connection changes hands with every transaction and is large.
+    idle: RefCell<Vec<Box<Backend>>>,
+}
+
+impl Pool {
+    fn take_idle(
+        &self,
+        startup: &Rc<StartupKey>,
+        settings: &Rc<CarriedSettings>,
+        session: u64,
+    ) -> Option<Box<Backend>> {
+        let mut idle = self.idle.borrow_mut();
+        let mut best: Option<(usize, u8)> = None;
+        for (index, backend) in idle.iter().enumerate().rev() {
+            let fit = fit(backend, startup, settings, session);
+            if fit > best.map_or(0, |(_, fit)| fit) {
+                best = Some((index, fit));
+            }
+            if fit == FIT_BEST {
+                break;
+            }
+        }
+        best.map(|(index, _)| idle.swap_remove(index))
+    }
+
+    /// Index of the site.
+    #[must_use]
+    pub fn site(&self) -> usize {
+        self.key.site
+    }
+}
+
+/// The session itself used it last, and it has its settings.
+const FIT_BEST: u8 = 3;
+
+/// How well a connection fits a session; 0 is not at all.
+fn fit(
+    backend: &Backend,
+    startup: &Rc<StartupKey>,
+    settings: &Rc<CarriedSettings>,
+    session: u64,
+) -> u8 {
+    if !Rc::ptr_eq(&backend.startup, startup) && backend.startup != *startup {
+        return 0;
+    }
+    if Rc::ptr_eq(&backend.settings, settings) || backend.settings == *settings {
+        return if backend.last_session == session { FIT_BEST } else { 2 };
+    }
+    u8::from(backend.settings.can_be_reset())
 }
 
 /// Bounds of the pools.
@@ -112,7 +162,7 @@ pub struct Pools {
     limits: Limits,
     fence: Fence,
     defaults: Cell<u64>,
-    pools: RefCell<AHashMap<PoolKey, Pool>>,
+    pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
 }
 
 impl Pools {
@@ -122,116 +172,94 @@ impl Pools {
         Pools { sites, limits, fence, defaults: Cell::new(0), pools: RefCell::default() }
     }
 
-    /// A connection to the site, opened like the client's session, preferably one with the same
+    /// The pool of a session at a site. A session keeps it, so that leasing looks nothing up.
+    #[must_use]
+    pub fn pool(&self, site: usize, startup: &StartupKey) -> Rc<Pool> {
+        let key =
+            PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
+        let new = || {
+            let permits = Arc::new(Semaphore::new(self.limits.size));
+            Rc::new(Pool { key: key.clone(), permits, idle: RefCell::default() })
+        };
+        self.pools.borrow_mut().entry(key.clone()).or_insert_with(new).clone()
+    }
+
+    /// A connection of the pool, opened like the client's session, preferably one with the same
     /// settings and last used by the same session.
     ///
     /// # Errors
     /// See [`Refusal`].
     pub async fn acquire(
         &self,
-        site: usize,
+        pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
         settings: &Rc<CarriedSettings>,
         session: u64,
-    ) -> Result<Backend, Refusal> {
-        let key =
-            PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
-        let permit = self.permit(&key).await?;
-        while let Some(mut backend) = self.take_idle(&key, startup, settings, session) {
+    ) -> Result<Box<Backend>, Refusal> {
+        let permit = self.permit(pool).await?;
+        while let Some(mut backend) = pool.take_idle(startup, settings, session) {
             if is_alive(&backend) {
                 backend.permit = Some(permit);
                 return Ok(backend);
             }
             self.forget(&backend);
         }
-        let opened = self.open(&key, startup, permit).await;
+        let opened = self.open(pool, startup, permit).await;
         if opened.is_err() {
-            self.forget_unused(&key);
+            self.forget_unused(pool);
         }
         opened
     }
 
     /// A pool that nobody uses is no pool: names that no server knows must not pile up (I8).
-    fn forget_unused(&self, key: &PoolKey) {
-        let mut pools = self.pools.borrow_mut();
-        let is_unused = |pool: &Pool| {
-            pool.idle.is_empty() && pool.permits.available_permits() == self.limits.size
-        };
-        if pools.get(key).is_some_and(is_unused) {
-            pools.remove(key);
+    fn forget_unused(&self, pool: &Rc<Pool>) {
+        // Ours, the map's, and at most the session's that is being refused.
+        let others = Rc::strong_count(pool) > 3;
+        let is_used = pool.permits.available_permits() < self.limits.size;
+        if !others && !is_used && pool.idle.borrow().is_empty() {
+            self.pools.borrow_mut().remove(&pool.key);
         }
     }
 
-    async fn permit(&self, key: &PoolKey) -> Result<OwnedSemaphorePermit, Refusal> {
-        let permits = self.permits(key);
-        if let Ok(permit) = permits.clone().try_acquire_owned() {
+    async fn permit(&self, pool: &Pool) -> Result<OwnedSemaphorePermit, Refusal> {
+        if let Ok(permit) = pool.permits.clone().try_acquire_owned() {
             return Ok(permit);
         }
-        match tokio::time::timeout(self.limits.wait, permits.acquire_owned()).await {
+        let wait = pool.permits.clone().acquire_owned();
+        match tokio::time::timeout(self.limits.wait, wait).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Refusal::Full { size: self.limits.size, waited: self.limits.wait }),
         }
     }
 
-    fn permits(&self, key: &PoolKey) -> Arc<Semaphore> {
-        let mut pools = self.pools.borrow_mut();
-        let pool = pools.entry(key.clone()).or_insert_with(|| Pool {
-            permits: Arc::new(Semaphore::new(self.limits.size)),
-            idle: Vec::new(),
-        });
-        pool.permits.clone()
-    }
-
-    fn take_idle(
-        &self,
-        key: &PoolKey,
-        startup: &Rc<StartupKey>,
-        settings: &Rc<CarriedSettings>,
-        session: u64,
-    ) -> Option<Backend> {
-        let mut pools = self.pools.borrow_mut();
-        let idle = &mut pools.get_mut(key)?.idle;
-        let fit = |backend: &Backend| {
-            if backend.startup != *startup {
-                return None;
-            }
-            match (backend.settings == *settings, backend.last_session == session) {
-                (true, true) => Some(3),
-                (true, false) => Some(2),
-                (false, _) => backend.settings.can_be_reset().then_some(1),
-            }
-        };
-        let best = (0..idle.len()).rev().max_by_key(|&index| fit(&idle[index]))?;
-        fit(&idle[best]).map(|_| idle.swap_remove(best))
-    }
-
     async fn open(
         &self,
-        key: &PoolKey,
+        pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
         permit: OwnedSemaphorePermit,
-    ) -> Result<Backend, Refusal> {
+    ) -> Result<Box<Backend>, Refusal> {
         if startup.defaults != self.defaults.get() {
             return Err(Refusal::Outdated);
         }
-        self.make_room(key);
-        let login = self.login(key.site, startup);
+        self.make_room(pool);
+        let login = self.login(pool.key.site, startup);
         let mut connection = Connection::open(&login).await.map_err(refusal)?;
-        let site = &self.sites[key.site].name;
+        let site = &self.sites[pool.key.site].name;
         let recorded = self.fence.record(site, &mut connection).await;
         let record = recorded.map_err(|error| Refusal::Unreachable(error.to_string()))?;
         debug!(%site, pid = record.pid, "server connection opened");
-        Ok(Backend::new(key.site, startup.clone(), connection.into_parts(), record, permit))
+        let parts = connection.into_parts();
+        Ok(Box::new(Backend::new(pool.clone(), startup.clone(), parts, record, permit)))
     }
 
     /// Closes an idle connection that was opened otherwise if the pool is at its bound.
-    fn make_room(&self, key: &PoolKey) {
-        let mut pools = self.pools.borrow_mut();
-        let Some(pool) = pools.get_mut(key) else { return };
+    fn make_room(&self, pool: &Pool) {
         let used = self.limits.size - pool.permits.available_permits();
-        if used + pool.idle.len() > self.limits.size && !pool.idle.is_empty() {
-            let surplus = pool.idle.remove(0);
-            self.forget(&surplus);
+        let mut idle = pool.idle.borrow_mut();
+        if used + idle.len() > self.limits.size && !idle.is_empty() {
+            let surplus = idle.remove(0);
+            drop(idle);
+            self.discard(surplus);
         }
     }
 
@@ -250,7 +278,7 @@ impl Pools {
     }
 
     /// Gives a connection back; it must be clean. It is closed if it is not.
-    pub fn release(self: &Rc<Self>, mut backend: Backend) {
+    pub fn release(self: &Rc<Self>, mut backend: Box<Backend>) {
         if !backend.is_clean() {
             self.discard(backend);
         } else if backend.cancels.get() > 0 {
@@ -258,19 +286,13 @@ impl Pools {
             tokio::task::spawn_local(async move { pools.release_after_cancel(backend).await });
         } else {
             let permit = backend.permit.take();
-            let key = PoolKey {
-                site: backend.site,
-                user: backend.startup.user.clone(),
-                database: backend.startup.database.clone(),
-            };
-            if let Some(pool) = self.pools.borrow_mut().get_mut(&key) {
-                pool.idle.push(backend);
-            }
+            let pool = backend.pool.clone();
+            pool.idle.borrow_mut().push(backend);
             drop(permit); // after the connection is there for whoever waits
         }
     }
 
-    async fn release_after_cancel(self: Rc<Self>, backend: Backend) {
+    async fn release_after_cancel(self: Rc<Self>, backend: Box<Backend>) {
         let limit = tokio::time::Instant::now() + Duration::from_millis(CANCEL_MS_MAX);
         while backend.cancels.get() > 0 && tokio::time::Instant::now() < limit {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -283,7 +305,7 @@ impl Pools {
     }
 
     /// Closes a connection.
-    pub fn discard(&self, mut backend: Backend) {
+    pub fn discard(&self, mut backend: Box<Backend>) {
         backend.permit = None;
         let fence = self.fence.clone();
         tokio::task::spawn_local(async move {
@@ -307,9 +329,9 @@ impl Pools {
     /// succeed.
     pub fn close_other_databases(&self, database: &str) {
         let mut closing = Vec::new();
-        for (key, pool) in self.pools.borrow_mut().iter_mut() {
-            if key.database != database {
-                closing.append(&mut pool.idle);
+        for pool in self.pools.borrow().values() {
+            if pool.key.database != database {
+                closing.append(&mut pool.idle.borrow_mut());
             }
         }
         closing.into_iter().for_each(|backend| self.discard(backend));
@@ -318,8 +340,8 @@ impl Pools {
     /// Closes all idle connections: the defaults that they started with may have changed.
     pub fn close_idle(&self) {
         let mut closing = Vec::new();
-        for pool in self.pools.borrow_mut().values_mut() {
-            closing.append(&mut pool.idle);
+        for pool in self.pools.borrow().values() {
+            closing.append(&mut pool.idle.borrow_mut());
         }
         closing.into_iter().for_each(|backend| self.discard(backend));
     }
@@ -340,14 +362,14 @@ impl Pools {
     #[must_use]
     pub fn info(&self) -> Vec<PoolInfo> {
         let pools = self.pools.borrow();
-        let info = |(key, pool): (&PoolKey, &Pool)| PoolInfo {
-            site: key.site,
-            user: key.user.clone(),
-            database: key.database.clone(),
-            idle: pool.idle.len(),
+        let info = |pool: &Rc<Pool>| PoolInfo {
+            site: pool.key.site,
+            user: pool.key.user.clone(),
+            database: pool.key.database.clone(),
+            idle: pool.idle.borrow().len(),
             used: self.limits.size - pool.permits.available_permits(),
         };
-        pools.iter().map(info).collect()
+        pools.values().map(info).collect()
     }
 }
 

@@ -83,7 +83,8 @@ fn poll_pump(
         if server.answers.is_empty() && server.output.is_empty() && server.input.is_empty() {
             return Poll::Ready(Ok(Step::Answered));
         }
-        let mut progress = send(cx, server)?;
+        send(cx, server)?; // as much as the socket takes
+        let mut progress = false;
         if client.gone {
             client.output.clear();
             if std::mem::take(&mut client.tells_leaving) {
@@ -416,7 +417,8 @@ fn undefer(client: &mut Client, server: &mut Backend) {
 /// could not be made, a command that could not be committed.
 fn settle_deferred(tag: u8, at_commit: bool, client: &mut Client, server: &mut Backend) {
     match (&server.deferred, tag) {
-        (None, _) | (_, tag::NOTICE | tag::NOTIFICATION | tag::PARAMETER_STATUS) => {}
+        // Notices come while a command runs; notifications and parameters after its end.
+        (None, _) | (_, tag::NOTICE) => {}
         (Some(deferred), tag::ERROR) if at_commit || deferred.tag == tag::ROW_DESCRIPTION => {
             server.deferred = None;
         }

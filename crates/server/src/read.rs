@@ -120,10 +120,12 @@ impl Session {
                 return Ok(Some(route));
             }
             self.routed(route);
-            let began = Instant::now();
+            let began = relay.is_measured_turn().then(Instant::now);
             match self.try_at(route, sends).await? {
                 Tried::Answered => {
-                    relay.costs.borrow_mut().took(read.statement, began.elapsed());
+                    if let Some(began) = began {
+                        relay.costs.borrow_mut().took(read.statement, began.elapsed());
+                    }
                     return Ok(None);
                 }
                 Tried::Elsewhere => not.push(route.site),
@@ -223,9 +225,9 @@ impl Session {
                 Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } => {
                     (facts.clone(), &prepared.query)
                 }
-                Op::Parse { prepared, .. } => (self.analyse(&prepared.query), &prepared.query),
+                Op::Parse { prepared, .. } => (self.analyse_prepared(prepared), &prepared.query),
                 Op::DescribeStatement { prepared: Some(prepared), .. } => {
-                    (self.analyse(&prepared.query), &prepared.query)
+                    (self.analyse_prepared(prepared), &prepared.query)
                 }
                 Op::Bind { .. } | Op::DescribeStatement { .. } => return Err(Reason::Unsafe),
                 Op::CloseStatement | Op::Portal(_) => continue,

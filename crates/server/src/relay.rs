@@ -32,6 +32,8 @@ use crate::startup_key::StartupKey;
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
 const STATEMENTS_MAX: usize = 100_000;
+/// The duration of one read in so many is measured.
+const MEASURED_EVERY: usize = 16;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
 const LAG_US_AT_FIRST: u32 = 5_000;
 
@@ -93,6 +95,19 @@ pub struct Prepared {
     pub query: Bytes,
     /// Its parameter types as on the wire.
     pub types: Bytes,
+    /// Its facts as they were last found.
+    pub facts: RefCell<Option<Known>>,
+}
+
+/// Facts of a statement, and under what they were found.
+#[derive(Debug)]
+pub struct Known {
+    /// Version of the catalog.
+    pub version: u64,
+    /// The path that names were looked up in.
+    pub path: Option<SearchPath>,
+    /// The facts.
+    pub analysis: Arc<Analysis>,
 }
 
 /// Counters of a site, for SHOW STATS.
@@ -329,10 +344,10 @@ impl Relay {
         analyser.read_at = Some(changes);
     }
 
-    /// Whether opaque functions may change session settings.
+    /// Version of the catalog in use.
     #[must_use]
-    pub fn catalog(&self) -> Rc<Catalog> {
-        self.analyser.borrow().catalog.clone()
+    pub fn catalog_version(&self) -> u64 {
+        self.analyser.borrow().catalog.version()
     }
 
     /// The one statement of this text and these parameter types.
@@ -350,9 +365,16 @@ impl Relay {
         // Own memory: the message it came in is larger.
         let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1));
         let prepared =
-            Rc::new(Prepared { id, query: key.0.clone(), types: key.1.clone() });
+            Rc::new(Prepared { id, query: key.0.clone(), types: key.1.clone(), facts: RefCell::default() });
         statements.insert(key, Rc::downgrade(&prepared));
         prepared
+    }
+
+    /// Whether this read's duration is measured: one in so many is, and the first ones.
+    #[must_use]
+    pub fn is_measured_turn(&self) -> bool {
+        let turn = self.turn.get();
+        turn < MEASURED_EVERY || turn % MEASURED_EVERY == 0
     }
 
     /// Sets the usual lag of the quickest replica, microseconds.

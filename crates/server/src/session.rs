@@ -18,9 +18,9 @@ use tracing::debug;
 
 use crate::backend::Backend;
 use crate::client::{Client, Message};
-use crate::pool::Refusal;
-use crate::pump::{self, Lost};
-use crate::relay::{Prepared, Relay, RunningOn, SessionInfo};
+use crate::pool::{Pool, Refusal};
+use crate::pump::{self, Hold, Lost};
+use crate::relay::{Known, Prepared, Relay, RunningOn, SessionInfo};
 use crate::route::{Consistency, Reason, Route};
 use crate::startup_key::StartupKey;
 use crate::state::{self, CarriedSettings, Pin};
@@ -70,6 +70,8 @@ pub struct Session {
     pub(crate) client: Client,
     pub(crate) startup: Rc<StartupKey>,
     pub(crate) is_replicated: bool,
+    /// Its pools, by site.
+    pools: Box<[Option<Rc<Pool>>]>,
     pub(crate) statements: AHashMap<Bytes, Rc<Prepared>>,
     pub(crate) settings: Rc<CarriedSettings>,
     pub(crate) custom_settings: Vec<String>,
@@ -80,7 +82,7 @@ pub struct Session {
     /// `standard_conforming_strings` is on: texts mean what the analysis takes them for.
     pub(crate) has_plain_strings: bool,
     pub(crate) pin: Option<Pin>,
-    pub(crate) server: Option<Backend>,
+    pub(crate) server: Option<Box<Backend>>,
     pub(crate) transaction: Transaction,
     pub(crate) effects: SessionEffect,
     pub(crate) consistency: Consistency,
@@ -120,6 +122,7 @@ impl Session {
             consistency: relay.settings.consistency,
             wait_ms: relay.settings.wait_ms,
             path: Some(welcome.path.clone()),
+            pools: relay.sites.iter().map(|_| None).collect(),
             is_serializable: welcome.is_serializable,
             is_path_unknown: false,
             has_plain_strings: !welcome
@@ -170,7 +173,7 @@ impl Session {
 
     /// Gives back the connection of a session that ends. One with a transaction or other state
     /// is closed, which rolls back and removes it all.
-    fn leave(&mut self, server: Backend) {
+    fn leave(&mut self, server: Box<Backend>) {
         if self.pin.is_none() && server.is_clean() {
             self.relay.pools.release(server);
         } else {
@@ -250,6 +253,24 @@ impl Session {
         self.analyse_with(text, self.path.as_ref().filter(|_| !self.is_path_unknown))
     }
 
+    /// The facts of a prepared statement: remembered with it.
+    pub(crate) fn analyse_prepared(&self, prepared: &Prepared) -> Arc<Analysis> {
+        if !self.has_plain_strings || self.is_path_unknown {
+            return self.analyse(&prepared.query);
+        }
+        let version = self.relay.catalog_version();
+        if let Some(known) = &*prepared.facts.borrow()
+            && known.version == version
+            && known.path == self.path
+        {
+            return known.analysis.clone();
+        }
+        let analysis = self.analyse(&prepared.query);
+        let known = Known { version, path: self.path.clone(), analysis: analysis.clone() };
+        *prepared.facts.borrow_mut() = Some(known);
+        analysis
+    }
+
     /// The facts of a text when names could mean any schema's.
     pub(crate) fn analyse_anywhere(&self, text: &[u8]) -> Arc<Analysis> {
         self.analyse_with(text, None)
@@ -290,12 +311,13 @@ impl Session {
     }
 
     /// A connection for the next unit: the one that the session holds, or one of the pool.
-    pub(crate) async fn take_server(&mut self, site: usize) -> Result<Backend, Refusal> {
+    pub(crate) async fn take_server(&mut self, site: usize) -> Result<Box<Backend>, Refusal> {
         let mut server = match self.server.take() {
             Some(server) => server,
             None => {
-                let pools = self.relay.pools.clone();
-                pools.acquire(site, &self.startup, &self.settings, self.id).await?
+                let pool = self.pool(site);
+                let pools = &self.relay.pools;
+                pools.acquire(&pool, &self.startup, &self.settings, self.id).await?
             }
         };
         if server.settings != self.settings {
@@ -303,6 +325,11 @@ impl Session {
         }
         self.runs_on(&server);
         Ok(server)
+    }
+
+    fn pool(&mut self, site: usize) -> Rc<Pool> {
+        let (relay, startup) = (&self.relay, &self.startup);
+        self.pools[site].get_or_insert_with(|| relay.pools.pool(site, startup)).clone()
     }
 
     async fn carry_settings(&mut self, server: &mut Backend) -> Result<(), Refusal> {
@@ -334,7 +361,7 @@ impl Session {
 
     /// After a unit: keeps the connection if the session needs it, else gives it back. The
     /// client has its answer already.
-    pub(crate) async fn settle(&mut self, mut server: Backend) -> Work<()> {
+    pub(crate) async fn settle(&mut self, mut server: Box<Backend>) -> Work<()> {
         self.client.flush().await;
         server.last_session = self.id;
         self.failed_after = server.failed.then_some(server.names_done);
@@ -381,7 +408,14 @@ impl Session {
             server.write_own_query(&state::query(&custom.cloned().collect::<Vec<_>>()));
             self.own(server).await?;
             let found = state::read(&server.answers.take_rows());
-            server.answers.take_error();
+            if let Some(error) = server.answers.take_error() {
+                // Nobody may get a connection of which it isn't known what is left in it.
+                let fields = backend::ErrorFields::read(&error).unwrap_or_default();
+                return Err(End::Fatal(
+                    Report::fatal("08006", "the session's state can't be told")
+                        .detail(fields.to_string()),
+                ));
+            }
             self.is_serializable = match found.settings.get("default_transaction_isolation") {
                 Some(level) => level == "serializable",
                 None => self.begins_serializable,
@@ -453,10 +487,14 @@ impl Session {
 
     /// Waits for the answer to messages of our own.
     pub(crate) async fn own(&mut self, server: &mut Backend) -> Work<()> {
-        match self.drain(server).await {
-            Ok(_) => Ok(()),
-            Err(lost) => Err(self.lost(&lost)),
+        self.client.tells_leaving = false; // what we ask is never cancelled
+        while !(server.answers.is_empty() && server.output.is_empty()) {
+            let pumped = pump::pump(&mut self.client, server, &mut Hold::No).await;
+            if let Err(lost) = pumped {
+                return Err(self.lost(&lost));
+            }
         }
+        Ok(())
     }
 
     /// The end of a session whose server was lost while it held state.

@@ -39,7 +39,7 @@ impl Session {
         if !self.gathered.is_empty() && !self.is_skipping {
             self.extended().await?; // what the client sent without Sync runs first
         }
-        let skips = |server: &Backend| server.answers.is_skipping();
+        let skips = |server: &Box<Backend>| server.answers.is_skipping();
         if self.is_skipping || self.server.as_ref().is_some_and(skips) {
             return Ok(()); // in a failed unit, up to its Sync
         }
@@ -332,7 +332,8 @@ impl Session {
 
 /// The command tags of a query that is all about hihooi's own objects; else none.
 fn own_tags(text: &[u8], facts: &Analysis) -> Vec<&'static str> {
-    if !text.windows(6).any(|word| word.eq_ignore_ascii_case(b"hihooi")) {
+    let may_be_own = |statement: &Statement| matches!(statement.kind, Kind::Ddl(_) | Kind::CopyIn);
+    if !facts.statements.iter().all(may_be_own) {
         return Vec::new();
     }
     let tag = |statement: &Statement| {

@@ -433,7 +433,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn lost_in_unit(&mut self, server: Backend, lost: &Lost) -> Work<()> {
+    pub(crate) fn lost_in_unit(&mut self, server: Box<Backend>, lost: &Lost) -> Work<()> {
         let unknown = self.doubt_flight(&server);
         let said_goodbye = server.said_goodbye;
         self.relay.pools.discard(server);
