@@ -392,12 +392,7 @@ impl Connection {
     /// Takes the open session apart, for a relay that moves its bytes itself.
     #[must_use]
     pub fn into_parts(self) -> Parts {
-        Parts {
-            stream: self.stream,
-            input: self.input,
-            key: self.key,
-            parameters: self.parameters,
-        }
+        Parts { stream: self.stream, input: self.input, key: self.key, parameters: self.parameters }
     }
 
     /// Ends the session in good order.

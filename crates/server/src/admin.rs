@@ -268,9 +268,7 @@ impl Admin {
         let stopped = || Report::error("57P03", "replication is not running");
         self.relay.control.send(request(reply)).await.map_err(|_| stopped())?;
         let answer = answer.await.map_err(|_| stopped())?;
-        answer.map_err(|why| {
-            Report::error("22023", why).hint("SHOW REPLICAS tells the replicas.")
-        })
+        answer.map_err(|why| Report::error("22023", why).hint("SHOW REPLICAS tells the replicas."))
     }
 
     async fn replicas(&self) -> Table {
@@ -365,7 +363,15 @@ impl Admin {
         let mut table = Table::new(columns("show servers"));
         for (index, site) in self.relay.sites.iter().enumerate() {
             let state = match site.role {
-                Role::Primary if self.relay.collector.connected.load(std::sync::atomic::Ordering::Relaxed) => "serving".to_owned(),
+                Role::Primary
+                    if self
+                        .relay
+                        .collector
+                        .connected
+                        .load(std::sync::atomic::Ordering::Relaxed) =>
+                {
+                    "serving".to_owned()
+                }
                 Role::Primary => "unreachable".to_owned(),
                 _ => self.relay.replicas[index - 1].state().to_string(),
             };

@@ -25,6 +25,9 @@ pub const STATEMENTS_MAX: usize = 1_000;
 const XID_STATEMENT: &[u8] = b"hihooi_xid";
 const XID_QUERY: &[u8] = b"SELECT pg_catalog.pg_current_xact_id_if_assigned()";
 
+/// An unnamed statement that is no client's.
+pub const NOBODYS: u64 = 0;
+
 /// The name at servers of the prepared statement with this id.
 #[must_use]
 pub fn server_name(id: u64) -> Vec<u8> {
@@ -69,7 +72,7 @@ pub struct Backend {
     pub sequences_of: u64,
     /// Cancel requests on their way to it: until they arrived, nobody else may use it.
     pub cancels: Rc<Cell<u32>>,
-    /// Server-side id of the unnamed statement.
+    /// Server-side id of the unnamed statement; [`NOBODYS`] if there may be one of ours.
     pub unnamed: Option<u64>,
     statements: AHashSet<u64>,
     order: VecDeque<u64>,
@@ -255,12 +258,12 @@ impl Backend {
     pub fn unit_failed(&mut self) {
         self.failed = true;
         self.xid_prepared = false;
-        self.unnamed = None;
+        self.unnamed = Some(NOBODYS);
     }
 
     /// Writes a query of the session's own into a unit of the client's.
     pub fn write_own(&mut self, query: &str, values: &[Option<&[u8]>]) {
-        self.unnamed = None;
+        self.unnamed = Some(NOBODYS);
         frontend::parse(b"", query.as_bytes(), &mut self.output);
         self.answers.sent(Sent::Parse(None), Audience::Hidden);
         // A portal of its own: the client's unnamed portal must live on.
@@ -302,7 +305,6 @@ impl Backend {
     pub fn write_flush(&mut self) {
         frontend::flush(&mut self.output);
     }
-
 }
 
 /// Whether a frame is the first part of an answer that can't be taken back once the client has

@@ -60,7 +60,13 @@ impl Client {
     /// A client that is not there.
     #[must_use]
     pub fn nobody() -> Client {
-        Client { stream: None, input: BytesMut::new(), output: BytesMut::new(), gone: true, tells_leaving: false }
+        Client {
+            stream: None,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            gone: true,
+            tells_leaving: false,
+        }
     }
 
     /// The next message if it has arrived whole.

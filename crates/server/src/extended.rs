@@ -325,11 +325,7 @@ impl Session {
         Ok(())
     }
 
-    fn run_hihooi_op(
-        &mut self,
-        op: &Op,
-        command: Option<&HihooiCommand>,
-    ) -> Result<(), Report> {
+    fn run_hihooi_op(&mut self, op: &Op, command: Option<&HihooiCommand>) -> Result<(), Report> {
         let shows = match command {
             Some(HihooiCommand::Show(name)) => Some(format!("hihooi.{name}")),
             _ => None,

@@ -6,9 +6,9 @@
 use std::rc::Rc;
 
 use hihooi_sql::SearchPath;
+use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::startup::{self, Packet, Startup};
-use hihooi_wire::ProtocolError;
 use tokio::net::TcpStream;
 
 use crate::client::Client;

@@ -64,15 +64,14 @@ pub fn set(session: &mut Session, name: &str, value: Option<&str>) -> Result<(),
     match (name, value) {
         ("consistency", None) => session.consistency = defaults.consistency,
         ("consistency", Some(value)) => {
-            session.consistency = Consistency::parse(value).ok_or_else(|| {
-                bad(name, value).hint("Available values: gssi, weak-si.")
-            })?;
+            session.consistency = Consistency::parse(value)
+                .ok_or_else(|| bad(name, value).hint("Available values: gssi, weak-si."))?;
         }
         ("wait_ms", None) => session.wait_ms = defaults.wait_ms,
         ("wait_ms", Some(value)) => {
-            session.wait_ms = value.parse().map_err(|_| {
-                bad(name, value).hint("Milliseconds, a number from 0 on.")
-            })?;
+            session.wait_ms = value
+                .parse()
+                .map_err(|_| bad(name, value).hint("Milliseconds, a number from 0 on."))?;
         }
         ("last_route", _) => {
             let what = "parameter \"hihooi.last_route\" cannot be changed";

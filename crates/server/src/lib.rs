@@ -168,9 +168,9 @@ async fn serve_session(
 /// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.
 fn apply_own_settings(session: &mut Session, packet: &Startup) {
     let options = packet.get("options").unwrap_or_default();
-    let from_options = options.split_whitespace().filter_map(|word| {
-        word.trim_start_matches("-c").trim_start_matches("--").split_once('=')
-    });
+    let from_options = options
+        .split_whitespace()
+        .filter_map(|word| word.trim_start_matches("-c").trim_start_matches("--").split_once('='));
     let direct = packet.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     for (name, value) in direct.chain(from_options) {
         if let Some(name) = name.strip_prefix("hihooi.")

@@ -71,7 +71,8 @@ impl Session {
                 _ => {}
             }
             is_ours &= !matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. });
-            let op = Op::Statement { text: in_place(text, statement), facts: (facts.clone(), index) };
+            let op =
+                Op::Statement { text: in_place(text, statement), facts: (facts.clone(), index) };
             self.run_part(server, &op).await?;
             if server.failed {
                 break;

@@ -175,8 +175,7 @@ impl Pools {
     /// The pool of a session at a site. A session keeps it, so that leasing looks nothing up.
     #[must_use]
     pub fn pool(&self, site: usize, startup: &StartupKey) -> Rc<Pool> {
-        let key =
-            PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
+        let key = PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
         let new = || {
             let permits = Arc::new(Semaphore::new(self.limits.size));
             Rc::new(Pool { key: key.clone(), permits, idle: RefCell::default() })

@@ -322,12 +322,7 @@ fn is_data(tag: u8) -> bool {
     matches!(tag, tag::DATA_ROW | tag::COPY_DATA)
 }
 
-fn begin_passing(
-    head: frame::Frame,
-    client: &mut Client,
-    server: &mut Backend,
-    hold: &mut Hold,
-) {
+fn begin_passing(head: frame::Frame, client: &mut Client, server: &mut Backend, hold: &mut Hold) {
     undefer(client, server);
     let verdict = server.answers.received(head.tag, &[]);
     *hold = Hold::No;

@@ -364,8 +364,12 @@ impl Relay {
         self.next_statement.set(id + 1);
         // Own memory: the message it came in is larger.
         let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1));
-        let prepared =
-            Rc::new(Prepared { id, query: key.0.clone(), types: key.1.clone(), facts: RefCell::default() });
+        let prepared = Rc::new(Prepared {
+            id,
+            query: key.0.clone(),
+            types: key.1.clone(),
+            facts: RefCell::default(),
+        });
         statements.insert(key, Rc::downgrade(&prepared));
         prepared
     }

@@ -29,11 +29,7 @@ const BATCH: usize = 256;
 const SHOWN_EVERY: Duration = Duration::from_millis(2);
 
 /// Feeds the stream's events to the index until the collector ends.
-pub async fn follow(
-    relay: Rc<Relay>,
-    mut events: mpsc::Receiver<StreamEvent>,
-    reload: Rc<Notify>,
-) {
+pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, reload: Rc<Notify>) {
     let mut batch = Vec::with_capacity(BATCH);
     while events.recv_many(&mut batch, BATCH).await > 0 {
         let mut has_ddl = false;
@@ -154,9 +150,10 @@ async fn is_there(looks: &mut Connection, record: &BackendRecord) -> Result<bool
 pub async fn keep_lag(relay: Rc<Relay>) {
     loop {
         tokio::time::sleep(LAG_EVERY).await;
-        let medians = relay.replicas.iter().filter_map(|replica| {
-            (relay.apply_stats)(&replica.site.name)?.percentile_us(50)
-        });
+        let medians = relay
+            .replicas
+            .iter()
+            .filter_map(|replica| (relay.apply_stats)(&replica.site.name)?.percentile_us(50));
         if let Some(us) = medians.min() {
             relay.set_lag_us(u32::try_from(us).unwrap_or(u32::MAX));
         }
@@ -221,4 +218,3 @@ async fn load(
     connection.query("COMMIT").await?;
     Ok(builder.build(version))
 }
-

@@ -144,7 +144,8 @@ pub fn choose(
         Consistency::Gssi => need.unresolved.is_empty() && candidate.applied >= need.tsid,
     };
     let count = candidates.len().max(1);
-    let order = |candidate: &&Candidate| (candidate.load, (candidate.site + count - turn % count) % count);
+    let order =
+        |candidate: &&Candidate| (candidate.load, (candidate.site + count - turn % count) % count);
     candidates.iter().filter(fresh).min_by_key(order).copied()
 }
 

@@ -189,9 +189,7 @@ impl Session {
             tag::TERMINATE => Err(End::Client),
             // Left over from a COPY that failed (manual, "COPY Operations").
             tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => Ok(()),
-            tag::PASSWORD => {
-                Err(End::Fatal(Report::fatal("08P01", "unexpected password message")))
-            }
+            tag::PASSWORD => Err(End::Fatal(Report::fatal("08P01", "unexpected password message"))),
             _ => self.gather(message).await,
         }
     }
@@ -453,9 +451,8 @@ impl Session {
         statement: &Statement,
         audience: crate::answers::Audience,
     ) -> bool {
-        let Kind::Session(
-            SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name)),
-        ) = &statement.kind
+        let Kind::Session(SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name))) =
+            &statement.kind
         else {
             return false;
         };

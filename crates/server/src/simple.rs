@@ -17,7 +17,7 @@ use crate::client::Message;
 use crate::hihooi_settings::Answer;
 use crate::read::{Sends, Wanted};
 use crate::relay::{Outcome, count};
-use crate::route::{PRIMARY, Route};
+use crate::route::{PRIMARY, Reason, Route};
 use crate::session::{End, Session, Work, may_change_path};
 use crate::unit::{Ends, Op, Unit};
 
@@ -89,13 +89,18 @@ impl Session {
     ) -> Work<Option<Route>> {
         let routable = match self.server {
             Some(_) => self.may_route().and_then(|()| Session::is_routable(facts, text)),
-            None => Session::is_routable(facts, text)
-                .and_then(|hint| self.may_route().map(|()| hint)),
+            None => {
+                Session::is_routable(facts, text).and_then(|hint| self.may_route().map(|()| hint))
+            }
         };
         match routable {
             Ok(consistency) => {
                 let wanted = Wanted { items: facts.reads.clone(), consistency, statement };
                 self.run_at_replica(&Sends::Query(message), &wanted).await
+            }
+            // A relation that the catalog lacks may be one that it doesn't know yet.
+            Err(Reason::Unsafe) if self.server.is_none() && self.relay.is_catalog_stale() => {
+                Ok(Some(Route::primary(Reason::NotFresh)))
             }
             Err(reason) => Ok(Some(Route::primary(reason))),
         }
@@ -135,7 +140,9 @@ impl Session {
             return if statements.len() == 1 { How::Extended } else { How::OneByOne };
         }
         match &**statements {
-            [statement @ Statement { kind: Kind::Commit { .. }, .. }] if self.asks_for_xid(statement) => {
+            [statement @ Statement { kind: Kind::Commit { .. }, .. }]
+                if self.asks_for_xid(statement) =>
+            {
                 How::Extended // a parameter can only stand in a comment
             }
             [statement] if self.asks_for_xid(statement) && !has_parameter(text) => How::Extended,
@@ -243,12 +250,7 @@ impl Session {
     }
 
     /// DDL that can't run in a transaction is logged when it has succeeded.
-    async fn after_raw(
-        &mut self,
-        server: &mut Backend,
-        text: &[u8],
-        facts: &Analysis,
-    ) -> Work<()> {
+    async fn after_raw(&mut self, server: &mut Backend, text: &[u8], facts: &Analysis) -> Work<()> {
         let [Statement { kind: Kind::Ddl(ddl), .. }] = &*facts.statements else { return Ok(()) };
         if ddl.shared && server.status == Status::Idle {
             self.forget_welcomes(crate::ddl::changes_defaults(text));

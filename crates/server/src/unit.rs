@@ -16,7 +16,7 @@ use hihooi_wire::backend::{Report, Status};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
 use crate::answers::{Audience, Sent};
-use crate::backend::{Backend, server_name};
+use crate::backend::{Backend, NOBODYS, server_name};
 use crate::client::Message;
 use crate::pool::Refusal;
 use crate::pump::{self, Hold, Lost, Step};
@@ -422,7 +422,9 @@ impl Session {
         let mut xids = flight.xids.into_iter().chain(rows.into_iter().map(first_value));
         for write in flight.asked {
             let outcome = match xids.next() {
-                Some(Some(xid)) => parse_xid(&xid).map_or(Outcome::Unidentified, Outcome::Committed),
+                Some(Some(xid)) => {
+                    parse_xid(&xid).map_or(Outcome::Unidentified, Outcome::Committed)
+                }
                 // No id was assigned, or an error came first: nothing was written.
                 Some(None) | None => Outcome::Nothing,
             };
@@ -500,10 +502,8 @@ impl Flight {
 
 /// Whether a statement's query is run when the transaction commits.
 pub(crate) fn holds_cursor(statement: &Statement) -> bool {
-    matches!(
-        statement.kind,
-        Kind::Session(SessionCommand::Declare { hold: true, .. })
-    ) && statement.is_write()
+    matches!(statement.kind, Kind::Session(SessionCommand::Declare { hold: true, .. }))
+        && statement.is_write()
 }
 
 fn binds_commit(op: &Op) -> bool {
@@ -546,7 +546,7 @@ fn portal_answer(tag: u8) -> Sent {
 }
 
 fn write_statement(server: &mut Backend, text: &[u8], audience: Audience) {
-    server.unnamed = None;
+    server.unnamed = Some(NOBODYS);
     frontend::parse(b"", text, &mut server.output);
     server.answers.sent(Sent::Parse(None), audience);
     frontend::bind(b"", b"", std::iter::empty(), &mut server.output);
