@@ -81,7 +81,7 @@ struct PoolKey {
 pub struct Pool {
     key: PoolKey,
     permits: Arc<Semaphore>,
-    // Boxed: a connection changes hands with every transaction and is large.
+    #[expect(clippy::vec_box, reason = "it changes hands with every transaction and is large")]
     idle: RefCell<Vec<Box<Backend>>>,
 }
 

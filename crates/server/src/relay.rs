@@ -378,7 +378,7 @@ impl Relay {
     #[must_use]
     pub fn is_measured_turn(&self) -> bool {
         let turn = self.turn.get();
-        turn < MEASURED_EVERY || turn % MEASURED_EVERY == 0
+        turn < MEASURED_EVERY || turn.is_multiple_of(MEASURED_EVERY)
     }
 
     /// Sets the usual lag of the quickest replica, microseconds.

@@ -39,8 +39,8 @@ impl Session {
         if !self.gathered.is_empty() && !self.is_skipping {
             self.extended().await?; // what the client sent without Sync runs first
         }
-        let skips = |server: &Box<Backend>| server.answers.is_skipping();
-        if self.is_skipping || self.server.as_ref().is_some_and(skips) {
+        let skips = |server: &Backend| server.answers.is_skipping();
+        if self.is_skipping || self.server.as_deref().is_some_and(skips) {
             return Ok(()); // in a failed unit, up to its Sync
         }
         let Ok(text) = frontend::read_query(message.body()) else {

@@ -1,7 +1,7 @@
 //! Session state that outlives a transaction, read from the server instead of guessed.
 //!
 //! After a statement that may have changed it, one query on the connection tells what is there
-//! ([`QUERY`]). Settings are carried along: another connection gets them before it serves the
+//! ([`query`]). Settings are carried along: another connection gets them before it serves the
 //! session. The rest (temporary tables, cursors, LISTEN, advisory locks, SQL-level prepared
 //! statements) can't be carried, so the session keeps its connection.
 

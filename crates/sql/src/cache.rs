@@ -1,6 +1,6 @@
 //! Remembers the facts of texts, so that the hot path doesn't parse.
 //!
-//! The key is the text without its numbers (see [`crate::template`]) and the search path. A text
+//! The key is the text without its numbers (see `crate::template`) and the search path. A text
 //! of several statements is remembered as it stands, since ranges depend on lengths. All is
 //! forgotten when the catalog's version changes.
 //!

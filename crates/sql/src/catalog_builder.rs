@@ -1,6 +1,6 @@
 //! Makes a [`Catalog`] from rows: of PostgreSQL through [`crate::catalog_queries`], or of a test.
 //!
-//! What a user's functions may do is found in [`crate::routines`].
+//! What a user's functions may do is found in `crate::routines`.
 
 use hihooi_replication::items::RelId;
 
