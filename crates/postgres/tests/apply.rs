@@ -354,6 +354,54 @@ async fn exactly_once_through_many_restarts() {
     assert!(report.rows > 1000, "{report}");
 }
 
+/// I5: a COMMIT that waits in the socket of a backend, when the round that sent it ends, counts in
+/// the next round's position.
+#[tokio::test]
+async fn a_commit_that_lingers_is_not_applied_again() {
+    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    for id in 1000..1006 {
+        cluster.settle().await;
+        cluster.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
+        cluster.run("SELECT pg_reload_conf()").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // In the stream, but hidden by the primary: replicas execute it without committing.
+        let mut hidden = cluster.primary.server.connect().await;
+        let row = format!("INSERT INTO account VALUES ({id}, 0, '')");
+        let writer = tokio::spawn(async move { hidden.query(&row).await.map(drop) });
+        let pids = executed(&cluster).await;
+        signal("-STOP", &pids);
+        cluster.run("ALTER SYSTEM RESET synchronous_standby_names").await;
+        cluster.run("SELECT pg_reload_conf()").await;
+        writer.await.expect("no panic").expect("commits");
+        cluster.logged().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cluster.followers[0].applier.restart();
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        position_read(&cluster).await;
+        signal("-CONT", &pids);
+        cluster.settle().await;
+    }
+    cluster.assert_equal().await;
+}
+
+/// Waits until an applier has executed something without committing; all its backends.
+async fn executed(cluster: &Cluster) -> Vec<String> {
+    let mut observer = cluster.followers[0].connect().await;
+    let query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'hihooi applier'
+                 ORDER BY state <> 'idle in transaction'";
+    let waits = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier'
+                 AND state = 'idle in transaction'";
+    while observer.query(waits).await.expect("looks").rows.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let found = observer.query(query).await.expect("looks");
+    found.rows.into_iter().flatten().flatten().collect()
+}
+
+fn signal(signal: &str, pids: &[String]) {
+    support::must(std::process::Command::new("kill").arg(signal).args(pids));
+}
+
 /// I5: what a connection that holds an origin commits after a new applier has begun to look is
 /// never applied again, even if nobody knows whose connection it is.
 #[tokio::test]
