@@ -80,10 +80,10 @@ fn poll_pump(
         if let Some(step) = look_at_leftover(client, server, hold)? {
             return Poll::Ready(Ok(step));
         }
+        send(cx, server)?; // as much as the socket takes
         if server.answers.is_empty() && server.output.is_empty() && server.input.is_empty() {
             return Poll::Ready(Ok(Step::Answered));
         }
-        send(cx, server)?; // as much as the socket takes
         let mut progress = false;
         if client.gone {
             client.output.clear();
