@@ -293,7 +293,7 @@ fn roles_and_privileges() {
         REASSIGN OWNED BY ddl_owner TO ddl_group",
     );
     let roles = "SELECT rolname, rolsuper, rolcanlogin, rolconnlimit, rolconfig, \
-        rolvaliduntil AT TIME ZONE 'UTC', rolpassword FROM pg_authid \
+        rolvaliduntil AT TIME ZONE 'UTC', rolpassword IS NULL FROM pg_authid \
         LEFT JOIN (SELECT setrole, setconfig AS rolconfig FROM pg_db_role_setting WHERE setdatabase = 0) s \
         ON setrole = pg_authid.oid WHERE rolname LIKE 'ddl%' ORDER BY 1";
     let cluster = shared();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 use harness::client::Session;
-use harness::{Cluster, alone, ms, s, shared};
+use harness::{Cluster, alone, eventually, ms, s, shared};
 
 /// A table with one counter row a writer.
 fn counters(table: &str, writers: usize) {
@@ -414,6 +414,10 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
     // And what is safe does go to replicas. (The session above is bound to the primary now: it
     // used a sequence.)
     let mut session = shared().connect();
+    eventually("what touched everything is resolved", s(10), || {
+        session.run("SELECT * FROM unsafe_reads");
+        session.route().site().starts_with("replica")
+    });
     for text in [
         "SELECT * FROM unsafe_reads",
         "SELECT count(*), max(n) FROM unsafe_reads WHERE id > 0",

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_log::Log;
+use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
 
 pub use handle::{ApplierHandle, HoldError};
@@ -88,16 +89,21 @@ async fn run(
     mut wishes: watch::Receiver<Wish>,
 ) {
     let mut pause_ms = RETRY_MS_MIN;
+    // DDL that bypassed us up to here was repeated on the replica by the operator, who said so
+    // by RESUME.
+    let mut repaired = Tsid::ZERO;
     loop {
         let nobody_holds_it = wishes.has_changed().is_err();
         let wish = wishes.borrow_and_update().clone();
         if wish.stop || nobody_holds_it {
             return;
         }
-        let end = match Round::start(config, told, standing).await {
+        let mut refused = None;
+        let end = match Round::start(config, told, standing, repaired).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
                 let end = round.run(&mut wishes).await;
+                refused = round.refused_at();
                 round.end().await;
                 end
             }
@@ -115,6 +121,9 @@ async fn run(
             End::Diverged(reason) => {
                 tell(config, &reason);
                 wait_for_attempt(&mut wishes, &wish, None).await;
+                if wishes.borrow().attempt != wish.attempt {
+                    repaired = repaired.max(refused.unwrap_or_default());
+                }
             }
         }
     }

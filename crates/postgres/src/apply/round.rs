@@ -103,6 +103,7 @@ impl<'a> Round<'a> {
         config: &'a Config,
         told: &'a Arc<Told>,
         standing: &'a watch::Sender<Standing>,
+        repaired: Tsid,
     ) -> Result<Round<'a>, End> {
         let site = &config.replica.site;
         let login = progress::control_login(site, &config.database);
@@ -118,7 +119,7 @@ impl<'a> Round<'a> {
         for number in 0..config.connections {
             let origin = format!("{}_{number}", config.origin);
             let log = config.log.clone();
-            let session = Session::open(site, &config.database, &origin, log).await?;
+            let session = Session::open(site, &config.database, &origin, log, repaired).await?;
             let (sender, receiver) = mpsc::channel(worker::ORDERS_LEN);
             processes.push(session.process());
             orders.push(sender);
@@ -361,6 +362,11 @@ impl<'a> Round<'a> {
     async fn order(&self, worker: usize, order: Order) -> Result<(), End> {
         let gone = || End::Lost("a connection to the replica ended".to_owned());
         self.orders[worker].send(order).await.map_err(|_| gone())
+    }
+
+    /// The entry that did not fit last.
+    pub(super) fn refused_at(&self) -> Option<Tsid> {
+        self.refused.as_ref().map(|(tsid, _)| *tsid)
     }
 
     fn diverged(&self, tsid: Tsid) -> End {

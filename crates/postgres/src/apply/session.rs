@@ -60,6 +60,8 @@ pub(super) struct Session {
     generation: u64,
     expected: VecDeque<Expected>,
     failed: Option<Failure>,
+    /// DDL that bypassed us up to here was repeated by the operator.
+    repaired: Tsid,
 }
 
 impl Session {
@@ -69,6 +71,7 @@ impl Session {
         database: &str,
         origin: &str,
         log: Log,
+        repaired: Tsid,
     ) -> Result<Session> {
         let mut connection = Connection::open(&progress::applier_login(site, database)).await?;
         let setup = "select pg_catalog.pg_replication_origin_session_setup($1)";
@@ -89,6 +92,7 @@ impl Session {
             generation: 0,
             expected: VecDeque::new(),
             failed: None,
+            repaired,
         })
     }
 
@@ -259,6 +263,10 @@ impl Session {
             // It ran in front of the transaction.
             Change::Ddl(ddl) if ddl.outside_transaction => Ok(()),
             Change::Ddl(ddl) => self.ddl(tsid, ddl).await,
+            Change::Bypassed { command, .. } if tsid <= self.repaired => {
+                tracing::warn!(%tsid, command, "DDL that bypassed hihooi is taken as repeated here");
+                Ok(())
+            }
             Change::Bypassed { command, text } => {
                 self.refuse(tsid, bypassed(command, text));
                 Ok(())
