@@ -451,6 +451,11 @@ fn weak_si_reads_from_any_replica() {
     let mut session = cluster.connect();
     session.run("SET hihooi.consistency = 'weak-si'");
     assert_eq!(session.value("SHOW hihooi.consistency"), "weak-si");
+    // Right after DDL the catalog is read anew, and the primary serves until it is known.
+    eventually("the table is known", s(10), || {
+        session.run("SELECT n FROM weak");
+        session.route().site().starts_with("replica")
+    });
     assert_eq!(session.number("SELECT n FROM weak"), 0, "paused replicas haven't seen it");
     let route = session.route();
     assert!(route.site().starts_with("replica"), "{}", route.text);
