@@ -18,9 +18,6 @@ use crate::failure::{Failure, Result};
 /// Connections that wait to be accepted: thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
 
-/// What is logged to a file unless told otherwise: the storage engine only when it warns.
-const QUIET_INFO: &str = "info,fjall=warn,lsm_tree=warn";
-
 /// Runs a command on an event loop; a failure is printed as one line.
 pub fn run(command: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -47,7 +44,7 @@ pub fn tell(text: String) {
 /// # Errors
 /// A bad filter or a file that can't be written.
 pub fn log_to(file: Option<&Path>, filter: Option<&str>) -> Result<()> {
-    let default = if file.is_some() { QUIET_INFO } else { "warn" };
+    let default = if file.is_some() { "info" } else { "warn" };
     let filter = EnvFilter::try_new(filter.unwrap_or(default))
         .map_err(|error| Failure::new(format!("bad --log: {error}")))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);

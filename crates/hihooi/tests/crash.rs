@@ -193,7 +193,7 @@ impl Battered {
     }
 }
 
-/// DESIGN 13: SIGTERM and SIGINT stop everything cleanly; the next `up` goes on.
+/// SIGTERM and SIGINT stop everything cleanly; the next `up` goes on.
 #[test]
 fn a_clean_stop_loses_nothing() {
     if target_is_plain() {
@@ -218,7 +218,7 @@ fn a_clean_stop_loses_nothing() {
     }
 }
 
-/// A routed read whose replica dies is retried elsewhere; its client notices nothing (DESIGN 4).
+/// A routed read whose replica dies is retried elsewhere; its client notices nothing.
 #[test]
 fn readers_notice_nothing_of_a_replicas_death() {
     if target_is_plain() {
@@ -269,7 +269,7 @@ fn readers_notice_nothing_of_a_replicas_death() {
     assert!(reads > 100, "{reads} reads");
 }
 
-/// `hihooi serve` runs the cluster that `up` made (DESIGN 13).
+/// `hihooi serve` runs the cluster that `up` made.
 #[test]
 fn serve_goes_on_with_what_up_made() {
     if target_is_plain() {
@@ -287,7 +287,7 @@ fn serve_goes_on_with_what_up_made() {
     });
 }
 
-/// Servers that still run from a killed `up` are adopted, not started anew (DESIGN 13).
+/// Servers that still run from a killed `up` are adopted, not started anew.
 #[test]
 fn running_servers_are_adopted() {
     if target_is_plain() {
@@ -317,5 +317,5 @@ fn running_servers_are_adopted() {
     let left = cluster
         .direct("primary")
         .number("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO adopted%'");
-    assert_eq!(left, 0, "an old manager's backend still works (DESIGN 11)");
+    assert_eq!(left, 0, "an old manager's backend still works");
 }

@@ -1,5 +1,4 @@
-//! DDL in log order, exactly as the primary did it, as the role that did it (I2, I5, I6;
-//! DESIGN 3 and 9).
+//! DDL in log order, exactly as the primary did it, as the role that did it (I2, I5, I6).
 
 mod harness;
 
@@ -345,7 +344,7 @@ fn an_ordinary_role_defines_as_itself() {
     }
 }
 
-/// TRAPS 8: any role can emit a message; only authentic ones are executed.
+/// Any role can emit a message; only authentic ones are executed.
 #[test]
 fn forged_messages_are_not_executed() {
     let _alone = alone();
@@ -443,7 +442,7 @@ fn definitions_by_the_extended_protocol() {
 }
 
 /// What a migration adds gets the primary's values for the rows that are there, whatever the
-/// session's settings, and the default that was asked for (I2, TRAPS 10).
+/// session's settings, and the default that was asked for (I2).
 #[test]
 fn columns_are_added_with_the_values_of_the_primary() {
     replicated(
@@ -558,7 +557,7 @@ fn concurrent_definitions_keep_their_order() {
     cluster.assert_verified();
 }
 
-/// A keyless table can be updated through hihooi though it is published (TRAPS 15).
+/// A keyless table can be updated through hihooi though it is published.
 #[test]
 fn tables_without_a_key_can_be_updated() {
     replicated(
@@ -600,7 +599,7 @@ fn values_of_every_type_arrive() {
     );
 }
 
-/// Definitions whose effect differs from server to server (TRAPS 10): right on the replica, or
+/// Definitions whose effect differs from server to server: right on the replica, or
 /// the replica stops; never silently different (I2, I6).
 #[test]
 fn what_would_differ_is_right_or_stops_the_replica() {

@@ -208,7 +208,7 @@ fn a_paused_replica_serves_untouched_tables() {
     assert_eq!(route.reason(), "not_fresh", "{}", route.text);
 }
 
-/// TRAPS 3: locks are released before the acknowledgement arrives.
+/// Locks are released before the acknowledgement arrives.
 #[test]
 fn a_lock_granted_by_a_commit_means_its_writes_are_seen() {
     let _alone = alone();
@@ -369,7 +369,7 @@ fn bulk_writes_are_seen() {
     }
 }
 
-/// What replicas may not answer goes to the primary (DESIGN 6).
+/// What replicas may not answer goes to the primary.
 #[test]
 fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
     if !shared().is_hihooi() {

@@ -209,7 +209,7 @@ fn unknown_roles_and_databases_are_refused_in_postgresqls_words() {
     alive(shared());
 }
 
-/// Databases that are not replicated go wholly to the primary (DESIGN 1).
+/// Databases that are not replicated go wholly to the primary.
 #[test]
 fn another_database_goes_to_the_primary() {
     let cluster = shared();

@@ -1,4 +1,4 @@
-//! I7: nothing waits in a way that PostgreSQL's deadlock detector can't see (TRAPS 1, 2 and 3).
+//! I7: nothing waits in a way that PostgreSQL's deadlock detector can't see.
 //! Every statement runs under timeouts that would show it.
 
 mod harness;
@@ -47,7 +47,7 @@ fn good(later: Later) -> (Session, Vec<Answer>) {
     }
 }
 
-/// TRAPS 1: T2 updates; T1 locks the row and waits for T2; T2's COMMIT must not wait for T1.
+/// T2 updates; T1 locks the row and waits for T2; T2's COMMIT must not wait for T1.
 #[test]
 fn a_commit_never_waits_for_a_lock_queue_behind_it() {
     for locker in [
@@ -107,7 +107,7 @@ fn reads_queued_behind_definitions_go_on_after_the_commit() {
     }
 }
 
-/// TRAPS 2: an autocommit write waits for T1's lock; T1's own next read, and its reads in other
+/// An autocommit write waits for T1's lock; T1's own next read, and its reads in other
 /// sessions, must not wait for that write.
 #[test]
 fn a_write_that_waits_for_a_lock_makes_nobody_wait() {

@@ -162,7 +162,7 @@ fn large_transactions_arrive_whole() {
 }
 
 /// Conflicts that only unique keys, exclusion constraints and full identities show: whatever
-/// runs in parallel at a replica ends in the primary's order (DESIGN 9).
+/// runs in parallel at a replica ends in the primary's order.
 #[test]
 fn parallel_apply_keeps_every_order_that_matters() {
     let _alone = alone();
@@ -208,7 +208,7 @@ fn parallel_apply_keeps_every_order_that_matters() {
     shared().assert_verified();
 }
 
-/// Rule (2) of DESIGN 4 (TRAPS 4, 5): a commit that waits for a synchronous standby is in the
+/// A replica shows nothing before the primary does: a commit that waits for a synchronous standby is in the
 /// stream, but the primary doesn't show it; nor may a replica, and nobody else waits for it.
 #[test]
 fn a_commit_that_the_primary_hides_is_seen_nowhere() {

@@ -199,7 +199,7 @@ fn psql_scripts_with_variables_blocks_and_errors_run() {
     shared().assert_schema_equal("scripted");
 }
 
-/// What pg_dump prints of schema `shop`, without the lines that hihooi may add (DESIGN 3: it
+/// What pg_dump prints of schema `shop`, without the lines that hihooi may add (it
 /// sets REPLICA IDENTITY FULL on keyless tables).
 fn dump(port: u16) -> String {
     let text = succeed(tool("pg_dump", port).args(["--schema", "shop"]));

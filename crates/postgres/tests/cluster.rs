@@ -84,7 +84,7 @@ async fn lives(server: &Server, pid: i32) -> bool {
     !asking.query(&text).await.expect("an answer").rows.is_empty()
 }
 
-/// DESIGN 11, TRAPS 18: what an older manager recorded is ended, also in a lock wait; nothing else.
+/// What an older manager recorded is ended, also in a lock wait; nothing else.
 #[tokio::test]
 async fn i5_connections_of_older_epochs_are_ended_and_no_others() {
     let folder = Folder::new();
@@ -132,7 +132,7 @@ async fn i5_connections_of_older_epochs_are_ended_and_no_others() {
     postmaster.stop(Stop::Fast, STOP_LIMIT).await;
 }
 
-/// TRAPS 26: after kill -9 of a postmaster a busy backend lives on and holds its shared memory.
+/// After kill -9 of a postmaster a busy backend lives on and holds its shared memory.
 #[tokio::test]
 async fn a_killed_server_starts_again_in_spite_of_what_it_left() {
     let folder = Folder::new();
@@ -157,7 +157,7 @@ async fn a_killed_server_starts_again_in_spite_of_what_it_left() {
     second.stop(Stop::Fast, STOP_LIMIT).await;
 }
 
-/// TRAPS 26: a stale postmaster.pid that names a live process of somebody else.
+/// A stale postmaster.pid that names a live process of somebody else.
 #[tokio::test]
 async fn a_process_number_used_again_does_not_block_the_start() {
     let folder = Folder::new();
@@ -204,7 +204,7 @@ async fn a_supervised_server_comes_back_until_it_is_to_stop() {
     assert_eq!(pidfile::processes(&server.data), Vec::<i32>::new());
 }
 
-/// DESIGN 10: a first copy is all but slots and postmaster.*, taken from a stopped server.
+/// A first copy is all but slots and postmaster.*, taken from a stopped server.
 #[tokio::test]
 async fn a_copy_holds_the_data_but_not_the_slots() {
     let folder = Folder::new();

@@ -81,7 +81,7 @@ async fn compares_at_one_position_under_load() {
     cluster.assert_equal().await;
 }
 
-/// TRAPS 5: the log says T1, T2, but T1 waits for a synchronous standby that does not answer, so
+/// The log says T1, T2, but T1 waits for a synchronous standby that does not answer, so
 /// the primary shows T2 without T1. No replica may show T1 before, and by order nothing behind it.
 #[tokio::test]
 async fn no_replica_shows_what_the_primary_hides() {

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn traps_6_an_xid_that_never_comes_is_resolved_by_an_lsn_taken_after_it() {
+    fn i3_an_xid_that_never_comes_is_resolved_by_an_lsn_taken_after_it() {
         let mut index = Freshness::new(Tsid(0));
         let write = index.begin(t(&[1]));
         index.acknowledged(write, Xid(5), 100);

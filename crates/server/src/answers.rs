@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn traps_17_our_own_failed_unit_stays_with_us() {
+    fn i1_our_own_failed_unit_stays_with_us() {
         let mut answers = Answers::default();
         answers.sent(Sent::Bind, Audience::Us);
         answers.sent(Sent::Sync, Audience::Us);

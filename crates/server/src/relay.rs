@@ -72,7 +72,7 @@ pub struct Shared {
     pub events: mpsc::Receiver<StreamEvent>,
     /// Makes the collector ask the primary for its position at once.
     pub poke: Arc<Notify>,
-    /// Where acknowledged transaction ids go (DESIGN rule: a replica commits only what the
+    /// Where acknowledged transaction ids go (a replica commits only what the
     /// primary shows). A full channel drops them; a snapshot tells then.
     pub acknowledged: mpsc::Sender<u64>,
     /// The collector's state.

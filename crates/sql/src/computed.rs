@@ -406,7 +406,7 @@ mod tests {
         words.join(" ")
     }
 
-    /// I2, TRAPS 10: what a replica would compute otherwise is found, at its exact place.
+    /// I2: what a replica would compute otherwise is found, at its exact place.
     #[test]
     fn what_is_computed_is_found() {
         let cases = [

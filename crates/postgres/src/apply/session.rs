@@ -1,5 +1,5 @@
 //! One connection that writes to a replica: runs a unit's changes in one transaction, pipelined,
-//! and checks that each touched exactly the rows it must (DESIGN 9's row format).
+//! and checks that each touched exactly the rows it must (row format).
 //!
 //! Two round trips a unit: one for everything up to the last change, one for the commit, which is
 //! sent when its time has come. Keeps I5: progress is part of the same commit.

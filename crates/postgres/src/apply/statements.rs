@@ -1,4 +1,4 @@
-//! The SQL of keyed changes (DESIGN 9's row format; manual, chapter "Logical Replication"). Pure.
+//! The SQL of keyed changes (row format; manual, chapter "Logical Replication"). Pure.
 //!
 //! Values travel as text parameters. In VALUES and SET the server types them by the column; in
 //! conditions they carry a cast, since an unknown value next to an operator may be taken for
