@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hihooi_sql::{Analysis, HihooiCommand, Kind};
@@ -100,10 +101,13 @@ impl Session {
         let first = || unit.ops.iter().find_map(Op::statement);
         let route = match whole.map(|whole| (whole, self.routable_unit(whole))) {
             Some((whole, Ok(wanted))) => {
-                match self.run_at_replica(&Sends::Unit(whole), &wanted).await? {
-                    Some(route) => route,
-                    None => return Ok(()),
-                }
+                let Some(route) = self.run_at_replica(&Sends::Unit(whole), &wanted).await? else {
+                    return Ok(());
+                };
+                let began = Instant::now();
+                self.run_on_primary(whole, route).await?;
+                self.learn_cost(&route, wanted.statement, began);
+                return Ok(());
             }
             Some((_, Err(reason))) => Route::primary(self.reason_of(unit, reason)),
             None => Route::primary(self.reason_for(first())),

@@ -72,12 +72,13 @@ pub async fn run(
     local.spawn_local(resolve::keep_catalog(relay.clone(), reload));
     local.spawn_local(resolve::resolve(relay.clone()));
     local.spawn_local(resolve::keep_lag(relay.clone()));
+    // A task of its own: what is awaited here is polled at every turn of the loop.
+    local.spawn_local(async move { accept(&listener, &relay).await });
     local
         .run_until(async {
-            tokio::select! {
-                () = accept(&listener, &relay) => {}
-                _ = shutdown.wait_for(|&stop| stop) => info!("no more clients are served"),
-            }
+            // A manager that is gone without a word stops the relay as well.
+            let _ = shutdown.wait_for(|&stop| stop).await;
+            info!("no more clients are served");
         })
         .await;
     Ok(())

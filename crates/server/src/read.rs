@@ -133,6 +133,13 @@ impl Session {
         }
     }
 
+    /// Remembers what a read took on the primary that a replica could have run.
+    pub(crate) fn learn_cost(&self, route: &Route, statement: u64, began: Instant) {
+        if route.reason == Reason::NotFresh {
+            self.relay.costs.borrow_mut().took(statement, began.elapsed());
+        }
+    }
+
     async fn try_at(&mut self, route: Route, sends: &Sends<'_>) -> Work<Tried> {
         let site = route.site;
         let mut server = match self.take_server(site).await {

@@ -441,23 +441,21 @@ impl Relay {
     }
 
     fn try_replica(&self, need: &Need, read: &ReadRequest<'_>) -> Try {
-        let candidates: Vec<Candidate> = self
-            .replicas
-            .iter()
-            .enumerate()
-            .map(|(index, replica)| (index + 1, replica))
-            .filter(|(site, replica)| replica.state().is_readable() && !read.not.contains(site))
-            .map(|(site, replica)| Candidate {
-                site,
-                applied: replica.applied(),
-                load: self.counters[site].active.get(),
-            })
-            .collect();
-        if candidates.is_empty() {
+        let readable = |(site, replica): &(usize, &Arc<Replica>)| {
+            replica.state().is_readable() && !read.not.contains(site)
+        };
+        let replicas = || (1..).zip(&self.replicas).filter(readable);
+        if replicas().next().is_none() {
             return Try::NoReplica;
         }
-        self.turn.set(self.turn.get().wrapping_add(1));
-        choose(&candidates, need, read.consistency, self.turn.get())
+        let candidates = replicas().map(|(site, replica)| Candidate {
+            site,
+            applied: replica.applied(),
+            load: self.counters[site].active.get(),
+        });
+        let turn = self.turn.get().wrapping_add(1);
+        self.turn.set(turn);
+        choose(candidates, self.replicas.len(), need, read.consistency, turn)
             .map_or(Try::NotFresh, Try::Chosen)
     }
 

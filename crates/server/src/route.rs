@@ -131,22 +131,24 @@ pub struct Candidate {
     pub load: usize,
 }
 
-/// The least loaded candidate that has all a read needs; among equals the first after `turn`.
+/// The least loaded of the candidates, at most `count`, that has all a read needs; among equals
+/// the first after `turn`.
 #[must_use]
 pub fn choose(
-    candidates: &[Candidate],
+    candidates: impl Iterator<Item = Candidate>,
+    count: usize,
     need: &Need,
     consistency: Consistency,
     turn: usize,
 ) -> Option<Candidate> {
-    let fresh = |candidate: &&Candidate| match consistency {
+    let fresh = |candidate: &Candidate| match consistency {
         Consistency::WeakSi => true,
         Consistency::Gssi => need.unresolved.is_empty() && candidate.applied >= need.tsid,
     };
-    let count = candidates.len().max(1);
+    let count = count.max(1);
     let order =
-        |candidate: &&Candidate| (candidate.load, (candidate.site + count - turn % count) % count);
-    candidates.iter().filter(fresh).min_by_key(order).copied()
+        |candidate: &Candidate| (candidate.load, (candidate.site + count - turn % count) % count);
+    candidates.filter(fresh).min_by_key(order)
 }
 
 #[cfg(test)]
@@ -164,7 +166,9 @@ mod tests {
     #[test]
     fn i3_only_a_replica_that_applied_what_is_needed_is_chosen() {
         let candidates = [at(1, 10, 0), at(2, 12, 5)];
-        let site = |tsid| choose(&candidates, &need(tsid), Consistency::Gssi, 0).map(|c| c.site);
+        let site = |tsid| {
+            choose(candidates.into_iter(), 2, &need(tsid), Consistency::Gssi, 0).map(|c| c.site)
+        };
         assert_eq!(site(10), Some(1));
         assert_eq!(site(11), Some(2));
         assert_eq!(site(13), None);
@@ -173,14 +177,16 @@ mod tests {
     #[test]
     fn weak_si_takes_the_least_loaded_however_old() {
         let candidates = [at(1, 0, 1), at(2, 0, 0)];
-        let chosen = choose(&candidates, &need(99), Consistency::WeakSi, 0);
+        let chosen = choose(candidates.into_iter(), 2, &need(99), Consistency::WeakSi, 0);
         assert_eq!(chosen.map(|c| c.site), Some(2));
     }
 
     #[test]
     fn equals_take_turns() {
         let candidates = [at(1, 0, 0), at(2, 0, 0)];
-        let site = |turn| choose(&candidates, &need(0), Consistency::Gssi, turn).map(|c| c.site);
+        let site = |turn| {
+            choose(candidates.into_iter(), 2, &need(0), Consistency::Gssi, turn).map(|c| c.site)
+        };
         assert_ne!(site(0), site(1));
     }
 }

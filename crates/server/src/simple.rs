@@ -4,6 +4,7 @@
 //! among them (manual, "Multiple Statements in a Simple Query").
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hihooi_replication::items::Items;
@@ -47,7 +48,9 @@ impl Session {
             return Err(End::Fatal(Report::fatal("08P01", "invalid string in message")));
         };
         // "A simple Query message also destroys the unnamed statement."
-        self.statements.remove(&b""[..]);
+        if !self.statements.is_empty() {
+            self.statements.remove(&b""[..]);
+        }
         let text = message.bytes.slice_ref(text);
         let mut facts = self.analyse(&text);
         if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
@@ -71,7 +74,9 @@ impl Session {
             // Texts of one shape share their facts; another shape at the address does no harm.
             let statement_id = Arc::as_ptr(&facts).addr() as u64;
             if let Some(route) = self.simple_read(&message, &text, statement, statement_id).await? {
-                return self.simple_on_primary(message, text, facts, route).await;
+                let began = Instant::now();
+                self.simple_on_primary(message, text, facts, route).await?;
+                self.learn_cost(&route, statement_id, began);
             }
             return Ok(());
         }
