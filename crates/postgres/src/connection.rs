@@ -156,6 +156,12 @@ impl Login {
         }
     }
 
+    /// Adds start-up parameters.
+    #[must_use]
+    pub fn with_all(self, parameters: &[(&str, &str)]) -> Login {
+        parameters.iter().fold(self, |login, (name, value)| login.with(name, value))
+    }
+
     /// Adds a start-up parameter.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Login {

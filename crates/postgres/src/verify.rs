@@ -15,6 +15,7 @@ use hihooi_replication::ids::Tsid;
 
 use crate::apply::ApplierHandle;
 use crate::apply::visibility::Snapshot;
+use crate::collector::TEXT_SETTINGS;
 use crate::connection::{Connection, Login};
 use crate::site::{Replica, Site};
 
@@ -178,23 +179,14 @@ struct Side {
 
 impl Side {
     async fn open(site: &Site, database: &str) -> Result<Side, VerifyError> {
-        const SETTINGS: [(&str, &str); 13] = [
-            ("client_encoding", "UTF8"),
-            ("DateStyle", "ISO"),
-            ("IntervalStyle", "postgres"),
-            ("TimeZone", "UTC"),
-            ("extra_float_digits", "1"),
-            ("bytea_output", "hex"),
-            ("xmlbinary", "base64"),
-            ("lc_monetary", "C"),
-            ("search_path", "pg_catalog"),
+        const SETTINGS: [(&str, &str); 4] = [
             ("statement_timeout", "0"),
             ("idle_in_transaction_session_timeout", "0"),
             ("row_security", "off"),
             ("jit", "off"),
         ];
         let login = Login::new(site.address.clone(), &site.user, database, "hihooi verify");
-        let login = SETTINGS.iter().fold(login, |login, (name, value)| login.with(name, value));
+        let login = login.with_all(&TEXT_SETTINGS).with_all(&SETTINGS);
         let connection = Connection::open(&login).await;
         let connection = connection.map_err(|error| failed(&site.name, &error))?;
         Ok(Side { name: site.name.clone(), connection })

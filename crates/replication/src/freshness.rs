@@ -263,12 +263,6 @@ impl Freshness {
         self.tables.retain(|_, table| table.unresolved > 0);
     }
 
-    /// The newest entry that the stream brought.
-    #[must_use]
-    pub fn newest(&self) -> Tsid {
-        self.newest
-    }
-
     /// Writes not resolved yet: for metrics.
     #[must_use]
     pub fn unresolved(&self) -> usize {

@@ -6,7 +6,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use ahash::AHashMap;
 use bytes::{Bytes, BytesMut};
@@ -567,12 +566,6 @@ impl Session {
     /// Where the answer to the client is written.
     pub(crate) fn output(&mut self) -> &mut BytesMut {
         &mut self.client.output
-    }
-
-    /// When the session began, for SHOW CLIENTS.
-    #[must_use]
-    pub fn since(&self) -> Instant {
-        self.info.since
     }
 }
 

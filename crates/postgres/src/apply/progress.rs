@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hihooi_replication::ids::{Lsn, Tsid};
 
+use crate::collector::TEXT_SETTINGS;
 use crate::connection::{Connection, Error, Login, Result};
 use crate::site::Site;
 
@@ -23,19 +24,10 @@ const ORPHANS_GRACE_MS: u64 = 60;
 /// How often it is looked whether they are gone.
 const ORPHANS_LOOK_MS: u64 = 5;
 
-/// Both ends of the text format, and what an applier must not be disturbed by.
-const SETTINGS: [(&str, &str); 20] = [
-    ("client_encoding", "UTF8"),
-    ("DateStyle", "ISO"),
-    ("IntervalStyle", "postgres"),
-    ("TimeZone", "UTC"),
-    ("extra_float_digits", "1"),
-    ("bytea_output", "hex"),
-    ("xmlbinary", "base64"),
-    ("lc_monetary", "C"),
+/// What an applier must not be disturbed by, beside the text format of values.
+const SETTINGS: [(&str, &str); 11] = [
     ("xmloption", "content"),
     ("standard_conforming_strings", "on"),
-    ("search_path", "pg_catalog"),
     ("session_replication_role", "replica"),
     ("synchronous_commit", "off"),
     ("statement_timeout", "0"),
@@ -50,7 +42,7 @@ const SETTINGS: [(&str, &str); 20] = [
 /// The login of a connection that writes.
 pub(super) fn applier_login(site: &Site, database: &str) -> Login {
     let login = Login::new(site.address.clone(), &site.user, database, APPLICATION);
-    let login = SETTINGS.iter().fold(login, |login, (name, value)| login.with(name, value));
+    let login = login.with_all(&TEXT_SETTINGS).with_all(&SETTINGS);
     login.with("default_transaction_isolation", "read committed").with("jit", "off")
 }
 

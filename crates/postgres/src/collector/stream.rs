@@ -28,7 +28,7 @@ const BATCH_MAX: usize = 4_096;
 const EPOCH_US: i64 = 946_684_800_000_000;
 
 /// What the text format of values depends on, fixed: database and role defaults reach a
-/// WAL sender too. Appliers must use the same.
+/// WAL sender too. Appliers and verification use the same.
 pub const TEXT_SETTINGS: [(&str, &str); 9] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO"),
@@ -284,7 +284,7 @@ fn login(shared: &Shared) -> Login {
     let config = &shared.config;
     let login = Login::new(config.address.clone(), &config.user, &config.database, COLLECTOR_NAME)
         .with("replication", "database");
-    TEXT_SETTINGS.iter().fold(login, |login, (name, value)| login.with(name, value))
+    login.with_all(&TEXT_SETTINGS)
 }
 
 async fn start_replication(connection: &mut Connection, shared: &Shared, from: Lsn) -> Result<()> {

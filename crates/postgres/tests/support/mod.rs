@@ -1,6 +1,6 @@
 //! Real PostgreSQL servers for tests: made in a temporary directory, gone with the value.
 
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, reason = "each test file uses some of it; no public API")]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
