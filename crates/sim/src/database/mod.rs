@@ -1,0 +1,17 @@
+//! A replicated database by certification, to run on the simulator: sites with a whole copy each,
+//! one total-order log, a certifier at every site (RSSI paper, section 3.3; vDBSM paper, section
+//! 3). It is the smallest system in which a certifier can be right or wrong.
+//!
+//! - [`engine`]: a site's rows and versions under snapshot isolation.
+//! - [`transaction`]: what clients ask for, how it runs, what certification is told.
+//! - [`site`]: the site as a [`crate::Node`], with mistakes that can be planted.
+//! - [`session`]: clients and their random transactions.
+//! - [`history`]: what clients saw, as the checker takes it.
+//! - [`trial`]: a whole run of a protocol, judged.
+
+pub mod engine;
+pub mod history;
+pub mod session;
+pub mod site;
+pub mod transaction;
+pub mod trial;
