@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::load::{self, Known, Load};
 use harness::{Cluster, Options, alone, eventually, ms, s, target_is_plain};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A cluster under load, and all that its writers ever knew.
 struct Battered {
@@ -318,4 +319,25 @@ fn running_servers_are_adopted() {
         .direct("primary")
         .number("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO adopted%'");
     assert_eq!(left, 0, "an old manager's backend still works");
+}
+
+/// A killed process lives for a moment, and `up` may take it for one that runs.
+#[test]
+fn a_server_that_ends_while_it_is_adopted_is_started() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE TABLE t (a int); INSERT INTO t VALUES (1)");
+    cluster.kill_manager();
+    let pid = Pid::from_raw(cluster.postmaster("primary").expect("it runs on"));
+    kill(pid, Signal::SIGSTOP).expect("a server of ours");
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(ms(1500));
+        kill(pid, Signal::SIGKILL).expect("a server of ours");
+    });
+    cluster.up();
+    killer.join().expect("it killed");
+    assert_eq!(cluster.connect().number("SELECT a FROM t"), 1);
 }

@@ -1,6 +1,7 @@
 //! The admin database `hihooi`: any client connects to it as to a database, by the simple or the
 //! extended protocol, and sends commands in place of SQL.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -77,6 +78,16 @@ impl Admin {
     /// Serves the client until it leaves.
     pub async fn run(mut self) {
         self.welcome();
+        let relay = self.relay.clone();
+        let place = relay.stopping.enter();
+        let served = place.unless_stopped(&Cell::new(true), self.turns()).await;
+        if served.is_none() {
+            crate::stopping::report().write(&mut self.client.output);
+            self.client.flush().await;
+        }
+    }
+
+    async fn turns(&mut self) {
         loop {
             self.client.flush().await;
             match self.client.next().await {

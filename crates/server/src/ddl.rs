@@ -40,6 +40,8 @@ const SETTINGS: &[&str] = &[
     "default_text_search_config",
     "array_nulls",
     "createrole_self_grant",
+    "password_encryption",
+    "scram_iterations",
     "allow_in_place_tablespaces",
 ];
 

@@ -46,7 +46,13 @@ impl Session {
         if messages.last().is_some_and(|m| matches!(m.tag, tag::SYNC | tag::FLUSH)) {
             messages.pop();
         }
+        let ends = if ends_with_sync { Ends::Sync(Audience::Client) } else { Ends::Flush };
         let mut ops = Vec::with_capacity(messages.len());
+        for message in &mut messages {
+            if let Err(report) = self.hash_passwords(message).await? {
+                return self.refuse_extended(&report, ends).await;
+            }
+        }
         for message in messages {
             match self.op(message) {
                 Ok(op) => ops.push(op),
@@ -58,7 +64,6 @@ impl Session {
         if ops.iter().filter_map(Op::statement).any(may_change_path) {
             self.forget_path(&mut ops);
         }
-        let ends = if ends_with_sync { Ends::Sync(Audience::Client) } else { Ends::Flush };
         let unit = Unit { ops, audience: Audience::Client, ends };
         self.dispatch(unit).await
     }

@@ -16,6 +16,7 @@ pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;
 pub mod one_by_one;
+mod passwords;
 pub mod pool;
 pub mod pump;
 pub mod read;
@@ -27,6 +28,7 @@ pub mod session;
 pub mod simple;
 pub mod startup_key;
 pub mod state;
+pub mod stopping;
 pub mod unit;
 
 use std::cell::{Cell, RefCell};
@@ -73,11 +75,14 @@ pub async fn run(
     local.spawn_local(resolve::resolve(relay.clone()));
     local.spawn_local(resolve::keep_lag(relay.clone()));
     // A task of its own: what is awaited here is polled at every turn of the loop.
-    local.spawn_local(async move { accept(&listener, &relay).await });
+    let accepting = relay.clone();
+    let accepting = local.spawn_local(async move { accept(&listener, &accepting).await });
     local
         .run_until(async {
             // A manager that is gone without a word stops the relay as well.
             let _ = shutdown.wait_for(|&stop| stop).await;
+            accepting.abort();
+            relay.stopping.stop().await;
             info!("no more clients are served");
         })
         .await;
@@ -204,6 +209,7 @@ fn register(
         address,
         since: Instant::now(),
         running: RefCell::default(),
+        is_waiting: Cell::new(false),
         state: Cell::new("idle"),
         last_route: Cell::new(Route::primary(Reason::NoReplica)),
     });

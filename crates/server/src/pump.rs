@@ -336,6 +336,7 @@ fn pass(bytes: &[u8], client: &mut Client, server: &mut Backend) -> usize {
         client.output.extend_from_slice(&bytes[..count]);
     }
     server.passing.rest -= count;
+    client.is_amid_message = server.passing.relay && server.passing.rest > 0;
     count
 }
 

@@ -28,6 +28,7 @@ use crate::costs::Costs;
 use crate::pool::{Limits, Pools};
 use crate::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
 use crate::startup_key::StartupKey;
+use crate::stopping::Stopping;
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
@@ -161,6 +162,8 @@ pub struct SessionInfo {
     pub since: Instant,
     /// What it runs on now.
     pub running: RefCell<Option<RunningOn>>,
+    /// It waits for its client to send something.
+    pub is_waiting: Cell<bool>,
     /// `idle`, `active`, `in transaction` …
     pub state: Cell<&'static str>,
     /// Where its last statement ran.
@@ -211,6 +214,8 @@ pub struct Relay {
     pub in_doubt: RefCell<Vec<InDoubt>>,
     /// Sessions by process number.
     pub sessions: RefCell<AHashMap<i32, Rc<SessionInfo>>>,
+    /// Who serves clients until when.
+    pub stopping: Stopping,
     /// What a client of this start-up key is welcomed with.
     pub welcomes: RefCell<AHashMap<Rc<StartupKey>, Rc<crate::handshake::Welcome>>>,
     /// How often the welcomes were forgotten.
@@ -269,6 +274,7 @@ impl Relay {
             unresolved: Notify::new(),
             in_doubt: RefCell::default(),
             sessions: RefCell::default(),
+            stopping: Stopping::default(),
             welcomes: RefCell::default(),
             forgotten: Cell::new(0),
             log: shared.log,

@@ -23,6 +23,7 @@ use crate::relay::{Known, Prepared, Relay, RunningOn, SessionInfo};
 use crate::route::{Consistency, Reason, Route};
 use crate::startup_key::StartupKey;
 use crate::state::{self, CarriedSettings, Pin};
+use crate::stopping;
 
 /// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
 /// Flush (I8).
@@ -153,13 +154,13 @@ impl Session {
 
     /// Serves the client until it leaves.
     pub async fn run(mut self) {
-        let end = loop {
-            match self.turn().await {
-                Ok(()) => {}
-                Err(end) => break end,
-            }
-        };
-        if let End::Fatal(report) = &end {
+        let (relay, info) = (self.relay.clone(), self.info.clone());
+        let place = relay.stopping.enter();
+        let served = place.unless_stopped(&info.is_waiting, self.turns()).await;
+        let end = served.unwrap_or_else(|| self.stopped());
+        if let End::Fatal(report) = &end
+            && !self.client.is_amid_message
+        {
             report.write(&mut self.client.output);
         }
         self.client.flush().await;
@@ -178,6 +179,20 @@ impl Session {
         } else {
             self.relay.pools.discard(server);
         }
+    }
+
+    async fn turns(&mut self) -> End {
+        loop {
+            if let Err(end) = self.turn().await {
+                return end;
+            }
+        }
+    }
+
+    /// The manager stops while the session goes on.
+    fn stopped(&self) -> End {
+        let in_flight = !self.flight.asked.is_empty() || !self.flight.opaque.is_empty();
+        End::Fatal(if in_flight { crate::unit::unknown_outcome() } else { stopping::report() })
     }
 
     async fn turn(&mut self) -> Work<()> {
@@ -206,7 +221,11 @@ impl Session {
             match buffered {
                 Ok(Some(message)) => return Ok(message),
                 Ok(None) if self.client.gone => return Err(End::Client),
-                Ok(None) => self.wait_for_input().await?,
+                Ok(None) => {
+                    self.info.is_waiting.set(true);
+                    self.wait_for_input().await?;
+                    self.info.is_waiting.set(false);
+                }
                 Err(error) => {
                     return Err(End::Fatal(crate::handshake::protocol_report(&error)));
                 }
@@ -588,12 +607,12 @@ const UNPARSABLE: &str = "'";
 /// A text in another encoding as the analysis may see it: every byte that isn't ASCII stands for
 /// one letter, so that positions are those of the text. Names come out wrong, hence unknown,
 /// hence "touches everything" (I6).
-fn shadow(text: &[u8]) -> String {
+pub(crate) fn shadow(text: &[u8]) -> String {
     text.iter().map(|&byte| if byte.is_ascii() { char::from(byte) } else { 'x' }).collect()
 }
 
 /// Whether a text holds a word, in any case.
-fn mentions(text: &[u8], word: &[u8]) -> bool {
+pub(crate) fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Severity, Status};
@@ -17,7 +17,7 @@ use crate::backend::Backend;
 use crate::client::Message;
 use crate::hihooi_settings::Answer;
 use crate::read::{Sends, Wanted};
-use crate::relay::{Outcome, count};
+use crate::relay::count;
 use crate::route::{PRIMARY, Reason, Route};
 use crate::session::{End, Session, Work, may_change_path};
 use crate::unit::{Ends, Op, Unit};
@@ -53,6 +53,18 @@ impl Session {
         }
         let text = message.bytes.slice_ref(text);
         let mut facts = self.analyse(&text);
+        if facts.statements.iter().any(may_be_about_roles) {
+            match self.without_clear_passwords(&text).await? {
+                Ok(None) => {}
+                Ok(Some(text)) => {
+                    let mut bytes = BytesMut::new();
+                    frontend::query(&text, &mut bytes);
+                    let message = Message { bytes: bytes.freeze(), ..message };
+                    return Box::pin(self.simple(message)).await;
+                }
+                Err(report) => return self.refuse_simple(&report).await,
+            }
+        }
         if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
             facts = self.analyse_anywhere(&text);
         }
@@ -208,15 +220,9 @@ impl Session {
         server.unnamed = None;
         server.output.extend_from_slice(&message.bytes);
         server.answers.sent(Sent::Query, Audience::Client);
-        match self.drain(&mut server).await {
-            Ok(_) => {}
-            Err(lost) => {
-                self.flight.opaque.extend(write);
-                return self.lost_in_unit(server, &lost);
-            }
-        }
-        if let Some(write) = write {
-            relay.end_write(write, Outcome::Unidentified);
+        self.flight.opaque.extend(write);
+        if let Err(lost) = self.drain(&mut server).await {
+            return self.lost_in_unit(server, &lost);
         }
         self.land(&mut server);
         self.is_unit_open = false;
@@ -358,6 +364,10 @@ pub(crate) fn own_text<'a>(text: &'a [u8], statement: &Statement) -> &'a [u8] {
 
 fn ends_transaction(statement: &Statement) -> bool {
     matches!(statement.kind, Kind::Commit { .. } | Kind::CommitPrepared(_))
+}
+
+fn may_be_about_roles(statement: &Statement) -> bool {
+    matches!(&statement.kind, Kind::Ddl(ddl) if ddl.shared && ddl.in_transaction)
 }
 
 fn drops_database(statement: &Statement) -> bool {

@@ -445,11 +445,7 @@ impl Session {
         }
         Err(match unknown {
             false => self.lost(lost),
-            true => End::Fatal(
-                Report::fatal("08007", "the connection to the primary was lost during a commit")
-                    .detail("Whether the transaction was committed is not known.")
-                    .hint("Connect again and look before you repeat it."),
-            ),
+            true => End::Fatal(unknown_outcome()),
         })
     }
 
@@ -498,6 +494,13 @@ impl Flight {
     pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
         self.xids.extend(rows.into_iter().map(first_value));
     }
+}
+
+/// The end of a session that waits for the answer to a COMMIT in vain.
+pub(crate) fn unknown_outcome() -> Report {
+    Report::fatal("08007", "the connection to the primary was lost during a commit")
+        .detail("Whether the transaction was committed is not known.")
+        .hint("Connect again and look before you repeat it.")
 }
 
 /// Whether a statement's query is run when the transaction commits.

@@ -18,6 +18,7 @@ pub mod facts;
 pub mod hint;
 pub mod lexer;
 mod own_objects;
+mod passwords;
 pub mod rewrite;
 mod routines;
 mod template;
@@ -32,3 +33,4 @@ pub use facts::{
 };
 pub use hint::{Hint, hint};
 pub use own_objects::own_object;
+pub use passwords::{ClearPassword, clear_passwords};

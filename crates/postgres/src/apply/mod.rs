@@ -119,9 +119,12 @@ async fn run(
                 pause_ms = (pause_ms * 2).min(RETRY_MS_MAX);
             }
             End::Diverged(reason) => {
+                // A RESUME during the round, such as that of a pause, is no word on what was
+                // not known yet.
+                let before = Wish { attempt: wishes.borrow().attempt, ..wish };
                 tell(config, &reason);
-                wait_for_attempt(&mut wishes, &wish, None).await;
-                if wishes.borrow().attempt != wish.attempt {
+                wait_for_attempt(&mut wishes, &before, None).await;
+                if wishes.borrow().attempt != before.attempt {
                     repaired = repaired.max(refused.unwrap_or_default());
                 }
             }

@@ -221,7 +221,13 @@ impl Server {
     /// [`Error::Retry`] with the reason from its log when it ended or its port is taken.
     pub async fn start(&self) -> Result<Postmaster> {
         if let Some(postmaster) = self.adopt().await {
-            return self.until_ready(postmaster, 0).await;
+            match self.until_ready(postmaster, 0).await {
+                // It was ending when we looked, as a killed process does for a moment.
+                Err(Error::Retry(_)) => {
+                    tracing::info!(site = self.name, "the adopted server has ended");
+                }
+                ready => return ready,
+            }
         }
         self.configure()?;
         let deadline = Instant::now() + Duration::from_millis(LEFTOVERS_MS_MAX);

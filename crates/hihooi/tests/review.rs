@@ -1,0 +1,361 @@
+//! Ways to change what a name means, or when a transaction commits, that a reader of statements
+//! could overlook (I1, I3, I6). Replicas are paused while a case runs, so that a read which goes
+//! to one although it must not is stale every time and not only by bad luck.
+
+mod harness;
+
+use bytes::BytesMut;
+use harness::client::Session;
+use harness::{Cluster, Options, alone, eventually, s, shared};
+use hihooi_wire::backend::tag;
+use hihooi_wire::frontend;
+
+/// All replicas stand still as long as this lives.
+struct Still;
+
+impl Still {
+    fn now() -> Still {
+        shared().caught_up();
+        command("PAUSE");
+        Still
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        command("RESUME");
+    }
+}
+
+fn command(verb: &str) {
+    if shared().is_hihooi() {
+        for site in shared().replicas() {
+            shared().command(&format!("{verb} REPLICA {site}"));
+        }
+    }
+}
+
+/// A schema with a table `t` of one row, n = 0.
+fn schema(name: &str) {
+    let mut session = shared().connect();
+    session.run(&format!("DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"));
+    session.run(&format!("CREATE TABLE {name}.t (id int PRIMARY KEY, n int NOT NULL, home text)"));
+    session.run(&format!("INSERT INTO {name}.t VALUES (1, 0, '{name}')"));
+}
+
+/// What `t` is for a session and what it holds.
+fn seen(session: &mut Session) -> (String, i64) {
+    let row = session.run("SELECT home, n FROM t WHERE id = 1").rows.remove(0);
+    let field = |place: usize| row[place].clone().expect("not null");
+    (field(0), field(1).parse().expect("a number"))
+}
+
+/// Statements of one session, one after another, then a write by another one: what `t` is now.
+fn after(path: &str, statements: &[&str], written: &str, n: i64) -> (String, i64) {
+    let (mut session, mut writer) = (shared().connect(), shared().connect());
+    session.run(&format!("SET search_path = {path}"));
+    assert_eq!(session.number("SELECT count(*) FROM t"), 1, "t is known under the old path");
+    statements.iter().for_each(|statement| {
+        session.run(statement);
+    });
+    writer.run(&format!("UPDATE {written}.t SET n = {n}"));
+    let seen = seen(&mut session);
+    assert_eq!(session.number("SELECT sum(n) FROM t"), n, "stale: {}", session.route().text);
+    seen
+}
+
+/// A path that was set in a block holds after its COMMIT and not after its ROLLBACK, by whichever
+/// statement it was set; reads that follow know the table that is meant and are fresh (I3).
+#[test]
+fn a_path_set_in_a_block_holds_after_it() {
+    let _alone = alone();
+    ["review_a", "review_b"].into_iter().for_each(schema);
+    let mut session = shared().connect();
+    session.run(
+        "CREATE OR REPLACE FUNCTION review_a.move() RETURNS void LANGUAGE plpgsql AS \
+         $$ BEGIN SET search_path = review_b; END $$",
+    );
+    let _still = Still::now();
+    let ways = [
+        "SET search_path = review_b",
+        "SELECT set_config('search_path', 'review_b', false)",
+        "UPDATE pg_settings SET setting = 'review_b' WHERE name = 'search_path'",
+        "DO $$ BEGIN PERFORM set_config('search_path', 'review_b', false); END $$",
+        "SELECT review_a.move()",
+    ];
+    for (n, way) in (1..).step_by(5).zip(ways) {
+        let committed = after("review_a", &["BEGIN", way, "COMMIT"], "review_b", n);
+        assert_eq!(committed, ("review_b".to_owned(), n), "{way} in a block");
+        let text = format!("BEGIN; {way}; COMMIT");
+        let at_once = after("review_a", &[&text], "review_b", n + 1);
+        assert_eq!(at_once, ("review_b".to_owned(), n + 1), "{text}");
+        let alone = after("review_a", &[way], "review_b", n + 2);
+        assert_eq!(alone, ("review_b".to_owned(), n + 2), "{way} by itself");
+        let undone = after("review_a", &["BEGIN", way, "ROLLBACK"], "review_a", n + 3);
+        assert_eq!(undone, ("review_a".to_owned(), n + 3), "{way} rolled back");
+        let saved = ["BEGIN", "SAVEPOINT s", way, "ROLLBACK TO s", "COMMIT"];
+        let released = after("review_a", &saved, "review_a", n + 4);
+        assert_eq!(released, ("review_a".to_owned(), n + 4), "{way} rolled back to a savepoint");
+    }
+}
+
+/// `UPDATE pg_settings` is SET: for the session, and with what other settings do to answers.
+#[test]
+fn an_update_of_pg_settings_is_a_set() {
+    let _alone = alone();
+    schema("review_set");
+    let _still = Still::now();
+    let mut session = shared().connect();
+    session.run("SET search_path = review_set");
+    session.run("UPDATE pg_settings SET setting = '-3' WHERE name = 'extra_float_digits'");
+    session.run("UPDATE pg_settings SET setting = 'German' WHERE name = 'DateStyle'");
+    assert_eq!(session.value("SELECT 1.0::float8 / 3 FROM t"), "0.333333333333");
+    assert_eq!(session.value("SELECT DATE '2024-02-29' FROM t"), "29.02.2024");
+    assert_eq!(session.value("SHOW extra_float_digits"), "-3");
+    session.run("RESET ALL");
+    assert_eq!(session.value("SELECT 1.0::float8 / 3 FROM review_set.t"), "0.3333333333333333");
+}
+
+/// A schema that is named in a path before it exists hides later ones when it comes, and no
+/// longer when it goes; so does a table in a schema that is there.
+#[test]
+fn what_is_made_later_shadows_what_was_meant() {
+    let _alone = alone();
+    schema("review_base");
+    let mut writer = shared().connect();
+    writer.run("DROP SCHEMA IF EXISTS review_late CASCADE");
+    let mut reader = shared().connect();
+    reader.run("SET search_path = review_late, review_base");
+    assert_eq!(seen(&mut reader), ("review_base".to_owned(), 0));
+    let _still = Still::now();
+    assert_eq!(seen(&mut reader), ("review_base".to_owned(), 0));
+    writer.run("CREATE SCHEMA review_late");
+    writer.run("CREATE TABLE review_late.t AS SELECT 1 AS id, 1 AS n, 'late'::text AS home");
+    assert_eq!(seen(&mut reader), ("late".to_owned(), 1), "{}", reader.route().text);
+    writer.run("UPDATE review_late.t SET n = 2");
+    assert_eq!(seen(&mut reader), ("late".to_owned(), 2), "{}", reader.route().text);
+    writer.run("ALTER TABLE review_late.t RENAME TO was_t; UPDATE review_base.t SET n = 3");
+    assert_eq!(seen(&mut reader), ("review_base".to_owned(), 3), "{}", reader.route().text);
+    writer.run("BEGIN; ALTER TABLE review_late.was_t RENAME TO t; UPDATE review_late.t SET n = 4");
+    assert_eq!(seen_without_waiting(), 3, "what is not committed is not seen");
+    writer.run("COMMIT");
+    assert_eq!(seen(&mut reader), ("late".to_owned(), 4), "{}", reader.route().text);
+    writer.run("DROP SCHEMA review_late CASCADE; UPDATE review_base.t SET n = 5");
+    assert_eq!(seen(&mut reader), ("review_base".to_owned(), 5), "{}", reader.route().text);
+}
+
+/// The base table by its full name, which no lock of the writer stands before.
+fn seen_without_waiting() -> i64 {
+    shared().connect().number("SELECT n FROM review_base.t")
+}
+
+/// A domain's default is its columns' default; a volatile one gives replicas the primary's
+/// values, or the statement is refused (I2).
+#[test]
+fn a_domain_with_a_volatile_default() {
+    let _alone = alone();
+    let cluster = shared();
+    schema("review_domain");
+    let mut session = cluster.connect();
+    session.run("SET search_path = review_domain");
+    session.run("CREATE DOMAIN dice AS float8 DEFAULT random()");
+    session.run("CREATE DOMAIN loaded AS dice");
+    session.run("CREATE TABLE made (id int PRIMARY KEY, d dice, l loaded)");
+    session.run("INSERT INTO made SELECT generate_series(1, 5)");
+    cluster.assert_schema_equal("review_domain");
+    for text in [
+        "ALTER TABLE t ADD d dice",
+        "ALTER TABLE t ADD l loaded NOT NULL",
+        "ALTER TABLE made ADD a dice, ADD b loaded",
+    ] {
+        if let Err(failure) = session.simple(text) {
+            assert_eq!(failure.code(), "0A000", "{text}: {failure}");
+            assert!(cluster.is_hihooi(), "{text}: PostgreSQL does it");
+        }
+        cluster.assert_schema_equal("review_domain");
+    }
+}
+
+/// Catalog queries see definitions that were acknowledged, and nothing that was undone.
+#[test]
+fn catalogs_show_what_was_just_defined() {
+    let _alone = alone();
+    schema("review_catalog");
+    let (mut definer, mut reader) = (shared().connect(), shared().connect());
+    let _still = Still::now();
+    let counts = |table: &str| {
+        [
+            format!("SELECT count(to_regclass('review_catalog.{table}'))"),
+            format!("SELECT count(*) FROM pg_class WHERE relname = '{table}'"),
+            format!("SELECT count(*) FROM pg_catalog.pg_tables WHERE tablename = '{table}'"),
+            format!("SELECT count(*) FROM information_schema.tables WHERE table_name = '{table}'"),
+            format!(
+                "SELECT count(*) FROM review_catalog.t, pg_class c WHERE c.relname = '{table}'"
+            ),
+            format!("SELECT count(*) FROM (SELECT 1 FROM pg_class WHERE relname = '{table}') s"),
+        ]
+    };
+    for round in 0..5 {
+        let table = format!("review_just_{round}");
+        definer.run(&format!("CREATE TABLE review_catalog.{table} (id int)"));
+        for query in counts(&table) {
+            assert_eq!(reader.number(&query), 1, "{query}: {}", reader.route().text);
+        }
+        definer.run(&format!("ALTER TABLE review_catalog.{table} ADD late int"));
+        let columns = format!(
+            "SELECT count(*) FROM pg_attribute WHERE attname = 'late' \
+             AND attrelid = 'review_catalog.{table}'::regclass"
+        );
+        assert_eq!(reader.number(&columns), 1, "{}", reader.route().text);
+        assert_eq!(reader.number(&format!("SELECT count(late) FROM review_catalog.{table}")), 0);
+        definer.run(&format!("BEGIN; DROP TABLE review_catalog.{table}; ROLLBACK"));
+        assert_eq!(reader.number(&counts(&table)[1]), 1);
+        definer.run(&format!("DROP TABLE review_catalog.{table}"));
+        for query in counts(&table) {
+            assert_eq!(reader.number(&query), 0, "{query}: {}", reader.route().text);
+        }
+    }
+}
+
+/// Sends what was composed and reads up to a message of some kind.
+fn exchange(session: &mut Session, compose: impl Fn(&mut BytesMut), until: u8) {
+    let mut out = BytesMut::new();
+    compose(&mut out);
+    session.send(&out).expect("sent");
+    loop {
+        let message = session.next().expect("answered");
+        assert_ne!(message.tag, tag::ERROR, "{:?}", message.body);
+        if message.tag == until {
+            return;
+        }
+    }
+}
+
+/// Parse and Bind of a statement without values.
+fn bound(text: &str, out: &mut BytesMut) {
+    frontend::parse(b"review", text.as_bytes(), out);
+    frontend::bind(b"review_portal", b"review", std::iter::empty(), out);
+}
+
+/// A COMMIT that was bound earlier commits when it is executed, and from then on its writes are
+/// seen by all (I3), whatever lies between: a Flush or a Sync.
+#[test]
+fn a_commit_bound_earlier_commits_when_executed() {
+    let _alone = alone();
+    schema("review_portal");
+    let _still = Still::now();
+    let mut reader = shared().connect();
+    for (n, (text, by_sync)) in
+        (1..).zip([("COMMIT", false), ("COMMIT", true), ("END", false), ("end work", true)])
+    {
+        let mut session = shared().connect();
+        session.run(&format!("BEGIN; UPDATE review_portal.t SET n = {n}"));
+        if by_sync {
+            exchange(
+                &mut session,
+                |out| {
+                    bound(text, out);
+                    frontend::sync(out);
+                },
+                tag::READY_FOR_QUERY,
+            );
+            session.extended("SELECT 1", &[]).expect("between");
+        } else {
+            exchange(
+                &mut session,
+                |out| {
+                    bound(text, out);
+                    frontend::flush(out);
+                },
+                tag::BIND_COMPLETE,
+            );
+        }
+        assert_eq!(reader.number("SELECT n FROM review_portal.t"), n - 1, "not committed yet");
+        exchange(
+            &mut session,
+            |out| {
+                frontend::execute(b"review_portal", 0, out);
+                frontend::sync(out);
+            },
+            tag::READY_FOR_QUERY,
+        );
+        let got = reader.number("SELECT n FROM review_portal.t");
+        assert_eq!(got, n, "{text}, {by_sync}: stale (I3): {}", reader.route().text);
+        assert_eq!(session.number("SELECT n FROM review_portal.t WHERE id = 1"), n, "I4");
+        assert_eq!(session.status, 'I');
+    }
+}
+
+/// A cursor WITH HOLD keeps what it saw in its block; reads beside it are fresh. One whose query
+/// writes does so at COMMIT, which all see (I3).
+#[test]
+fn cursors_with_hold_outlive_their_block() {
+    let _alone = alone();
+    schema("review_hold");
+    let (mut session, mut reader) = (shared().connect(), shared().connect());
+    session.run(
+        "CREATE FUNCTION review_hold.next() RETURNS int LANGUAGE sql AS \
+         $$ UPDATE review_hold.t SET n = n + 1 RETURNING n $$",
+    );
+    let _still = Still::now();
+    session.run("BEGIN");
+    session.run("DECLARE kept SCROLL CURSOR WITH HOLD FOR SELECT n FROM review_hold.t");
+    session.run("UPDATE review_hold.t SET n = 1");
+    session.run("COMMIT");
+    reader.run("UPDATE review_hold.t SET n = 2");
+    assert_eq!(session.number("FETCH kept"), 0, "as of its declaration");
+    assert_eq!(session.number("SELECT n FROM review_hold.t"), 2, "{}", session.route().text);
+    assert_eq!(session.number("FETCH ABSOLUTE 1 kept"), 0);
+    session.run("BEGIN");
+    assert_eq!(session.number("FETCH ABSOLUTE 1 kept"), 0);
+    session.run("ROLLBACK");
+    session.run("CLOSE kept");
+    assert_eq!(session.error("FETCH kept").code(), "34000");
+
+    session.run("BEGIN");
+    session.run("DECLARE writes CURSOR WITH HOLD FOR SELECT review_hold.next()");
+    assert_eq!(reader.number("SELECT n FROM review_hold.t"), 2, "not run yet");
+    session.run("COMMIT");
+    let got = reader.number("SELECT n FROM review_hold.t");
+    assert_eq!(got, 3, "written at COMMIT (I3): {}", reader.route().text);
+    assert_eq!(session.number("FETCH writes"), 3);
+    session.run("BEGIN; DECLARE again CURSOR WITH HOLD FOR SELECT review_hold.next(); COMMIT");
+    let got = reader.number("SELECT sum(n) FROM review_hold.t");
+    assert_eq!(got, 4, "written at COMMIT (I3): {}", reader.route().text);
+    session.run("CLOSE ALL");
+}
+
+/// DDL that bypassed hihooi stops a replica until the operator, who has repeated it there, says
+/// RESUME. A RESUME from before, of a pause, doesn't count as that word (I2).
+#[test]
+fn a_resume_of_a_pause_is_no_word_on_later_ddl() {
+    if harness::target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.command("PAUSE REPLICA replica1");
+    cluster.command("RESUME REPLICA replica1");
+    cluster.caught_up();
+    session.run("DO $$ BEGIN ALTER TABLE t ADD x float8 DEFAULT random(); END $$");
+    let applied = || {
+        let replica = cluster.show_replicas().remove("replica1").expect("shown");
+        replica["state"] == "serving" && replica["lag_entries"] == "0"
+    };
+    eventually("the replica stops", s(10), || {
+        assert!(!applied(), "DDL was skipped silently:\n{}", cluster.log_tail());
+        cluster.state("replica1") == "failed"
+    });
+    assert_eq!(session.run("SELECT x FROM t").columns, ["x"], "the primary serves");
+    // Nor does it go on by itself.
+    std::thread::sleep(s(1));
+    assert_eq!(cluster.state("replica1"), "failed");
+    let mut replica = cluster.direct("replica1");
+    replica.run("SET default_transaction_read_only = off; ALTER TABLE t ADD x float8");
+    cluster.command("RESUME REPLICA replica1");
+    cluster.caught_up();
+    session.run("UPDATE t SET x = 2");
+    cluster.assert_equal("SELECT * FROM t");
+}

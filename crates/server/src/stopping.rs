@@ -1,0 +1,131 @@
+//! The end of the relay: every client is told before its socket closes, as PostgreSQL does at a
+//! fast shutdown (manual, "Shutting Down the Server"). Sessions that wait for their client end at
+//! once; others have a moment to end what they run, so that a COMMIT on its way is answered.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use hihooi_wire::backend::Report;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// What runs when the manager stops has so long to end.
+const END_MS_MAX: u64 = 1_000;
+/// Clients have so long to take what they are told.
+const TOLD_MS_MAX: u64 = 500;
+
+/// How far the end has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug, Default)]
+enum Phase {
+    /// It has not.
+    #[default]
+    Serving,
+    /// Nothing new is begun.
+    Ending,
+    /// What still runs is cut off.
+    Cut,
+}
+
+/// Who serves clients, and whether they shall stop.
+#[derive(Debug, Default)]
+pub struct Stopping {
+    phase: Cell<Phase>,
+    /// One for each client that is served, at places that are used again.
+    serving: RefCell<Vec<Option<Waker>>>,
+    free: RefCell<Vec<usize>>,
+    ended: Notify,
+}
+
+impl Stopping {
+    /// A client is served from now on, and is told of the end.
+    pub fn enter(&self) -> Place<'_> {
+        let mut serving = self.serving.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or(serving.len());
+        if index == serving.len() {
+            serving.push(None);
+        }
+        Place { stopping: self, index }
+    }
+
+    fn stops(&self, is_waiting: &Cell<bool>) -> bool {
+        match self.phase.get() {
+            Phase::Serving => false,
+            Phase::Ending => is_waiting.get(),
+            Phase::Cut => true,
+        }
+    }
+
+    /// Ends all; returns when the clients were told, within `END_MS_MAX` + `TOLD_MS_MAX`.
+    pub async fn stop(&self) {
+        for (phase, limit) in [(Phase::Ending, END_MS_MAX), (Phase::Cut, TOLD_MS_MAX)] {
+            self.phase.set(phase);
+            self.serving.borrow().iter().flatten().for_each(Waker::wake_by_ref);
+            // Those that are late are cut off, or have their sockets closed.
+            let _ = timeout(Duration::from_millis(limit), self.all_ended()).await;
+        }
+    }
+
+    async fn all_ended(&self) {
+        while self.serving.borrow().len() > self.free.borrow().len() {
+            self.ended.notified().await;
+        }
+    }
+}
+
+/// A client's place among those that are served, until it has been told all.
+#[derive(Debug)]
+pub struct Place<'a> {
+    stopping: &'a Stopping,
+    index: usize,
+}
+
+impl Place<'_> {
+    /// Serves a client until it leaves, or until the manager stops: at once while `is_waiting`,
+    /// else when the time is over. `None` then.
+    pub async fn unless_stopped<T>(
+        &self,
+        is_waiting: &Cell<bool>,
+        serve: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut serve = pin!(serve);
+        poll_fn(|cx| {
+            if self.stopping.stops(is_waiting) {
+                return Poll::Ready(None);
+            }
+            if let Poll::Ready(end) = serve.as_mut().poll(cx) {
+                return Poll::Ready(Some(end));
+            }
+            if self.stopping.stops(is_waiting) {
+                return Poll::Ready(None);
+            }
+            self.wakes(cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn wakes(&self, waker: &Waker) {
+        let mut serving = self.stopping.serving.borrow_mut();
+        let known = &mut serving[self.index];
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.stopping.serving.borrow_mut()[self.index] = None;
+        self.stopping.free.borrow_mut().push(self.index);
+        self.stopping.ended.notify_one();
+    }
+}
+
+/// What clients are told, in PostgreSQL's words.
+#[must_use]
+pub fn report() -> Report {
+    Report::fatal("57P01", "terminating connection due to administrator command")
+}
