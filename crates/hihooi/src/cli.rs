@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::check_history::CheckHistoryArgs;
 use crate::config::{Config, Database, Level, SiteConfig};
+use crate::plan::PlanCommand;
 
 /// Replication middleware for PostgreSQL: one port, many servers, strictly consistent.
 #[derive(Parser, Debug)]
@@ -38,6 +40,15 @@ pub enum Command {
     /// Are these servers fit, and what is to be changed?
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ServeArgs),
+    /// Does a recorded history keep an isolation level? If not, show why
+    #[command(after_help = crate::check_history::EXAMPLES)]
+    CheckHistory(CheckHistoryArgs),
+    /// Work out what a cluster would do before building it
+    Plan {
+        /// What to work out.
+        #[command(subcommand)]
+        command: PlanCommand,
+    },
 }
 
 const UP_EXAMPLES: &str = "Examples:

@@ -1,6 +1,7 @@
 //! The command `hihooi`.
 
 mod check;
+mod check_history;
 mod cli;
 mod cluster;
 mod config;
@@ -9,6 +10,7 @@ mod desk;
 mod failure;
 mod log_view;
 mod manager;
+mod plan;
 mod primary;
 mod process;
 mod relay;
@@ -31,5 +33,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::CheckHistory(args) => check_history::run(&args),
+        Command::Plan { command } => plan::run(&command),
     }
 }

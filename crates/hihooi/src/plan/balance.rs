@@ -1,0 +1,195 @@
+//! `hihooi plan balance`: assigns a workload's transactions to servers by the policies of
+//! conflict-aware load balancing, and says what that is worth (vDBSM paper, sections 4 and 5).
+
+mod file;
+mod report;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use hihooi_balance::assign::{self, assign};
+use hihooi_balance::overlap::Figures;
+use hihooi_balance::policy::{Factor, Policy};
+use hihooi_balance::tpcc::{self, Stock};
+use hihooi_balance::workload::{TRANSACTIONS_MAX, Workload};
+use hihooi_balance::{SERVERS_MAX, ServerId};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::SeedableRng;
+
+use crate::plan::balance::report::{Report, Result};
+
+/// The factor of MPF that the paper's evaluation favours.
+const DEFAULT_FACTOR: f64 = 0.5;
+
+pub const EXAMPLES: &str = r#"Examples:
+  hihooi plan balance --policy all --servers 8 --tpcc 4
+  hihooi plan balance --policy mpf --factor 0.5 --servers 8 --tpcc 4 --requests 200
+  hihooi plan balance --policy mcf --servers 3 --workload shop.toml --order weight
+
+A workload file names transactions, what they write and what they read:
+
+  [[transaction]]
+  name = "order"
+  weight = 45                       # how often or how costly; 1 if left out
+  repeat = { shop = 4 }             # one each for shop 1 to 4, which share the weight
+  reads = ["customer of {shop}"]
+  writes = ["stock of {shop}"]
+
+  [[transaction]]
+  name = "report"                   # writes nothing: read-only, conflicts with nobody
+  weight = 5
+  reads = ["stock of 1"]
+
+Two transactions conflict when they share an item that one of them writes and both write
+something. Transactions are assigned one after another; with the same seed, alike.
+
+  mcf           where conflicting transactions are, else where the load is lowest
+  mpf           the same among servers whose load is similar: FACTOR times it is not above the
+                lowest. 1 is even load first, small factors are fewer conflicts first
+  least-loaded, round-robin, random   blind to conflicts
+  all           a table that compares them
+
+The overlapping ratio of two servers is the share of the first one's update weight that
+conflicts with some update transaction of the second. "Conflicting weight across servers" is
+the probability that two conflicting transactions, drawn by weight, are at two servers."#;
+
+/// Arguments of `plan balance`.
+#[derive(Args, Debug)]
+pub struct BalanceArgs {
+    /// How servers are chosen
+    #[arg(long, value_enum, default_value = "all")]
+    policy: PolicyName,
+    /// How similar loads must be for `mpf`, 0 to 1 [default: 0.5]
+    #[arg(long, value_name = "F")]
+    factor: Option<f64>,
+    /// Number of servers
+    #[arg(long, value_name = "N")]
+    servers: usize,
+    /// The TPC-C mix on so many warehouses
+    #[arg(long, value_name = "WAREHOUSES")]
+    tpcc: Option<u32>,
+    /// A file that describes the workload (see below)
+    #[arg(long, value_name = "FILE", conflicts_with = "tpcc")]
+    workload: Option<PathBuf>,
+    /// Assign so many transactions drawn by weight, instead of each once
+    #[arg(long, value_name = "N")]
+    requests: Option<usize>,
+    /// In which order transactions are assigned
+    #[arg(long, value_enum, default_value = "random")]
+    order: OrderName,
+    /// Seed of all that is random
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum PolicyName {
+    Mcf,
+    Mpf,
+    Random,
+    RoundRobin,
+    LeastLoaded,
+    All,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum OrderName {
+    Weight,
+    Given,
+    Random,
+}
+
+impl OrderName {
+    fn order(self) -> assign::Order {
+        match self {
+            OrderName::Weight => assign::Order::Weight,
+            OrderName::Given => assign::Order::Given,
+            OrderName::Random => assign::Order::Random,
+        }
+    }
+}
+
+/// What is to be printed.
+///
+/// # Errors
+/// One line for what can't be done.
+pub fn plan(args: &BalanceArgs) -> std::result::Result<String, String> {
+    Ok(report(args)?.printed(args.json))
+}
+
+fn report(args: &BalanceArgs) -> std::result::Result<Report, String> {
+    if !(1..=SERVERS_MAX).contains(&args.servers) {
+        return Err(format!("--servers {}: must be 1 to {SERVERS_MAX}", args.servers));
+    }
+    let policies = policies(args)?;
+    let workload = workload(args)?;
+    let results = policies.into_iter().map(|policy| result(args, &workload, policy)).collect();
+    Ok(Report {
+        servers: args.servers,
+        order: args.order.to_possible_value().expect("no value is skipped").get_name().to_owned(),
+        seed: args.seed,
+        workload,
+        results,
+        compare: args.policy == PolicyName::All,
+    })
+}
+
+/// The policies to apply, each with its name.
+fn policies(args: &BalanceArgs) -> std::result::Result<Vec<(String, Policy)>, String> {
+    let given = args.factor.unwrap_or(DEFAULT_FACTOR);
+    let factor = Factor::new(given).ok_or_else(|| format!("--factor {given}: must be 0 to 1"))?;
+    let mpf = |factor: Factor| (format!("mpf {}", factor.get()), Policy::Mpf(factor));
+    let mcf = ("mcf".to_owned(), Policy::MCF);
+    let blind = [
+        ("least-loaded".to_owned(), Policy::LeastLoaded),
+        ("round-robin".to_owned(), Policy::RoundRobin),
+        ("random".to_owned(), Policy::Random),
+    ];
+    if args.factor.is_some() && !matches!(args.policy, PolicyName::Mpf | PolicyName::All) {
+        return Err("--factor is for --policy mpf or all".to_owned());
+    }
+    Ok(match args.policy {
+        PolicyName::Mcf => vec![mcf],
+        PolicyName::Mpf => vec![mpf(factor)],
+        PolicyName::LeastLoaded => blind[..1].to_vec(),
+        PolicyName::RoundRobin => blind[1..2].to_vec(),
+        PolicyName::Random => blind[2..].to_vec(),
+        PolicyName::All => {
+            let mut all = vec![mcf, mpf(factor)];
+            all.extend((factor != Factor::ONE).then(|| mpf(Factor::ONE)));
+            all.extend(blind);
+            all
+        }
+    })
+}
+
+fn workload(args: &BalanceArgs) -> std::result::Result<Workload, String> {
+    let all = match (&args.workload, args.tpcc) {
+        (Some(path), _) => file::read(path)?,
+        (None, Some(warehouses)) => {
+            tpcc::workload(warehouses, Stock::AsPrinted).ok_or_else(|| {
+                format!("--tpcc {warehouses}: must be 1 to {} warehouses", tpcc::WAREHOUSES_MAX)
+            })?
+        }
+        (None, None) => return Err("either --tpcc or --workload is needed".to_owned()),
+    };
+    match args.requests {
+        None => Ok(all),
+        Some(count) if !(1..=TRANSACTIONS_MAX).contains(&count) => {
+            Err(format!("--requests {count}: must be 1 to {TRANSACTIONS_MAX}"))
+        }
+        Some(count) => Ok(all.sample(count, &mut Pcg64Mcg::seed_from_u64(args.seed))),
+    }
+}
+
+/// Every policy meets the same order.
+fn result(args: &BalanceArgs, workload: &Workload, (name, policy): (String, Policy)) -> Result {
+    let mut generator = Pcg64Mcg::seed_from_u64(args.seed);
+    let assigned: Vec<ServerId> =
+        assign(workload, policy, args.servers, args.order.order(), &mut generator);
+    let figures = Figures::of(workload, &assigned, args.servers);
+    Result { policy: name, assigned, figures }
+}

@@ -1,0 +1,276 @@
+//! `hihooi check-history`: its command line, and histories recorded against real servers. What
+//! PostgreSQL promises (manual, chapter 13.2) the checker must find kept, and what an isolation
+//! level allows it must show.
+//!
+//! Environment: `HIHOOI_TEST_TRANSACTIONS` (of each client in a recording, default 120) and
+//! `HIHOOI_TEST_SEED` make other and longer recordings. A history that fails a test is kept.
+
+mod harness;
+mod recorder;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use harness::{Reference, alone, ms, program, reference, shared};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use recorder::{Plan, Recording, Shape};
+use serde_json::Value;
+
+const REPEATABLE_READ: &[Shape] = &[
+    Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+    Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+    Shape::ReadPauseAppend("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+    Shape::ReadStatement,
+    Shape::AppendStatement,
+];
+const SERIALIZABLE: &[Shape] = &[
+    Shape::Block("BEGIN ISOLATION LEVEL SERIALIZABLE"),
+    Shape::ReadPauseAppend("BEGIN ISOLATION LEVEL SERIALIZABLE"),
+    Shape::Reads("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
+];
+const READ_COMMITTED: &[Shape] =
+    &[Shape::ReadPauseAppend("BEGIN"), Shape::Block("BEGIN"), Shape::Reads("BEGIN")];
+/// What hihooi sends to replicas, and what it must not.
+const ROUTED: &[Shape] = &[
+    Shape::ReadStatement,
+    Shape::ReadStatement,
+    Shape::ReadStatement,
+    Shape::AppendStatement,
+    Shape::Reads("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+    Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+];
+
+const WEAK: &[Shape] = &[Shape::ReadStatement, Shape::ReadStatement, Shape::AppendStatement];
+
+/// A folder that goes with the test.
+struct Histories(tempfile::TempDir);
+
+impl Histories {
+    fn new() -> Histories {
+        Histories(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn keep(&self, recording: &Recording) -> PathBuf {
+        let file = self.file("history.jsonl");
+        recording.write(&file);
+        file
+    }
+}
+
+/// Runs the program on a file; its status, and what it printed.
+fn check(file: &PathBuf, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(program());
+    command.arg("check-history").arg(file).args(arguments).stdin(Stdio::null());
+    told(command.output().expect("hihooi"))
+}
+
+fn told(output: Output) -> (i32, String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().expect("an exit"), text(output.stdout), text(output.stderr))
+}
+
+fn holds(recording: &Recording, level: &str) {
+    let histories = Histories::new();
+    let file = histories.keep(recording);
+    let (status, said, errors) = check(&file, &["--level", level]);
+    if status != 0 {
+        let kept = histories.0.keep();
+        panic!("{level} must hold: {said}{errors}\nThe history is kept in {}", kept.display());
+    }
+}
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn plan(port: u16, shapes: &'static [Shape]) -> Plan {
+    Plan {
+        port,
+        clients: 12,
+        transactions: from_environment("HIHOOI_TEST_TRANSACTIONS", 120) as usize,
+        keys: 5,
+        shapes,
+        seed: from_environment("HIHOOI_TEST_SEED", 1),
+        options: "",
+    }
+}
+
+/// Manual, chapter 13.2.2: Repeatable Read sees one snapshot, and refuses to update what others
+/// updated since: snapshot isolation, on one server a strong one.
+#[test]
+fn repeatable_read_of_one_server_is_strong_snapshot_isolation() {
+    let _alone = alone();
+    let recording = Recording::make(plan(reference().port, REPEATABLE_READ), || {});
+    assert!(recording.count("fail") > 0, "no two transactions ever met: nothing was tested");
+    holds(&recording, "strong-si");
+}
+
+/// Manual, chapter 13.2.3.
+#[test]
+fn serializable_of_one_server_is_strict() {
+    let _alone = alone();
+    let recording = Recording::make(plan(reference().port, SERIALIZABLE), || {});
+    assert!(recording.count("fail") > 0, "no two transactions ever met: nothing was tested");
+    holds(&recording, "strict-serializable");
+}
+
+/// Manual, chapter 13.2.1: every statement sees another snapshot, and an update goes on from the
+/// newest version. So updates are lost, which Read Committed allows; nothing else is.
+#[test]
+fn read_committed_of_one_server_shows_what_it_allows() {
+    let _alone = alone();
+    const ROUNDS_MAX: u64 = 20;
+    let histories = Histories::new();
+    for seed in 0..ROUNDS_MAX {
+        let plan =
+            Plan { keys: 2, transactions: 40, seed, ..plan(reference().port, READ_COMMITTED) };
+        let file = histories.keep(&Recording::make(plan, || {}));
+        let (status, said, errors) = check(&file, &["--level", "read-committed"]);
+        assert_eq!(status, 0, "{said}{errors}");
+        let (status, said, _) = check(&file, &["--level", "si"]);
+        let shown = said.contains("lost update") && said.contains("read skew");
+        if shown {
+            assert_eq!(status, 1, "{said}");
+            return;
+        }
+    }
+    panic!("no lost update and read skew in {ROUNDS_MAX} recordings");
+}
+
+/// A server that crashes leaves transactions of unknown outcome; what it acknowledged stays.
+#[test]
+fn transactions_of_unknown_outcome_are_judged_by_what_others_saw() {
+    let _alone = alone();
+    let server = Reference::start();
+    let plan = Plan { transactions: 400, ..plan(server.port, REPEATABLE_READ) };
+    let recording = Recording::make(plan, || {
+        std::thread::sleep(ms(100));
+        // The end of one backend by SIGKILL makes the server end all others and recover.
+        let victim = server_session(&server).key.0;
+        kill(Pid::from_raw(victim), Signal::SIGKILL).expect("a backend of our server");
+    });
+    assert!(recording.count("info") > 0, "the crash met no transaction");
+    holds(&recording, "strong-si");
+}
+
+fn server_session(server: &Reference) -> harness::Session {
+    let parameters = [("user", harness::USER), ("database", harness::DATABASE)];
+    harness::Session::open(server.port, &parameters).expect("a session")
+}
+
+/// I3 as clients see it: reads by key at replicas, writes at the primary, one strong snapshot.
+#[test]
+fn hihooi_with_replicas_is_strong_snapshot_isolation() {
+    let _alone = alone();
+    let before = if shared().is_hihooi() { shared().replica_reads() } else { -1 };
+    let recording = Recording::make(plan(shared().port, ROUTED), || {});
+    if shared().is_hihooi() {
+        let served = shared().replica_reads() - before;
+        assert!(served > 0, "no read went to a replica: nothing was tested");
+    }
+    holds(&recording, "strong-si");
+}
+
+/// The same can fail: at level `weak-si` any replica serves, and one that was paused is stale.
+/// Its snapshots are still prefixes of the log (I2).
+#[test]
+fn weak_reads_through_hihooi_are_stale_but_snapshots() {
+    let _alone = alone();
+    if !shared().is_hihooi() {
+        return;
+    }
+    let options = "-c hihooi.consistency=weak-si";
+    let recording =
+        Recording::make(Plan { options, transactions: 1_000, ..plan(shared().port, WEAK) }, || {
+            std::thread::sleep(ms(100));
+            shared().command("PAUSE REPLICA replica1");
+        });
+    shared().command("RESUME REPLICA replica1");
+    shared().caught_up();
+    holds(&recording, "si");
+    let histories = Histories::new();
+    let (status, said, errors) = check(&histories.keep(&recording), &["--level", "strong-si"]);
+    assert_eq!(status, 1, "{said}{errors}");
+    assert!(said.contains("stale read") || said.contains("old after new"), "{said}");
+}
+
+const STALE: &str = r#"{"time":1,"process":1,"type":"invoke","f":"txn","value":[["append","x",1]]}
+{"time":2,"process":1,"type":"ok","f":"txn","value":[["append","x",1]]}
+{"time":3,"process":2,"type":"invoke","f":"txn","value":[["r","x",null]]}
+{"time":4,"process":2,"type":"ok","f":"txn","value":[["r","x",null]]}
+"#;
+
+#[test]
+fn the_exit_status_says_whether_the_level_holds() {
+    let histories = Histories::new();
+    let file = histories.file("stale.jsonl");
+    std::fs::write(&file, STALE).expect("own folder");
+    let (status, said, errors) = check(&file, &["--level", "session-si"]);
+    assert_eq!((status, errors.as_str()), (0, ""), "{said}");
+    assert!(said.starts_with("session-si holds\n"), "{said}");
+    assert!(said.contains("strongest levels that hold: session-si, serializable"), "{said}");
+    assert!(said.contains("not strong-si: lost commit (T1, T2)"), "{said}");
+    let (status, said, errors) = check(&file, &["--level", "strong-si"]);
+    assert_eq!((status, errors.as_str()), (1, ""), "{said}");
+    assert!(said.contains("T2 before T1: it read x without what T1 wrote (1)"), "{said}");
+}
+
+#[test]
+fn json_says_the_same_to_machines() {
+    let histories = Histories::new();
+    let file = histories.file("stale.jsonl");
+    std::fs::write(&file, STALE).expect("own folder");
+    let (status, said, _) = check(&file, &["--level", "strict-serializable", "--json"]);
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (status, &said["holds"], &said["level"]),
+        (1, &false.into(), &"strict-serializable".into())
+    );
+    assert_eq!(said["anomalies"][0]["transactions"], serde_json::json!([1, 2]));
+    assert_eq!(said["strongest"], serde_json::json!(["session-si", "serializable"]));
+    assert_eq!(said["seen"]["committed"], 2);
+}
+
+#[test]
+fn a_history_can_come_from_standard_input() {
+    let mut command = Command::new(program());
+    command.args(["check-history", "-", "--level", "strong-si"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("hihooi");
+    child.stdin.take().expect("piped").write_all(STALE.as_bytes()).expect("it reads");
+    let (status, said, _) = told(child.wait_with_output().expect("hihooi"));
+    assert_eq!(status, 1, "{said}");
+}
+
+#[test]
+fn what_cant_be_read_is_named_in_one_line() {
+    let histories = Histories::new();
+    let file = histories.file("bad.jsonl");
+    for (tail, expected) in [
+        ("{\"time\":5,", "line 5: "),
+        (
+            "{\"time\":5,\"process\":2,\"type\":\"ok\",\"f\":\"txn\",\"value\":[]}",
+            "line 5: process 2 ends",
+        ),
+        (
+            "{\"time\":5,\"process\":2,\"type\":\"invoke\",\"f\":\"txn\",\"value\":[[\"cas\",1,2]]}",
+            "line 5: \"cas\"",
+        ),
+    ] {
+        std::fs::write(&file, format!("{STALE}{tail}\n")).expect("own folder");
+        let (status, said, errors) = check(&file, &["--level", "si"]);
+        assert_eq!((status, said.as_str()), (2, ""), "{errors}");
+        assert!(errors.contains(expected) && errors.lines().count() == 1, "{errors}");
+    }
+    let (status, _, errors) = check(&histories.file("none.jsonl"), &["--level", "si"]);
+    assert_eq!((status, errors.lines().count()), (2, 1), "{errors}");
+    let (status, _, errors) = check(&file, &["--level", "perfect"]);
+    assert_eq!(status, 2, "{errors}");
+    assert!(errors.contains("strict-serializable"), "the levels are named: {errors}");
+}

@@ -1,0 +1,362 @@
+//! Records histories of list-append transactions in Jepsen's form, as clients see them: when each
+//! transaction was sent, when its end was known, what it read, and whether its end is known.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::client::{Answer, Failure, Session};
+use crate::harness::{DATABASE, USER, ms, s};
+
+/// How long a client tries to connect again after its connection was lost.
+const RECONNECT_S_MAX: u64 = 30;
+/// Transactions of a client before it goes on to fresh lists.
+const TRANSACTIONS_A_LIST: usize = 50;
+/// Statements that make the table.
+const SCHEMA: &str = "DROP TABLE IF EXISTS lists; CREATE TABLE lists (k int PRIMARY KEY, v int[])";
+
+/// How a client runs its transactions.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// Some steps between a BEGIN like this and COMMIT.
+    Block(&'static str),
+    /// Some reads between a BEGIN like this and COMMIT.
+    Reads(&'static str),
+    /// Between a BEGIN like this and COMMIT: a read, a pause, an append to what was read.
+    ReadPauseAppend(&'static str),
+    /// One statement: a read of some keys.
+    ReadStatement,
+    /// One statement: appends to some keys.
+    AppendStatement,
+}
+
+/// What is recorded.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub port: u16,
+    pub clients: i64,
+    /// Transactions of each client.
+    pub transactions: usize,
+    /// Lists in use at a time; after [`TRANSACTIONS_A_LIST`] each client goes on to fresh ones, so
+    /// that lists stay short.
+    pub keys: i64,
+    /// Each transaction takes one of these.
+    pub shapes: &'static [Shape],
+    pub seed: u64,
+    /// Start-up option `options` of the clients' sessions, not of the final reader's.
+    pub options: &'static str,
+}
+
+/// What all clients of a recording share.
+struct Shared {
+    plan: Plan,
+    start: Instant,
+    next_value: AtomicI64,
+    next_process: AtomicI64,
+}
+
+/// A recorded history: times and lines.
+pub struct Recording {
+    shared: Arc<Shared>,
+    lines: Vec<(u64, Value)>,
+}
+
+impl Recording {
+    /// Makes the table, runs all clients, and reads every list when they have ended. `meanwhile`
+    /// runs beside them.
+    pub fn make(plan: Plan, meanwhile: impl FnOnce()) -> Recording {
+        connect(plan.port, "").expect("a session").run(SCHEMA);
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            next_value: AtomicI64::new(1),
+            next_process: AtomicI64::new(plan.clients),
+            plan,
+        });
+        let client = |process| {
+            let client = Client::new(shared.clone(), process);
+            std::thread::spawn(move || client.run())
+        };
+        let clients: Vec<_> = (0..shared.plan.clients).map(client).collect();
+        meanwhile();
+        let lines = clients.into_iter().flat_map(|client| client.join().expect("a client"));
+        let mut recording = Recording { shared: shared.clone(), lines: lines.collect() };
+        recording.read_all();
+        recording.lines.sort_by_key(|(time, _)| *time);
+        recording
+    }
+
+    /// The final reads.
+    fn read_all(&mut self) {
+        let mut client = Client::new(self.shared.clone(), self.shared.plan.clients * 1_000_000);
+        client.is_final = true;
+        let plan = &self.shared.plan;
+        let ages = plan.transactions.div_ceil(TRANSACTIONS_A_LIST) as i64;
+        let keys: Vec<i64> = (0..plan.keys * ages).collect();
+        let steps = keys.iter().map(|key| Step::Read(*key)).collect();
+        client.transact(Shape::ReadStatement, steps);
+        self.lines.append(&mut client.lines);
+    }
+
+    /// Writes it to a file.
+    pub fn write(&self, file: &Path) {
+        let lines = self.lines.iter().enumerate().map(|(index, (_, line))| {
+            let mut line = line.clone();
+            line["index"] = json!(index);
+            format!("{line}\n")
+        });
+        std::fs::write(file, lines.collect::<String>()).expect("own folder");
+    }
+
+    /// How many transactions ended so.
+    pub fn count(&self, kind: &str) -> usize {
+        self.lines.iter().filter(|(_, line)| line["type"] == kind).count()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Append(i64, i64),
+    Read(i64),
+}
+
+/// Why a transaction has no good end.
+enum NoEnd {
+    Failed,
+    Unknown,
+}
+
+struct Client {
+    shared: Arc<Shared>,
+    process: i64,
+    random: u64,
+    session: Option<Session>,
+    is_final: bool,
+    /// Transactions so far.
+    done: usize,
+    lines: Vec<(u64, Value)>,
+}
+
+impl Client {
+    fn new(shared: Arc<Shared>, process: i64) -> Client {
+        let random = shared.plan.seed.wrapping_add(process as u64);
+        Client {
+            shared,
+            process,
+            random,
+            session: None,
+            is_final: false,
+            done: 0,
+            lines: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Vec<(u64, Value)> {
+        for _ in 0..self.shared.plan.transactions {
+            let shapes = self.shared.plan.shapes;
+            let shape = shapes[self.below(shapes.len() as u64) as usize];
+            let steps = self.steps(shape);
+            self.transact(shape, steps);
+            self.done += 1;
+        }
+        self.lines
+    }
+
+    /// A number from 0 below a bound (splitmix64).
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn key(&mut self) -> i64 {
+        let keys = self.shared.plan.keys;
+        let age = (self.done / TRANSACTIONS_A_LIST) as i64;
+        age * keys + self.below(keys as u64) as i64
+    }
+
+    fn append(&mut self, key: i64) -> Step {
+        Step::Append(key, self.shared.next_value.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn steps(&mut self, shape: Shape) -> Vec<Step> {
+        match shape {
+            Shape::ReadPauseAppend(_) => {
+                let key = self.key();
+                vec![Step::Read(key), self.append(key)]
+            }
+            Shape::Block(_) => {
+                let one = |client: &mut Client| {
+                    let key = client.key();
+                    if client.below(2) == 0 { client.append(key) } else { Step::Read(key) }
+                };
+                (0..=self.below(3)).map(|_| one(self)).collect()
+            }
+            Shape::Reads(_) | Shape::ReadStatement | Shape::AppendStatement => {
+                let mut keys: Vec<i64> = (0..=self.below(3)).map(|_| self.key()).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                let appends = matches!(shape, Shape::AppendStatement);
+                let one = |key| if appends { self.append(key) } else { Step::Read(key) };
+                keys.into_iter().map(one).collect()
+            }
+        }
+    }
+
+    fn note(&mut self, kind: &str, value: &[Value]) {
+        let time = self.shared.start.elapsed().as_nanos() as u64;
+        let mut line = json!({
+            "time": time, "process": self.process, "type": kind, "f": "txn", "value": value,
+        });
+        if self.is_final {
+            line["final"] = json!(true);
+        }
+        self.lines.push((time, line));
+    }
+
+    fn transact(&mut self, shape: Shape, steps: Vec<Step>) {
+        if self.session.is_none() {
+            let options = if self.is_final { "" } else { self.shared.plan.options };
+            self.session = Some(connect(self.shared.plan.port, options).expect("a session"));
+        }
+        let asked: Vec<Value> = steps.iter().map(|step| step.value(None)).collect();
+        self.note("invoke", &asked);
+        let session = self.session.as_mut().expect("opened above");
+        match run(session, shape, &steps) {
+            Ok(seen) => {
+                let answered = steps.iter().zip(&seen).map(|(step, seen)| step.value(Some(seen)));
+                let answered: Vec<Value> = answered.collect();
+                self.note("ok", &answered);
+            }
+            Err(NoEnd::Failed) => self.note("fail", &asked),
+            Err(NoEnd::Unknown) => {
+                self.note("info", &asked);
+                self.session = None;
+                // A process whose transaction may still take effect does nothing more.
+                self.process = self.shared.next_process.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Step {
+    fn value(self, seen: Option<&Value>) -> Value {
+        match self {
+            Step::Append(key, value) => json!(["append", key, value]),
+            Step::Read(key) => json!(["r", key, seen.unwrap_or(&Value::Null)]),
+        }
+    }
+
+    fn statement(self) -> String {
+        match self {
+            Step::Append(..) => appends(&[self]),
+            Step::Read(key) => format!("SELECT k, v FROM lists WHERE k = {key}"),
+        }
+    }
+}
+
+/// One statement that appends to several lists.
+fn appends(steps: &[Step]) -> String {
+    let rows = steps.iter().filter_map(|step| match step {
+        Step::Append(key, value) => Some(format!("({key}, ARRAY[{value}])")),
+        Step::Read(_) => None,
+    });
+    format!(
+        "INSERT INTO lists VALUES {} ON CONFLICT (k) DO UPDATE SET v = lists.v || EXCLUDED.v",
+        rows.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// One statement that reads several lists.
+fn reads(steps: &[Step]) -> String {
+    let keys = steps.iter().filter_map(|step| match step {
+        Step::Read(key) => Some(key.to_string()),
+        Step::Append(..) => None,
+    });
+    format!("SELECT k, v FROM lists WHERE k IN ({})", keys.collect::<Vec<_>>().join(", "))
+}
+
+/// Runs a transaction; what each of its steps saw.
+fn run(session: &mut Session, shape: Shape, steps: &[Step]) -> Result<Vec<Value>, NoEnd> {
+    match shape {
+        Shape::Block(begin) | Shape::Reads(begin) => block(session, begin, steps, ms(0)),
+        Shape::ReadPauseAppend(begin) => block(session, begin, steps, ms(1)),
+        Shape::ReadStatement | Shape::AppendStatement => {
+            let is_read = matches!(shape, Shape::ReadStatement);
+            let text = if is_read { reads(steps) } else { appends(steps) };
+            let answer = session.extended(&text, &[]).map_err(|failure| match failure {
+                // An append may have committed before the connection was lost.
+                Failure::Lost(_) if is_read => NoEnd::Unknown,
+                other => end_of_commit(&other),
+            })?;
+            Ok(steps.iter().map(|step| seen(*step, &answer)).collect())
+        }
+    }
+}
+
+fn block(
+    session: &mut Session,
+    begin: &str,
+    steps: &[Step],
+    pause: Duration,
+) -> Result<Vec<Value>, NoEnd> {
+    let mut run = |text: &str| session.simple(text).map(|mut answers| answers.pop());
+    let mut inside = || -> Result<Vec<Value>, Failure> {
+        run(begin)?;
+        let mut all = Vec::new();
+        for step in steps {
+            let answer = run(&step.statement())?.unwrap_or_default();
+            all.push(seen(*step, &answer));
+            std::thread::sleep(pause);
+        }
+        Ok(all)
+    };
+    match inside() {
+        Ok(all) => match run("COMMIT") {
+            Ok(_) => Ok(all),
+            Err(failure) => Err(end_of_commit(&failure)),
+        },
+        // Nothing commits without COMMIT; a lost session is told apart so that it is replaced.
+        Err(failure) if is_lost(&failure) => Err(NoEnd::Unknown),
+        Err(_) => match run("ROLLBACK") {
+            Ok(_) => Err(NoEnd::Failed),
+            Err(_) => Err(NoEnd::Unknown),
+        },
+    }
+}
+
+fn end_of_commit(failure: &Failure) -> NoEnd {
+    if is_lost(failure) { NoEnd::Unknown } else { NoEnd::Failed }
+}
+
+/// Errors behind which the session is gone or the transaction's end is unknown: connection
+/// exceptions, shutdowns, 40003 (statement completion unknown).
+fn is_lost(failure: &Failure) -> bool {
+    let code = failure.code();
+    code.is_empty() || code.starts_with("08") || code.starts_with("57P") || code == "40003"
+}
+
+/// What a read saw of its key.
+fn seen(step: Step, answer: &Answer) -> Value {
+    let Step::Read(key) = step else { return Value::Null };
+    let row = answer.rows.iter().find(|row| row[0].as_deref() == Some(&key.to_string()));
+    let Some(text) = row.and_then(|row| row[1].as_deref()) else { return Value::Null };
+    let values = text.trim_matches(['{', '}']).split(',').filter(|value| !value.is_empty());
+    values.map(|value| value.parse::<i64>().expect("a number of an int[]")).collect()
+}
+
+/// A session, as soon as there is one.
+fn connect(port: u16, options: &str) -> Result<Session, Failure> {
+    let parameters = [("user", USER), ("database", DATABASE), ("options", options)];
+    let deadline = Instant::now() + s(RECONNECT_S_MAX);
+    loop {
+        match Session::open(port, &parameters) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(ms(20)),
+            done => return done,
+        }
+    }
+}
