@@ -9,11 +9,12 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test bench lint docs versions
+.PHONY: help setup build demo test bench bench-cores lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
+	@echo 'make bench-cores  measures the protocol cores (criterion)'
 	@echo 'make lint    formatting and clippy'
 	@echo 'make docs    the API documentation'
 
@@ -38,6 +39,15 @@ bench:
 	@scripts/setup --bench
 	$(CARGO) build --release
 	scripts/bench
+
+bench-cores: setup
+	$(CARGO) bench -p hihooi-certify -p hihooi-mastering -p hihooi-balance \
+	  --bench certification --bench selector --bench decision
+	$(CARGO) build --release -p hihooi -p hihooi-check --example long_history --bin hihooi
+	@echo 'check-history, 1,000,000 transactions (target: below 60 s)'
+	target/release/examples/long_history 1000000 > target/long.jsonl
+	@bash -c 'time target/release/hihooi check-history target/long.jsonl --level strict-serializable'
+	@rm -f target/long.jsonl
 
 lint: setup
 	$(CARGO) fmt --all --check
