@@ -2,8 +2,8 @@
 //! PostgreSQL promises (manual, chapter 13.2) the checker must find kept, and what an isolation
 //! level allows it must show.
 //!
-//! Environment: `HIHOOI_TEST_TRANSACTIONS` (of each client in a recording, default 120) and
-//! `HIHOOI_TEST_SEED` make other and longer recordings. A history that fails a test is kept.
+//! Environment: `HIHOOI_TEST_TRANSACTIONS` (of each client in a recording, at least; default 120)
+//! and `HIHOOI_TEST_SEED` make other and longer recordings. A history that fails a test is kept.
 
 mod harness;
 mod recorder;
@@ -12,10 +12,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use harness::{Reference, alone, ms, program, reference, shared};
+use harness::{HANG_S_MAX, Reference, alone, eventually, program, reference, s, shared};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use recorder::{Plan, Recording, Shape};
+use recorder::{Plan, Progress, Recording, Shape};
 use serde_json::Value;
 
 const REPEATABLE_READ: &[Shape] = &[
@@ -101,13 +101,17 @@ fn plan(port: u16, shapes: &'static [Shape]) -> Plan {
     }
 }
 
+/// Goes on until two transactions met, of which one failed for it: else nothing is tested.
+fn until_two_meet(progress: &Progress) {
+    eventually("two transactions meet", s(HANG_S_MAX), || progress.failed() > 0);
+}
+
 /// Manual, chapter 13.2.2: Repeatable Read sees one snapshot, and refuses to update what others
 /// updated since: snapshot isolation, on one server a strong one.
 #[test]
 fn repeatable_read_of_one_server_is_strong_snapshot_isolation() {
     let _alone = alone();
-    let recording = Recording::make(plan(reference().port, REPEATABLE_READ), || {});
-    assert!(recording.count("fail") > 0, "no two transactions ever met: nothing was tested");
+    let recording = Recording::make(plan(reference().port, REPEATABLE_READ), until_two_meet);
     holds(&recording, "strong-si");
 }
 
@@ -115,8 +119,7 @@ fn repeatable_read_of_one_server_is_strong_snapshot_isolation() {
 #[test]
 fn serializable_of_one_server_is_strict() {
     let _alone = alone();
-    let recording = Recording::make(plan(reference().port, SERIALIZABLE), || {});
-    assert!(recording.count("fail") > 0, "no two transactions ever met: nothing was tested");
+    let recording = Recording::make(plan(reference().port, SERIALIZABLE), until_two_meet);
     holds(&recording, "strict-serializable");
 }
 
@@ -125,55 +128,58 @@ fn serializable_of_one_server_is_strict() {
 #[test]
 fn read_committed_of_one_server_shows_what_it_allows() {
     let _alone = alone();
-    const ROUNDS_MAX: u64 = 20;
+    const ROUNDS_MAX: u64 = 200;
     let histories = Histories::new();
+    let mut missing = vec!["lost update", "read skew"];
     for seed in 0..ROUNDS_MAX {
         let plan =
             Plan { keys: 2, transactions: 40, seed, ..plan(reference().port, READ_COMMITTED) };
-        let file = histories.keep(&Recording::make(plan, || {}));
+        let file = histories.keep(&Recording::make(plan, |_| {}));
         let (status, said, errors) = check(&file, &["--level", "read-committed"]);
         assert_eq!(status, 0, "{said}{errors}");
         let (status, said, _) = check(&file, &["--level", "si"]);
-        let shown = said.contains("lost update") && said.contains("read skew");
-        if shown {
-            assert_eq!(status, 1, "{said}");
+        let before = missing.len();
+        missing.retain(|anomaly| !said.contains(anomaly));
+        assert!(status == 1 || missing.len() == before, "{said}");
+        if missing.is_empty() {
             return;
         }
     }
-    panic!("no lost update and read skew in {ROUNDS_MAX} recordings");
+    panic!("no {missing:?} in {ROUNDS_MAX} recordings");
 }
 
 /// A server that crashes leaves transactions of unknown outcome; what it acknowledged stays.
 #[test]
 fn transactions_of_unknown_outcome_are_judged_by_what_others_saw() {
+    const CRASHES_MAX: usize = 100;
     let _alone = alone();
     let server = Reference::start();
-    let plan = Plan { transactions: 400, ..plan(server.port, REPEATABLE_READ) };
-    let recording = Recording::make(plan, || {
-        std::thread::sleep(ms(100));
-        // The end of one backend by SIGKILL makes the server end all others and recover.
-        let victim = server_session(&server).key.0;
-        kill(Pid::from_raw(victim), Signal::SIGKILL).expect("a backend of our server");
+    let recording = Recording::make(plan(server.port, REPEATABLE_READ), |progress| {
+        for _ in 0..CRASHES_MAX {
+            progress.more(100);
+            if progress.unknown() > 0 {
+                return;
+            }
+            // The end of one backend by SIGKILL makes the server end all others and recover.
+            let victim = recorder::connect(server.port, "").expect("a session");
+            // A crash that isn't over yet may have ended it.
+            let _ = kill(Pid::from_raw(victim.key.0), Signal::SIGKILL);
+        }
+        panic!("{CRASHES_MAX} crashes met no transaction whose end is unknown");
     });
-    assert!(recording.count("info") > 0, "the crash met no transaction");
     holds(&recording, "strong-si");
-}
-
-fn server_session(server: &Reference) -> harness::Session {
-    let parameters = [("user", harness::USER), ("database", harness::DATABASE)];
-    harness::Session::open(server.port, &parameters).expect("a session")
 }
 
 /// I3 as clients see it: reads by key at replicas, writes at the primary, one strong snapshot.
 #[test]
 fn hihooi_with_replicas_is_strong_snapshot_isolation() {
     let _alone = alone();
-    let before = if shared().is_hihooi() { shared().replica_reads() } else { -1 };
-    let recording = Recording::make(plan(shared().port, ROUTED), || {});
-    if shared().is_hihooi() {
-        let served = shared().replica_reads() - before;
-        assert!(served > 0, "no read went to a replica: nothing was tested");
-    }
+    let recording = Recording::make(plan(shared().port, ROUTED), |_| {
+        if shared().is_hihooi() {
+            let before = shared().replica_reads();
+            eventually("replicas serve reads", s(HANG_S_MAX), || shared().replica_reads() > before);
+        }
+    });
     holds(&recording, "strong-si");
 }
 
@@ -186,11 +192,17 @@ fn weak_reads_through_hihooi_are_stale_but_snapshots() {
         return;
     }
     let options = "-c hihooi.consistency=weak-si";
-    let recording =
-        Recording::make(Plan { options, transactions: 1_000, ..plan(shared().port, WEAK) }, || {
-            std::thread::sleep(ms(100));
-            shared().command("PAUSE REPLICA replica1");
+    let plan = Plan { options, ..plan(shared().port, WEAK) };
+    let recording = Recording::make(plan, |progress| {
+        progress.more(100);
+        shared().command("PAUSE REPLICA replica1");
+        // By then all clients write lists that the paused replica doesn't know.
+        progress.more(1_000);
+        let before = shared().stat("replica1", "reads");
+        eventually("the paused replica serves reads", s(HANG_S_MAX), || {
+            shared().stat("replica1", "reads") >= before + 100
         });
+    });
     shared().command("RESUME REPLICA replica1");
     shared().caught_up();
     holds(&recording, "si");

@@ -32,6 +32,9 @@ pub const USER: &str = "postgres";
 /// The replicated database.
 pub const DATABASE: &str = "postgres";
 
+/// Longer than this is a hang. No test asks for more of the machine's speed.
+pub const HANG_S_MAX: u64 = 180;
+
 /// The cluster that the tests of one binary share: a primary and two replicas.
 pub fn shared() -> &'static Cluster {
     let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,16 +3,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::harness::client::{Answer, Failure, Session};
-use crate::harness::{DATABASE, USER, ms, s};
+use crate::harness::{DATABASE, HANG_S_MAX, USER, eventually, ms, s};
 
-/// How long a client tries to connect again after its connection was lost.
-const RECONNECT_S_MAX: u64 = 30;
 /// Transactions of a client before it goes on to fresh lists.
 const TRANSACTIONS_A_LIST: usize = 50;
 /// Statements that make the table.
@@ -38,7 +36,7 @@ pub enum Shape {
 pub struct Plan {
     pub port: u16,
     pub clients: i64,
-    /// Transactions of each client.
+    /// Transactions of each client, at least: it goes on while something happens beside it.
     pub transactions: usize,
     /// Lists in use at a time; after [`TRANSACTIONS_A_LIST`] each client goes on to fresh ones, so
     /// that lists stay short.
@@ -50,9 +48,52 @@ pub struct Plan {
     pub options: &'static str,
 }
 
+/// How far a recording is, for what happens beside it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    committed: AtomicU64,
+    failed: AtomicU64,
+    unknown: AtomicU64,
+    /// Nothing happens beside the clients any more.
+    is_over: AtomicBool,
+}
+
+impl Progress {
+    /// Transactions that committed so far.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Relaxed)
+    }
+
+    /// Transactions that had no effect, as their clients know.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Transactions whose clients can't know whether they committed.
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Waits until that many more transactions have committed.
+    pub fn more(&self, transactions: u64) {
+        let goal = self.committed() + transactions;
+        eventually("the clients make progress", s(HANG_S_MAX), || self.committed() >= goal);
+    }
+}
+
+/// Lets the clients of a recording end, also when what happened beside them panicked.
+struct Over<'a>(&'a Progress);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What all clients of a recording share.
 struct Shared {
     plan: Plan,
+    progress: Progress,
     start: Instant,
     next_value: AtomicI64,
     next_process: AtomicI64,
@@ -66,13 +107,14 @@ pub struct Recording {
 
 impl Recording {
     /// Makes the table, runs all clients, and reads every list when they have ended. `meanwhile`
-    /// runs beside them.
-    pub fn make(plan: Plan, meanwhile: impl FnOnce()) -> Recording {
+    /// runs beside them, and they don't end before it.
+    pub fn make(plan: Plan, meanwhile: impl FnOnce(&Progress)) -> Recording {
         connect(plan.port, "").expect("a session").run(SCHEMA);
         let shared = Arc::new(Shared {
             start: Instant::now(),
             next_value: AtomicI64::new(1),
             next_process: AtomicI64::new(plan.clients),
+            progress: Progress::default(),
             plan,
         });
         let client = |process| {
@@ -80,22 +122,27 @@ impl Recording {
             std::thread::spawn(move || client.run())
         };
         let clients: Vec<_> = (0..shared.plan.clients).map(client).collect();
-        meanwhile();
-        let lines = clients.into_iter().flat_map(|client| client.join().expect("a client"));
-        let mut recording = Recording { shared: shared.clone(), lines: lines.collect() };
-        recording.read_all();
+        let over = Over(&shared.progress);
+        meanwhile(&shared.progress);
+        drop(over);
+        let (mut done, mut lines) = (0, Vec::new());
+        for client in clients {
+            let client = client.join().expect("a client");
+            done = done.max(client.done);
+            lines.extend(client.lines);
+        }
+        let mut recording = Recording { shared: shared.clone(), lines };
+        recording.read_all(done);
         recording.lines.sort_by_key(|(time, _)| *time);
         recording
     }
 
-    /// The final reads.
-    fn read_all(&mut self) {
+    /// The final reads, of all lists of clients that did so many transactions.
+    fn read_all(&mut self, done: usize) {
         let mut client = Client::new(self.shared.clone(), self.shared.plan.clients * 1_000_000);
         client.is_final = true;
-        let plan = &self.shared.plan;
-        let ages = plan.transactions.div_ceil(TRANSACTIONS_A_LIST) as i64;
-        let keys: Vec<i64> = (0..plan.keys * ages).collect();
-        let steps = keys.iter().map(|key| Step::Read(*key)).collect();
+        let ages = done.div_ceil(TRANSACTIONS_A_LIST) as i64;
+        let steps = (0..self.shared.plan.keys * ages).map(Step::Read).collect();
         client.transact(Shape::ReadStatement, steps);
         self.lines.append(&mut client.lines);
     }
@@ -109,11 +156,6 @@ impl Recording {
         });
         std::fs::write(file, lines.collect::<String>()).expect("own folder");
     }
-
-    /// How many transactions ended so.
-    pub fn count(&self, kind: &str) -> usize {
-        self.lines.iter().filter(|(_, line)| line["type"] == kind).count()
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +166,11 @@ enum Step {
 
 /// Why a transaction has no good end.
 enum NoEnd {
+    /// It had no effect.
     Failed,
+    /// It had no effect, and its session is gone.
+    Lost,
+    /// Its session is gone, and its COMMIT was sent.
     Unknown,
 }
 
@@ -153,15 +199,19 @@ impl Client {
         }
     }
 
-    fn run(mut self) -> Vec<(u64, Value)> {
-        for _ in 0..self.shared.plan.transactions {
+    fn run(mut self) -> Client {
+        while self.done < self.shared.plan.transactions || !self.may_end() {
             let shapes = self.shared.plan.shapes;
             let shape = shapes[self.below(shapes.len() as u64) as usize];
             let steps = self.steps(shape);
             self.transact(shape, steps);
             self.done += 1;
         }
-        self.lines
+        self
+    }
+
+    fn may_end(&self) -> bool {
+        self.shared.progress.is_over.load(Ordering::Relaxed)
     }
 
     /// A number from 0 below a bound (splitmix64).
@@ -226,13 +276,25 @@ impl Client {
         let asked: Vec<Value> = steps.iter().map(|step| step.value(None)).collect();
         self.note("invoke", &asked);
         let session = self.session.as_mut().expect("opened above");
-        match run(session, shape, &steps) {
+        let ended = run(session, shape, &steps);
+        let progress = &self.shared.progress;
+        let count = match ended {
+            Ok(_) => &progress.committed,
+            Err(NoEnd::Failed | NoEnd::Lost) => &progress.failed,
+            Err(NoEnd::Unknown) => &progress.unknown,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        match ended {
             Ok(seen) => {
                 let answered = steps.iter().zip(&seen).map(|(step, seen)| step.value(Some(seen)));
                 let answered: Vec<Value> = answered.collect();
                 self.note("ok", &answered);
             }
             Err(NoEnd::Failed) => self.note("fail", &asked),
+            Err(NoEnd::Lost) => {
+                self.note("fail", &asked);
+                self.session = None;
+            }
             Err(NoEnd::Unknown) => {
                 self.note("info", &asked);
                 self.session = None;
@@ -288,11 +350,13 @@ fn run(session: &mut Session, shape: Shape, steps: &[Step]) -> Result<Vec<Value>
         Shape::ReadStatement | Shape::AppendStatement => {
             let is_read = matches!(shape, Shape::ReadStatement);
             let text = if is_read { reads(steps) } else { appends(steps) };
-            let answer = session.extended(&text, &[]).map_err(|failure| match failure {
-                // An append may have committed before the connection was lost.
-                Failure::Lost(_) if is_read => NoEnd::Unknown,
-                other => end_of_commit(&other),
-            })?;
+            let answer =
+                session.extended(&text, &[]).map_err(|failure| match is_lost(&failure) {
+                    true if is_read => NoEnd::Lost,
+                    // It may have committed before the connection was lost.
+                    true => NoEnd::Unknown,
+                    false => NoEnd::Failed,
+                })?;
             Ok(steps.iter().map(|step| seen(*step, &answer)).collect())
         }
     }
@@ -318,19 +382,13 @@ fn block(
     match inside() {
         Ok(all) => match run("COMMIT") {
             Ok(_) => Ok(all),
-            Err(failure) => Err(end_of_commit(&failure)),
+            Err(failure) if is_lost(&failure) => Err(NoEnd::Unknown),
+            Err(_) => Err(NoEnd::Failed),
         },
-        // Nothing commits without COMMIT; a lost session is told apart so that it is replaced.
-        Err(failure) if is_lost(&failure) => Err(NoEnd::Unknown),
-        Err(_) => match run("ROLLBACK") {
-            Ok(_) => Err(NoEnd::Failed),
-            Err(_) => Err(NoEnd::Unknown),
-        },
+        // Nothing commits without COMMIT.
+        Err(failure) if is_lost(&failure) => Err(NoEnd::Lost),
+        Err(_) => Err(run("ROLLBACK").map_or(NoEnd::Lost, |_| NoEnd::Failed)),
     }
-}
-
-fn end_of_commit(failure: &Failure) -> NoEnd {
-    if is_lost(failure) { NoEnd::Unknown } else { NoEnd::Failed }
 }
 
 /// Errors behind which the session is gone or the transaction's end is unknown: connection
@@ -350,9 +408,9 @@ fn seen(step: Step, answer: &Answer) -> Value {
 }
 
 /// A session, as soon as there is one.
-fn connect(port: u16, options: &str) -> Result<Session, Failure> {
+pub fn connect(port: u16, options: &str) -> Result<Session, Failure> {
     let parameters = [("user", USER), ("database", DATABASE), ("options", options)];
-    let deadline = Instant::now() + s(RECONNECT_S_MAX);
+    let deadline = Instant::now() + s(HANG_S_MAX);
     loop {
         match Session::open(port, &parameters) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(ms(20)),
