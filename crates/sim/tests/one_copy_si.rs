@@ -7,7 +7,8 @@ mod common;
 use common::naive::Naive;
 use common::{RSI, holds, is_found};
 use hihooi_sim::database::site::Planted;
-use hihooi_sim::database::trial::{Protocol, Tally, trial};
+use hihooi_sim::database::tally::Tally;
+use hihooi_sim::database::trial::{Protocol, trial};
 use hihooi_sim::explore;
 
 #[test]

@@ -7,11 +7,12 @@
 //! - [`site`]: the site as a [`crate::Node`], with mistakes that can be planted.
 //! - [`session`]: clients and their random transactions.
 //! - [`history`]: what clients saw, as the checker takes it.
-//! - [`trial`]: a whole run of a protocol, judged.
+//! - [`trial`]: a whole run of a protocol, judged. - [`tally`]: what became of its transactions.
 
 pub mod engine;
 pub mod history;
 pub mod session;
 pub mod site;
+pub mod tally;
 pub mod transaction;
 pub mod trial;

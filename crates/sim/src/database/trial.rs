@@ -1,14 +1,14 @@
 //! A trial: one seeded run of the replicated database under a protocol, with random set-up,
 //! transactions and faults, judged at the levels that the protocol promises.
 
-use hihooi_certify::certification::{Cause, Limits};
+use hihooi_certify::certification::Limits;
 use hihooi_check::{Judge, Level};
 use rand::RngExt;
 
 use crate::database::history::history;
 use crate::database::session::{Mix, Session};
 use crate::database::site::{LsvKnown, Planted, Site, SiteCertifier, SiteConfig};
-use crate::database::transaction::Answer;
+use crate::database::tally::Tally;
 use crate::{
     Call, FaultBounds, FaultPlan, Purpose, Random, Run, Time, World, WorldConfig, generator,
 };
@@ -43,49 +43,6 @@ pub enum Circumstances {
     Forgetful,
 }
 
-/// How a trial ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
-    /// Transactions that were asked for.
-    pub transactions: u64,
-    /// Acknowledged.
-    pub committed: u64,
-    /// Refused for a write conflict.
-    pub write_conflicts: u64,
-    /// Refused for any other cause but the next.
-    pub read_conflicts: u64,
-    /// Refused because the snapshot was too old.
-    pub too_old: u64,
-    /// Of unknown outcome.
-    pub unknown: u64,
-}
-
-impl Tally {
-    /// The sum over trials.
-    #[must_use]
-    pub fn sum(tallies: impl IntoIterator<Item = Tally>) -> Tally {
-        tallies.into_iter().fold(Tally::default(), |a, b| Tally {
-            transactions: a.transactions + b.transactions,
-            committed: a.committed + b.committed,
-            write_conflicts: a.write_conflicts + b.write_conflicts,
-            read_conflicts: a.read_conflicts + b.read_conflicts,
-            too_old: a.too_old + b.too_old,
-            unknown: a.unknown + b.unknown,
-        })
-    }
-
-    fn count(&mut self, answer: Option<&Answer>) {
-        self.transactions += 1;
-        match answer {
-            None => self.unknown += 1,
-            Some(Answer::Committed { .. }) => self.committed += 1,
-            Some(Answer::Aborted(Cause::WriteConflict { .. })) => self.write_conflicts += 1,
-            Some(Answer::Aborted(Cause::SnapshotTooOld)) => self.too_old += 1,
-            Some(Answer::Aborted(_)) => self.read_conflicts += 1,
-        }
-    }
-}
-
 /// A world after its run.
 pub type Database = World<Site, Session>;
 
@@ -100,9 +57,7 @@ pub fn trial(run: Run, protocol: &Protocol, planted: Planted) -> Result<Tally, S
     converged(&world)?;
     live(&world)?;
     judged(&world, protocol.levels)?;
-    let mut tally = Tally::default();
-    world.calls().iter().for_each(|call| tally.count(call.response.as_deref()));
-    Ok(tally)
+    Ok(Tally::of(world.calls().iter().map(|call| call.response.as_deref())))
 }
 
 /// The world of a trial, ready to run.

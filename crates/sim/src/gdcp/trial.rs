@@ -4,12 +4,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use hihooi_certify::certification::Cause;
 use hihooi_certify::gdcp::{Decided, Limits, Outcome};
 use hihooi_check::{Judge, Level};
 use rand::RngExt;
 
-use crate::database::transaction::Answer;
+use crate::database::tally::Tally;
 use crate::gdcp::history::{history, rows};
 use crate::gdcp::replica::{GdcpNode, Planted};
 use crate::gdcp::session::Session;
@@ -42,49 +41,6 @@ pub fn fingerprint(decided: &Decided) -> u64 {
     hasher.finish()
 }
 
-/// How a trial ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
-    /// Transactions that were asked for.
-    pub transactions: u64,
-    /// Acknowledged.
-    pub committed: u64,
-    /// Refused for a write conflict.
-    pub write_conflicts: u64,
-    /// Refused for a descending structure.
-    pub structures: u64,
-    /// Refused because the snapshot was too old, or ended by a view.
-    pub ended: u64,
-    /// Of unknown outcome.
-    pub unknown: u64,
-}
-
-impl Tally {
-    /// The sum over trials.
-    #[must_use]
-    pub fn sum(tallies: impl IntoIterator<Item = Tally>) -> Tally {
-        tallies.into_iter().fold(Tally::default(), |a, b| Tally {
-            transactions: a.transactions + b.transactions,
-            committed: a.committed + b.committed,
-            write_conflicts: a.write_conflicts + b.write_conflicts,
-            structures: a.structures + b.structures,
-            ended: a.ended + b.ended,
-            unknown: a.unknown + b.unknown,
-        })
-    }
-
-    fn count(&mut self, answer: Option<&Answer>) {
-        self.transactions += 1;
-        match answer {
-            None => self.unknown += 1,
-            Some(Answer::Committed { .. }) => self.committed += 1,
-            Some(Answer::Aborted(Cause::WriteConflict { .. })) => self.write_conflicts += 1,
-            Some(Answer::Aborted(Cause::DescendingStructure { .. })) => self.structures += 1,
-            Some(Answer::Aborted(_)) => self.ended += 1,
-        }
-    }
-}
-
 /// Runs and judges.
 ///
 /// # Errors
@@ -103,9 +59,7 @@ pub fn trial<N: GdcpNode<Config = SiteConfig>>(
     if !verdict.holds() {
         return Err(format!("{verdict}"));
     }
-    let mut tally = Tally::default();
-    world.calls().iter().for_each(|call| tally.count(call.response.as_deref()));
-    Ok(tally)
+    Ok(Tally::of(world.calls().iter().map(|call| call.response.as_deref())))
 }
 
 /// The world of a trial, ready to run.

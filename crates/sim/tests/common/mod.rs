@@ -14,7 +14,8 @@ use hihooi_certify::certification::rssi::Rssi;
 use hihooi_certify::certification::vdbsm::Vdbsm;
 use hihooi_check::Level;
 use hihooi_sim::database::site::{Planted, SiteCertifier};
-use hihooi_sim::database::trial::{Circumstances, Protocol, Tally, trial};
+use hihooi_sim::database::tally::Tally;
+use hihooi_sim::database::trial::{Circumstances, Protocol, trial};
 use hihooi_sim::explore::number_from_environment;
 use hihooi_sim::{Run, explore};
 
