@@ -16,7 +16,8 @@ const TOLD_MAX: usize = 3;
 pub(crate) fn find(facts: &Facts) -> Vec<Anomaly> {
     let mut found = Found { facts, by_kind: BTreeMap::new() };
     for broken in &facts.own_writes_broken {
-        let because = "its read must show what it wrote before, in that order, and nothing that it wrote later";
+        let because = "its read must show what it wrote before, in that order, and nothing that \
+                       it wrote later";
         found.add(Kind::BrokenOwnWrites, &[broken.txn], broken.key, because.to_owned());
     }
     for key in 0..facts.keys.len() as Key {
@@ -238,6 +239,11 @@ impl Found<'_, '_> {
     fn final_reads(&mut self) {
         let facts = self.facts;
         let mut writes: AHashMap<Key, Vec<(Txn, Value)>> = AHashMap::new();
+        let record = |txn| facts.history.record(txn);
+        // What is marked final itself may run beside the reader.
+        let is_before = |writer, reader| {
+            !record(writer).is_final || record(writer).completed < record(reader).invoked
+        };
         let finals = facts.history.txns().filter(|&txn| {
             let record = facts.history.record(txn);
             record.is_final && record.outcome == Outcome::Committed
@@ -262,7 +268,7 @@ impl Found<'_, '_> {
                 };
                 let shown: AHashSet<Value> = shown.iter().copied().collect();
                 for &(writer, value) in writes.get(&key).into_iter().flatten() {
-                    if writer != reader && !shown.contains(&value) {
+                    if is_before(writer, reader) && !shown.contains(&value) {
                         self.lost(key, writer, reader, value);
                     }
                 }

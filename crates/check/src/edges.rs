@@ -14,37 +14,40 @@
 //! A history keeps the level exactly if these can be put in one order, which is if the graph has
 //! no cycle. With both nodes of each transaction made one it is Adya's serialization graph.
 //!
+//! The versions of registers are in `registers`.
+//!
 //! Real time and "nobody saw it, so it comes later" relate many to many; barrier nodes between
 //! keep the number of edges linear.
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashSet;
 
-use crate::facts::{Base, Facts, ListRead, Write};
+use crate::facts::{Facts, ListRead};
 use crate::history::{Key, Outcome, Txn, Value};
 
 /// A set of kinds of edges.
-pub(crate) type Kinds = u8;
+pub(crate) type Kinds = u16;
 pub(crate) const WW: Kinds = 1;
 pub(crate) const WR: Kinds = 2;
 pub(crate) const RW: Kinds = 4;
 pub(crate) const PROCESS: Kinds = 8;
 pub(crate) const TIME: Kinds = 16;
-/// An rw edge that holds because the order of a process tells the order of two register writes.
-pub(crate) const RW_PROCESS: Kinds = 32;
-/// An rw edge that holds because real time tells the order of two register writes.
-pub(crate) const RW_TIME: Kinds = 64;
 /// From a transaction's snapshot to its commit.
-pub(crate) const INNER: Kinds = 128;
+pub(crate) const INNER: Kinds = 32;
+/// These hold because the order of a process tells the order of two versions of a register.
+pub(crate) const WW_PROCESS: Kinds = 64;
+pub(crate) const RW_PROCESS: Kinds = 128;
+/// These hold because real time tells the order of two versions of a register.
+pub(crate) const WW_TIME: Kinds = 256;
+pub(crate) const RW_TIME: Kinds = 512;
+/// These hold because what was seen in one snapshot tells the order of two versions of a register.
+pub(crate) const WW_SEEN: Kinds = 1024;
+pub(crate) const RW_SEEN: Kinds = 2048;
 /// All rw edges.
-pub(crate) const ANY_RW: Kinds = RW | RW_PROCESS | RW_TIME;
+pub(crate) const ANY_RW: Kinds = RW | RW_PROCESS | RW_TIME | RW_SEEN;
 
 /// Transactions that read a key and overwrote it unseen get edges of their own to at most so many
 /// others; two of them are a lost update, which is found without edges.
 const UNSEEN_UPDATERS_MAX: usize = 4;
-/// A register's reader that also writes it gets edges of its own to at most so many writers that
-/// began between the one it read from and itself: in a sound history, those running beside it.
-const BETWEEN_MAX: usize = 64;
-
 /// An edge. Of those that pass through barriers, the first part says what it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
@@ -64,12 +67,12 @@ pub(crate) struct Edges {
 }
 
 /// The node of a transaction's snapshot.
-fn s(txn: Txn) -> u32 {
+pub(crate) fn s(txn: Txn) -> u32 {
     2 * txn
 }
 
 /// The node of a transaction's commit.
-fn c(txn: Txn) -> u32 {
+pub(crate) fn c(txn: Txn) -> u32 {
     2 * txn + 1
 }
 
@@ -84,35 +87,35 @@ impl Edges {
         }
         for key in 0..facts.keys.len() as Key {
             edges.list(facts, key);
-            edges.register(facts, key);
         }
+        edges.registers(facts);
         edges.process_order(facts);
         edges.real_time(facts);
         edges
     }
 
-    fn add(&mut self, from: u32, to: u32, kind: Kinds, key: Key) {
+    pub fn add(&mut self, from: u32, to: u32, kind: Kinds, key: Key) {
         self.all.push(Edge { from, to, key, kind });
     }
 
-    fn barrier(&mut self) -> u32 {
+    pub fn barrier(&mut self) -> u32 {
         self.nodes += 1;
         self.nodes - 1
     }
 
-    fn ww(&mut self, first: Txn, second: Txn, key: Key) {
+    pub fn ww(&mut self, first: Txn, second: Txn, kind: Kinds, key: Key) {
         if first != second {
-            self.add(c(first), s(second), WW, key);
+            self.add(c(first), s(second), kind, key);
         }
     }
 
-    fn wr(&mut self, writer: Txn, reader: Txn, key: Key) {
+    pub fn wr(&mut self, writer: Txn, reader: Txn, key: Key) {
         if writer != reader {
             self.add(c(writer), s(reader), WR, key);
         }
     }
 
-    fn rw(&mut self, reader: Txn, writer: Txn, kind: Kinds, key: Key) {
+    pub fn rw(&mut self, reader: Txn, writer: Txn, kind: Kinds, key: Key) {
         if reader != writer {
             self.add(s(reader), c(writer), kind, key);
         }
@@ -125,7 +128,7 @@ impl Edges {
         let mut previous = None;
         for &owner in owners.iter().flatten() {
             if let Some(previous) = previous {
-                self.ww(previous, owner, key);
+                self.ww(previous, owner, WW, key);
             }
             previous = Some(owner);
         }
@@ -142,10 +145,10 @@ impl Edges {
             let unread: Vec<Txn> = known.unread(order).map(|write| write.txn).collect();
             for &writer in &unread {
                 if let Some(previous) = previous {
-                    self.ww(previous, writer, key);
+                    self.ww(previous, writer, WW, key);
                 }
             }
-            self.overwritten_by_all(&at_end, &unread, key);
+            self.overwritten_by_all(&at_end, &unread, RW, key);
         }
     }
 
@@ -164,95 +167,27 @@ impl Edges {
     }
 
     /// Each writer overwrote what each reader saw, save its own.
-    fn overwritten_by_all(&mut self, readers: &[Txn], writers: &[Txn], key: Key) {
+    pub fn overwritten_by_all(&mut self, readers: &[Txn], writers: &[Txn], kind: Kinds, key: Key) {
+        if let [writer] = writers {
+            readers.iter().for_each(|&reader| self.rw(reader, *writer, kind, key));
+            return;
+        }
         if readers.is_empty() || writers.is_empty() {
             return;
         }
         let barrier = self.barrier();
         for &writer in writers {
-            self.add(barrier, c(writer), RW, key);
+            self.add(barrier, c(writer), kind, key);
         }
         let writing: AHashSet<Txn> = writers.iter().copied().collect();
         let mut updaters = 0;
         for &reader in readers {
             if !writing.contains(&reader) {
-                self.add(s(reader), barrier, RW, key);
+                self.add(s(reader), barrier, kind, key);
             } else if updaters < UNSEEN_UPDATERS_MAX {
                 updaters += 1;
-                writers.iter().for_each(|&writer| self.rw(reader, writer, RW, key));
+                writers.iter().for_each(|&writer| self.rw(reader, writer, kind, key));
             }
-        }
-    }
-
-    /// Versions of a register: the unset one is the first, and who wrote after reading wrote a
-    /// later version than it read (its ww edge would be its wr edge). Where process order or real time tell more, they give edges for the
-    /// levels that know them.
-    fn register(&mut self, facts: &Facts, key: Key) {
-        let known = &facts.keys[key as usize];
-        if known.register_reads.is_empty() {
-            return;
-        }
-        let next = next_versions(&known.writes);
-        let by_time = WritesInTime::of(facts, key);
-        let chain = self.chain(&by_time, key);
-        let mut unset = Vec::new();
-        for read in &known.register_reads {
-            let Some(value) = read.seen else {
-                unset.push(read.txn);
-                continue;
-            };
-            let Some(writer) = facts.history.writer(key, value) else { continue };
-            if !facts.committed[writer.txn as usize] || writer.txn == read.txn {
-                continue;
-            }
-            self.wr(writer.txn, read.txn, key);
-            for &later in next.get(&value).into_iter().flatten().take(UNSEEN_UPDATERS_MAX) {
-                self.rw(read.txn, later, RW, key);
-            }
-            if facts.history.record(writer.txn).outcome == Outcome::Committed {
-                if let Some(&later) = by_time.same_process.get(&writer.txn) {
-                    self.rw(read.txn, later, RW_PROCESS, key);
-                }
-                let ended = facts.history.record(writer.txn).completed;
-                self.overwritten_later(read.txn, ended, &by_time, &chain, key);
-            }
-        }
-        let writers: Vec<Txn> = known.writes.iter().map(|write| write.txn).collect();
-        self.overwritten_by_all(&unset, &writers, key);
-    }
-
-    /// A barrier before each writer in time; each leads to its writer and to the next barrier.
-    fn chain(&mut self, writes: &WritesInTime, key: Key) -> Vec<u32> {
-        let barriers: Vec<u32> = writes.begun.iter().map(|_| self.barrier()).collect();
-        for (at, &(_, writer)) in writes.begun.iter().enumerate() {
-            self.add(barriers[at], c(writer), RW_TIME, key);
-            if let Some(&next) = barriers.get(at + 1) {
-                self.add(barriers[at], next, RW_TIME, key);
-            }
-        }
-        barriers
-    }
-
-    /// What was read was overwritten by all who began after its writer's end.
-    fn overwritten_later(
-        &mut self,
-        reader: Txn,
-        ended: i64,
-        writes: &WritesInTime,
-        chain: &[u32],
-        key: Key,
-    ) {
-        let mut from = writes.begun.partition_point(|&(begun, _)| begun <= ended);
-        if let Some(&own) = writes.position.get(&reader)
-            && own >= from
-        {
-            for &(_, writer) in writes.begun[from..own].iter().take(BETWEEN_MAX) {
-                self.rw(reader, writer, RW_TIME, key);
-            }
-            from = own + 1;
-        }
-        if let Some(&barrier) = chain.get(from) {
-            self.add(s(reader), barrier, RW_TIME, key);
         }
     }
 
@@ -310,11 +245,12 @@ fn committed<'a>(facts: &'a Facts) -> impl Iterator<Item = Txn> + use<'a> {
     facts.history.txns().filter(|&txn| facts.committed[txn as usize])
 }
 
-/// Who appended each value of a list, if it committed.
+/// Who appended each value of a list, if it committed, at the value's first place.
 fn owners(facts: &Facts, key: Key) -> Vec<Option<Txn>> {
+    let mut seen = AHashSet::new();
     let owner = |&value: &Value| {
         let writer = facts.history.writer(key, value)?;
-        facts.committed[writer.txn as usize].then_some(writer.txn)
+        (facts.committed[writer.txn as usize] && seen.insert(value)).then_some(writer.txn)
     };
     facts.order(key).iter().map(owner).collect()
 }
@@ -326,40 +262,4 @@ fn distinct_last(facts: &Facts, key: Key, order: &[Value]) -> usize {
         writer.is_some_and(|writer| writer.last && facts.committed[writer.txn as usize])
     };
     order.iter().filter(last).count()
-}
-
-/// Who overwrote each version that it had read.
-fn next_versions(writes: &[Write]) -> AHashMap<Value, Vec<Txn>> {
-    let mut next: AHashMap<Value, Vec<Txn>> = AHashMap::new();
-    for write in writes {
-        if let Base::Register(Some(value)) = write.base {
-            next.entry(value).or_default().push(write.txn);
-        }
-    }
-    next
-}
-
-/// The writers of a register by the times of their invocations.
-struct WritesInTime {
-    begun: Vec<(i64, Txn)>,
-    position: AHashMap<Txn, usize>,
-    /// The next writer of the same process.
-    same_process: AHashMap<Txn, Txn>,
-}
-
-impl WritesInTime {
-    fn of(facts: &Facts, key: Key) -> WritesInTime {
-        let writes = &facts.keys[key as usize].writes;
-        let invoked = |write: &Write| (facts.history.record(write.txn).invoked, write.txn);
-        let mut begun: Vec<(i64, Txn)> = writes.iter().map(invoked).collect();
-        begun.sort_unstable();
-        let position = begun.iter().enumerate().map(|(at, &(_, txn))| (txn, at)).collect();
-        let (mut same_process, mut last) = (AHashMap::new(), AHashMap::new());
-        for &(_, txn) in &begun {
-            if let Some(previous) = last.insert(facts.history.record(txn).process, txn) {
-                same_process.insert(previous, txn);
-            }
-        }
-        WritesInTime { begun, position, same_process }
-    }
 }

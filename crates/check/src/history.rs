@@ -119,7 +119,8 @@ pub struct Transaction {
     /// How it ended.
     pub outcome: Outcome,
     /// Whether it read after all other clients had ended, so that it must show every
-    /// acknowledged append to the lists that it read.
+    /// acknowledged append to the lists that it read (of those that are final themselves, what had
+    /// ended before).
     pub is_final: bool,
     /// Its steps. What an aborted one or one of unknown outcome read is not looked at.
     pub ops: Vec<Op>,

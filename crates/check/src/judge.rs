@@ -118,13 +118,18 @@ impl<'a> Judge<'a> {
         let allowed = |anomaly: &&Anomaly| {
             level != Level::ReadCommitted || anomaly.kind != crate::anomaly::Kind::LostUpdate
         };
-        let mut anomalies: Vec<Anomaly> = self.direct.iter().filter(allowed).cloned().collect();
+        let mut found: Vec<(bool, Anomaly)> =
+            self.direct.iter().filter(allowed).map(|direct| (true, direct.clone())).collect();
         for &stage in Stage::of(level) {
-            for anomaly in self.stage(stage) {
-                // What shows something shorter already needs no longer witness.
-                if !anomalies.iter().any(|known| is_part(known, anomaly)) {
-                    anomalies.push(anomaly.clone());
-                }
+            found.extend(self.stage(stage).iter().map(|cycle| (false, cycle.clone())));
+        }
+        // The smallest first; of equal ones that of the rule that more levels have.
+        found.sort_by_key(|(_, anomaly)| anomaly.transactions.len());
+        let mut anomalies: Vec<Anomaly> = Vec::new();
+        for (is_direct, anomaly) in found {
+            // What shows something shorter already needs no longer witness.
+            if is_direct || !anomalies.iter().any(|known| is_part(known, &anomaly)) {
+                anomalies.push(anomaly);
             }
         }
         Verdict { level, anomalies, summary: self.summary() }
@@ -132,11 +137,7 @@ impl<'a> Judge<'a> {
 
     fn stage(&mut self, stage: Stage) -> &[Anomaly] {
         let (facts, edges) = (&self.facts, &self.edges);
-        self.stages.entry(stage).or_insert_with(|| {
-            let mut found = stage::find(facts, edges, stage);
-            found.sort_by_key(|anomaly| anomaly.transactions.len());
-            found
-        })
+        self.stages.entry(stage).or_insert_with(|| stage::find(facts, edges, stage))
     }
 
     /// The levels that hold and are implied by no other that holds.

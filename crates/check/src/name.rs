@@ -3,14 +3,15 @@
 use crate::anomaly::Kind;
 use crate::facts::Facts;
 use crate::history::{Key, Step, Txn, Value};
+use crate::registers::By;
 use crate::tell::{Link, Why};
 
 /// Names a cycle, whose links follow each other and return to the first.
 pub(crate) fn cycle(facts: &Facts, links: &[Link]) -> Kind {
-    let has = |why: Why| links.iter().any(|link| link.why == why);
-    if has(Why::Time) {
+    let has = |by: By| links.iter().any(|link| link.why.by() == by);
+    if has(By::Time) {
         with_time(facts, links)
-    } else if has(Why::Process) {
+    } else if has(By::Process) {
         with_process(links)
     } else {
         of_data(links)
@@ -19,7 +20,12 @@ pub(crate) fn cycle(facts: &Facts, links: &[Link]) -> Kind {
 
 fn of_data(links: &[Link]) -> Kind {
     match links.iter().filter(|link| link.why.is_rw()).count() {
-        0 if links.iter().all(|link| matches!(link.why, Why::Ww(_))) => Kind::DirtyWrite,
+        // What one saw of two writers puts each of them behind the other.
+        0 if links.iter().any(|link| link.why.by() == By::Seen) => match links.len() {
+            2 => Kind::ReadSkew,
+            _ => Kind::NoSnapshotOrder,
+        },
+        0 if links.iter().all(|link| matches!(link.why, Why::Ww(..))) => Kind::DirtyWrite,
         0 => Kind::CircularInformation,
         1 => single(links),
         _ if adjacent_rw(links) && links.len() == 2 => Kind::WriteSkew,
@@ -34,7 +40,7 @@ fn single(links: &[Link]) -> Kind {
     let one_key = links.iter().all(|link| link.why.key() == links[0].why.key());
     let into_reader = before_rw(links);
     match into_reader.why {
-        Why::Ww(_) if one_key => Kind::LostUpdate,
+        Why::Ww(..) if one_key => Kind::LostUpdate,
         Why::Wr(_) if one_key => Kind::NonRepeatableRead,
         _ => Kind::ReadSkew,
     }
@@ -59,34 +65,36 @@ fn is_long_fork(links: &[Link]) -> bool {
 
 fn with_process(links: &[Link]) -> Kind {
     use Why::{Rw, Wr, Ww};
-    match behind(links, Why::Process)[..] {
-        [Ww(_)] => Kind::MonotonicWrites,
+    match behind(links, |why| why == Why::Process)[..] {
+        [Ww(..)] => Kind::MonotonicWrites,
         [Wr(_)] => Kind::FutureRead,
-        [Ww(_), Wr(_)] => Kind::WritesFollowReads,
-        [Rw(_)] => Kind::ReadYourWrites,
-        [Rw(_), Wr(_)] => Kind::MonotonicReads,
+        [Ww(..), Wr(_)] => Kind::WritesFollowReads,
+        [Rw(..)] => Kind::ReadYourWrites,
+        [Rw(..), Wr(_)] => Kind::MonotonicReads,
         // Another client sees the later write without the earlier one, or without what the
         // process had seen.
-        [Wr(_), Rw(_)] => Kind::MonotonicWrites,
-        [Wr(_), Rw(_), Wr(_)] => Kind::WritesFollowReads,
+        [Wr(_), Rw(..)] => Kind::MonotonicWrites,
+        [Wr(_), Rw(..), Wr(_)] => Kind::WritesFollowReads,
         _ => Kind::SessionOrder,
     }
 }
 
-/// What the other links are, from the one behind the first of this kind on.
-fn behind(links: &[Link], why: Why) -> Vec<Why> {
-    let at = links.iter().position(|link| link.why == why).unwrap_or(0);
+/// What the other links are, from the one behind the first such on; nothing if there is none.
+fn behind(links: &[Link], is_it: fn(Why) -> bool) -> Vec<Why> {
+    let Some(at) = links.iter().position(|link| is_it(link.why)) else { return Vec::new() };
     (1..links.len()).map(|n| links[(at + n) % links.len()].why).collect()
 }
 
+/// Of the two that follow each other in one process the first has ended in time, too.
 fn with_time(facts: &Facts, links: &[Link]) -> Kind {
-    use Why::{Rw, Time, Wr};
-    let writer = links.iter().find(|link| link.why == Time).map_or(0, |link| link.from);
-    match behind(links, Time)[..] {
+    use Why::{Rw, Wr};
+    let is_time = |why| matches!(why, Why::Time | Why::Process);
+    let writer = links.iter().find(|link| is_time(link.why)).map_or(0, |link| link.from);
+    match behind(links, is_time)[..] {
         [Wr(_)] => Kind::FutureRead,
-        [Rw(key)] if is_lost(facts, writer, key) => Kind::LostCommit,
-        [Rw(_)] => Kind::StaleRead,
-        [Rw(_), Wr(_)] => Kind::OldAfterNew,
+        [Rw(key, _)] if is_lost(facts, writer, key) => Kind::LostCommit,
+        [Rw(..)] => Kind::StaleRead,
+        [Rw(..), Wr(_)] => Kind::OldAfterNew,
         _ => Kind::RealTimeOrder,
     }
 }

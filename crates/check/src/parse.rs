@@ -1,10 +1,11 @@
 //! Histories as JSON lines in Jepsen's form.
 //!
 //! One object a line: `index`, `time` (ns), `process`, `type` (`invoke`, `ok`, `fail`, `info`),
-//! `f` and `value`; further keys mean nothing. Lines whose `f` is not `txn` are of the nemesis or
-//! of the set-up and are left out. If a line of a transaction has no time, the order of the lines
-//! is the time for all of them.
+//! `f` and `value`; further keys mean nothing. Anything but an object is refused. Lines whose `f`
+//! is not `txn` are of the nemesis or of the set-up and are left out. If a line of a transaction
+//! has no time, the order of the lines is the time for all of them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, Read};
 
@@ -93,15 +94,20 @@ impl Reader {
     }
 
     fn line(&mut self, text: &str) -> Result<(), String> {
+        match text.as_bytes()[0] {
+            b'{' => {}
+            b'[' => return Err("an array: one JSON object a line is expected".to_owned()),
+            _ => return Err("no JSON object".to_owned()),
+        }
         let line: Line = serde_json::from_str(text).map_err(plain)?;
-        if text_of(line.f) != Some("txn") {
+        if text_of(line.f).as_deref() != Some("txn") {
             return Ok(());
         }
         let process = line.process.ok_or("no process")?;
         let process: i64 = serde_json::from_str(process.get())
             .map_err(|_| format!("process {} is no number", process.get()))?;
         let ops = || ops(line.value);
-        match text_of(line.kind) {
+        match text_of(line.kind).as_deref() {
             Some("invoke") => self.invoke(process, &line, ops()?),
             Some("ok") => self.complete(process, &line, Outcome::Committed, Some(ops()?)),
             Some("fail") => self.complete(process, &line, Outcome::Aborted, None),
@@ -182,9 +188,13 @@ fn plain(error: serde_json::Error) -> String {
     format!("{} (column {})", &text[..end], error.column())
 }
 
-/// The text of a JSON string that has no escapes, or else nothing.
-fn text_of(raw: Option<&RawValue>) -> Option<&str> {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+/// A JSON string, without its escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The text of a JSON string; nothing for what is none.
+fn text_of(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).map(|text: Text| text.0)
 }
 
 fn ops(raw: Option<&RawValue>) -> Result<Vec<Op>, String> {
@@ -213,11 +223,11 @@ impl<'de> Visitor<'de> for OneOpVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOp, A::Error> {
         let short = || de::Error::custom("a step of fewer than two parts");
-        let what: &str = seq.next_element()?.ok_or_else(short)?;
+        let what: Cow<str> = seq.next_element::<Text>()?.ok_or_else(short)?.0;
         let key = seq.next_element::<OneAtom>()?.ok_or_else(short)?.0;
         let seen = seq.next_element::<OneSeen>()?.map_or(Seen::Nothing, |seen| seen.0);
         while seq.next_element::<de::IgnoredAny>()?.is_some() {}
-        match (what, seen) {
+        match (&*what, seen) {
             ("append", Seen::Value(value)) => Ok(OneOp(Op::Append(key, value))),
             ("w", Seen::Value(value)) => Ok(OneOp(Op::Write(key, value))),
             ("r", seen) => Ok(OneOp(Op::Read(key, seen))),

@@ -12,18 +12,20 @@
 //!
 //! Anomalies that need no graph violate every level.
 
-use std::collections::BTreeMap;
-
-use ahash::AHashSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::anomaly::{Anomaly, Kind};
-use crate::edges::{ANY_RW, Edges, INNER, Kinds, PROCESS, RW, RW_PROCESS, RW_TIME, TIME, WR, WW};
+use crate::edges::{
+    ANY_RW, Edges, INNER, Kinds, PROCESS, RW, RW_PROCESS, RW_SEEN, RW_TIME, TIME, WR, WW,
+    WW_PROCESS, WW_SEEN, WW_TIME,
+};
 use crate::facts::Facts;
 use crate::graph::{Graph, Search};
 use crate::history::Txn;
 use crate::level::Level;
 use crate::name;
-use crate::tell::{self, Link, Why};
+use crate::registers::By;
+use crate::tell::{self, Link, Told, Why};
 
 /// Of each kind so many are told; the others are counted.
 const TOLD_MAX: usize = 3;
@@ -33,6 +35,11 @@ const SEARCHES_MAX: usize = 200;
 const LOOKED_MAX: u64 = 20_000_000;
 /// Ways on from a barrier that are tried.
 const WAYS_MAX: usize = 16;
+
+/// What follows from the order of processes.
+const BY_PROCESS: Kinds = PROCESS | WW_PROCESS | RW_PROCESS;
+/// What follows from real time.
+const BY_TIME: Kinds = TIME | WW_TIME | RW_TIME;
 
 /// One rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,15 +72,15 @@ impl Stage {
     }
 
     fn kinds(self) -> Kinds {
-        let data = WW | WR | RW;
+        let data = WW | WR | RW | WW_SEEN | RW_SEEN;
         match self {
             Stage::DirtyWrites => WW,
             Stage::Information => WW | WR,
             Stage::Snapshots => data | INNER,
-            Stage::Sessions => data | INNER | PROCESS | RW_PROCESS,
-            Stage::RealTime => data | INNER | PROCESS | RW_PROCESS | TIME | RW_TIME,
+            Stage::Sessions => data | INNER | BY_PROCESS,
+            Stage::RealTime => data | INNER | BY_PROCESS | BY_TIME,
             Stage::SerialOrder => data,
-            Stage::SerialTime => data | PROCESS | RW_PROCESS | TIME | RW_TIME,
+            Stage::SerialTime => data | BY_PROCESS | BY_TIME,
         }
     }
 
@@ -82,9 +89,9 @@ impl Stage {
         match self {
             Stage::DirtyWrites => WW,
             Stage::Information => WR,
-            Stage::Snapshots => RW,
-            Stage::Sessions => PROCESS | RW_PROCESS,
-            Stage::RealTime => TIME | RW_TIME,
+            Stage::Snapshots => RW | WW_SEEN | RW_SEEN,
+            Stage::Sessions => BY_PROCESS,
+            Stage::RealTime => BY_TIME,
             Stage::SerialOrder | Stage::SerialTime => ANY_RW,
         }
     }
@@ -230,24 +237,29 @@ impl Finder<'_, '_> {
 
 fn why(kind: Kinds, key: u32) -> Why {
     match kind {
-        WW => Why::Ww(key),
-        WR => Why::Wr(key),
         PROCESS => Why::Process,
         TIME => Why::Time,
-        _ => Why::Rw(key),
+        WR => Why::Wr(key),
+        WW => Why::Ww(key, By::Data),
+        WW_SEEN => Why::Ww(key, By::Seen),
+        RW_SEEN => Why::Rw(key, By::Seen),
+        WW_PROCESS => Why::Ww(key, By::Process),
+        WW_TIME => Why::Ww(key, By::Time),
+        RW_PROCESS => Why::Rw(key, By::Process),
+        RW_TIME => Why::Rw(key, By::Time),
+        _ => Why::Rw(key, By::Data),
     }
 }
 
 fn anomaly(facts: &Facts, kind: Kind, links: &[Link], more: usize) -> Anomaly {
-    let unique: AHashSet<Txn> = links.iter().map(|link| link.from).collect();
-    let mut txns: Vec<Txn> = unique.into_iter().collect();
-    txns.sort_unstable();
+    let told: Vec<Told> = links.iter().map(|link| tell::link(facts, link)).collect();
+    let unique: BTreeSet<Txn> = told.iter().flat_map(|told| told.of.iter().copied()).collect();
     let keys: Vec<u32> = links.iter().filter_map(|link| link.why.key()).collect();
     Anomaly {
         kind,
-        transactions: txns.iter().map(|&txn| txn as usize + 1).collect(),
-        who: txns.iter().map(|&txn| tell::transaction(facts, txn, &keys)).collect(),
-        because: links.iter().map(|link| tell::link(facts, link)).collect(),
+        transactions: unique.iter().map(|&txn| txn as usize + 1).collect(),
+        who: unique.iter().map(|&txn| tell::transaction(facts, txn, &keys)).collect(),
+        because: told.into_iter().map(|told| told.because).collect(),
         more,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::facts::Facts;
 use crate::history::{Atom, Key, Outcome, Record, Step, Txn, Value};
+use crate::registers::{self, By, Evidence};
 
 /// Of longer lists only the end is shown.
 const LIST_SHOWN_MAX: usize = 8;
@@ -12,11 +13,11 @@ const STEPS_SHOWN_MAX: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
     /// The second wrote the later version.
-    Ww(Key),
+    Ww(Key, By),
     /// The second read what the first wrote.
     Wr(Key),
     /// The second overwrote what the first read.
-    Rw(Key),
+    Rw(Key, By),
     /// The second began after the first in one process.
     Process,
     /// The second began when the first had ended.
@@ -25,13 +26,23 @@ pub(crate) enum Why {
 
 impl Why {
     pub fn is_rw(self) -> bool {
-        matches!(self, Why::Rw(_))
+        matches!(self, Why::Rw(..))
     }
 
     pub fn key(self) -> Option<Key> {
         match self {
-            Why::Ww(key) | Why::Wr(key) | Why::Rw(key) => Some(key),
+            Why::Ww(key, _) | Why::Wr(key) | Why::Rw(key, _) => Some(key),
             Why::Process | Why::Time => None,
+        }
+    }
+
+    /// By what it holds.
+    pub fn by(self) -> By {
+        match self {
+            Why::Ww(_, by) | Why::Rw(_, by) => by,
+            Why::Wr(_) => By::Data,
+            Why::Process => By::Process,
+            Why::Time => By::Time,
         }
     }
 }
@@ -140,19 +151,23 @@ pub(crate) fn quoted(atom: &Atom) -> String {
     }
 }
 
+/// A link in words.
+pub(crate) struct Told {
+    pub because: String,
+    /// The transactions that it needs: the two of the link, and those that tell the order of their
+    /// versions.
+    pub of: Vec<Txn>,
+}
+
 /// Why one transaction comes before another, in a sentence.
-pub(crate) fn link(facts: &Facts, link: &Link) -> String {
+pub(crate) fn link(facts: &Facts, link: &Link) -> Told {
     let (from, to) = (number(link.from), number(link.to));
     let name = |key| quoted(facts.history.key_name(key));
     let wrote = |txn, key| join(facts, &written(facts, txn, key));
-    let why = match link.why {
+    let mut why = match link.why {
         Why::Process => "it ended earlier in the same process".to_owned(),
-        Why::Time => format!(
-            "it had ended at {} ms when {to} began at {} ms",
-            ms(facts.history.record(link.from).completed),
-            ms(facts.history.record(link.to).invoked)
-        ),
-        Why::Ww(key) => {
+        Why::Time => format!("it had ended {}", when(facts, link.from, &to, link.to)),
+        Why::Ww(key, _) => {
             format!(
                 "in {} what {to} wrote ({}) is behind what it wrote",
                 name(key),
@@ -162,11 +177,53 @@ pub(crate) fn link(facts: &Facts, link: &Link) -> String {
         Why::Wr(key) => {
             format!("{to} saw what it wrote to {} ({})", name(key), wrote(link.from, key))
         }
-        Why::Rw(key) => {
+        Why::Rw(key, _) => {
             format!("it read {} without what {to} wrote ({})", name(key), wrote(link.to, key))
         }
     };
-    format!("{from} before {to}: {why}")
+    let mut of = vec![link.from, link.to];
+    if let Some(evidence) = registers::evidence(facts, link) {
+        let later = if link.why.is_rw() { ", which is later" } else { "" };
+        why = format!("{why}{later}: {}", order(facts, &evidence));
+        of.extend([evidence.known_to, evidence.later_known_to]);
+    }
+    Told { because: format!("{from} before {to}: {why}"), of }
+}
+
+/// What tells the order of two versions.
+fn order(facts: &Facts, evidence: &Evidence) -> String {
+    let Evidence { by, key, known_to, later_known_to, .. } = *evidence;
+    let knew = |txn: Txn, writer: Txn| {
+        let verb = if txn == writer { "wrote" } else { "saw" };
+        format!("{verb} {}", join(facts, &written(facts, writer, key)))
+    };
+    let (one, knew_one) = (number(known_to), knew(known_to, evidence.earlier));
+    let (other, knew_other) = (number(later_known_to), knew(later_known_to, evidence.later));
+    match by {
+        By::Time => {
+            let other = format!("{other}, which {knew_other},");
+            let when = when(facts, known_to, &other, later_known_to);
+            format!("{one}, which {knew_one}, had ended {when}")
+        }
+        By::Seen => {
+            let through = registers::saw(facts, later_known_to, known_to, key);
+            let through = through.map_or(String::new(), |key| {
+                let values = join(facts, &written(facts, known_to, key));
+                format!(" to {} ({values})", quoted(facts.history.key_name(key)))
+            });
+            format!("{other}, which {knew_other}, saw what {one} wrote{through}")
+        }
+        _ => format!("{one} {knew_one}, and {other}, later in the same process, {knew_other}"),
+    }
+}
+
+/// That one had ended when another began.
+fn when(facts: &Facts, ended: Txn, who: &str, begun: Txn) -> String {
+    format!(
+        "at {} ms when {who} began at {} ms",
+        ms(facts.history.record(ended).completed),
+        ms(facts.history.record(begun).invoked)
+    )
 }
 
 /// What a transaction wrote to a key, in order.

@@ -29,7 +29,11 @@ fn each_mistake_is_named_with_its_line() {
     let mixed_read = one_by_one(&[r#"[["append","x",1]]"#, r#"[["r","x",1]]"#]);
     let cases: Vec<(Vec<String>, &str)> = vec![
         (vec!["{".into()], "line 1: EOF while parsing an object"),
-        (vec!["[]x".into()], "line 1: "),
+        (vec!["{} {}".into()], "line 1: trailing characters"),
+        (vec!["[]".into()], "line 1: an array: one JSON object a line is expected"),
+        (vec![format!("[{good}]")], "line 1: an array: one JSON object a line is expected"),
+        (vec!["5".into()], "line 1: no JSON object"),
+        (vec!["null".into()], "line 1: no JSON object"),
         (vec![good.clone(), good.clone()], "line 2: process 0 begins a transaction inside another"),
         (vec![txn(0, "ok", "[]")], "line 1: process 0 ends a transaction that it didn't begin"),
         (vec![r#"{"type":"invoke","f":"txn","value":[]}"#.into()], "line 1: no process"),
@@ -82,6 +86,20 @@ fn what_is_no_transaction_is_left_out() {
         r#"{"process":1,"type":"ok","f":"read","value":"not a list"}"#,
     ]);
     assert!(history.expect("no transactions").is_empty());
+}
+
+/// A text may be written with escapes anywhere.
+#[test]
+fn escapes_mean_what_they_stand_for() {
+    let escaped = [
+        &*txn(1, "in\\u0076oke", r#"[["a\u0070pend","x",1]]"#).replace("\"f\"", "\"\\u0066\""),
+        &txn(1, "o\\u006b", r#"[["append","\u0078",1]]"#).replace("txn", "\\u0074xn"),
+        &txn(2, "invoke", r#"[["r","x",null]]"#),
+        &txn(2, "ok", r#"[["r","x",[]]]"#),
+    ];
+    let history = read(&escaped).expect("a history");
+    assert_eq!(history.len(), 2);
+    assert!(!judge(&history, Level::StrongSi).holds());
 }
 
 /// A number and a text that looks like it are two keys, and two values.
@@ -150,6 +168,28 @@ fn a_final_read_is_marked_on_either_line() {
         let history = read(&lines.each_ref().map(String::as_str)).expect("a history");
         assert!(!judge(&history, Level::ReadCommitted).holds());
     }
+}
+
+/// What is marked final and writes may run beside a final read, which then needn't show it.
+#[test]
+fn a_final_write_beside_a_final_read_is_not_lost() {
+    let lines = |begun: i64| {
+        let mut lines = vec![
+            timed(5, 2, "invoke", r#"[["append","x",1]]"#),
+            timed(9, 2, "ok", r#"[["append","x",1]]"#),
+            timed(begun, 3, "invoke", r#"[["r","x",null]]"#),
+            timed(begun + 1, 3, "ok", r#"[["r","x",[]]]"#),
+        ];
+        lines.iter_mut().for_each(|line| *line = line.replace("\"f\"", "\"final\":true,\"f\""));
+        lines
+    };
+    let holds = |begun| {
+        let lines = lines(begun);
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        judge(&read(&lines).expect("a history"), Level::ReadCommitted).holds()
+    };
+    assert!(holds(8));
+    assert!(!holds(10));
 }
 
 /// What is known to have failed may be tried again with the same value; what has an unknown

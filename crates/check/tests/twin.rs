@@ -458,10 +458,12 @@ fn never_invents(what: &str, make: fn(&[Txn]) -> Vec<Txn>, missed_share_max: f64
 fn no_anomaly_is_invented_where_lists_have_no_final_read() {
     let without_final =
         |txns: &[Txn]| -> Vec<Txn> { txns.iter().filter(|txn| !txn.is_final).cloned().collect() };
-    never_invents("lists without final reads", without_final, 0.2);
+    never_invents("lists without final reads", without_final, 0.02);
 }
 
+/// 2 % are missed: those that only show if the order of two versions, which follows from a longer
+/// way through other keys, is known.
 #[test]
 fn no_anomaly_is_invented_in_registers() {
-    never_invents("registers", registers, 0.5);
+    never_invents("registers", registers, 0.03);
 }
