@@ -12,7 +12,7 @@
 //!
 //! Anomalies that need no graph violate every level.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::anomaly::{Anomaly, Kind};
 use crate::edges::{
@@ -166,22 +166,21 @@ impl Finder<'_, '_> {
         if !self.stage.wants_adjacent() {
             return self.search.path(&[edge], from).map(|way| self.links(&way));
         }
-        for (mut way, reached) in self.ways_on(edge) {
-            let next: Vec<u32> = self.graph.out(reached).to_vec();
-            let is_rw = |edge: &u32| self.graph.edges[*edge as usize].kind & ANY_RW != 0;
-            let next: Vec<u32> = next.into_iter().filter(is_rw).collect();
-            if let Some(rest) = self.search.path(&next, from) {
-                way.extend(rest);
-                return Some(self.links(&way));
-            }
-        }
-        None
+        let ways = self.ways_on(edge);
+        let is_rw = |edge: &u32| self.graph.edges[*edge as usize].kind & ANY_RW != 0;
+        let out = ways.iter().flat_map(|(_, reached)| self.graph.out(*reached));
+        let next: Vec<u32> = out.copied().filter(is_rw).collect();
+        let rest = self.search.path(&next, from)?;
+        let (mut way, _) =
+            ways.into_iter().find(|(_, reached)| *reached == self.graph.from(rest[0]))?;
+        way.extend(rest);
+        Some(self.links(&way))
     }
 
-    /// The edge and what follows up to transactions, if it leads to a barrier.
+    /// The edge and what follows up to transactions, the nearest first, if it leads to a barrier.
     fn ways_on(&self, edge: u32) -> Vec<(Vec<u32>, u32)> {
-        let (mut open, mut ways) = (vec![vec![edge]], Vec::new());
-        while let Some(way) = open.pop() {
+        let (mut open, mut ways) = (VecDeque::from([vec![edge]]), Vec::new());
+        while let Some(way) = open.pop_front() {
             let reached = self.graph.to(way[way.len() - 1]);
             if self.graph.is_txn(reached) {
                 ways.push((way, reached));
@@ -193,7 +192,7 @@ impl Finder<'_, '_> {
             for &next in self.graph.out(reached).iter().filter(|&&e| self.search.is_inside(e)) {
                 let mut longer = way.clone();
                 longer.push(next);
-                open.push(longer);
+                open.push_back(longer);
             }
         }
         ways
