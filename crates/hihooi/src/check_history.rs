@@ -1,7 +1,7 @@
 //! `hihooi check-history`: judges a recorded history.
 
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +9,9 @@ use clap::Args;
 use hihooi_check::{History, Judge, Level, Summary, Verdict};
 use hihooi_postgres::cluster::plain;
 use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+use crate::print;
 
 pub const EXAMPLES: &str = "Examples:
   hihooi check-history history.jsonl --level strong-si
@@ -25,9 +28,20 @@ Time is in nanoseconds. Steps: append to a list, r(ead), w(rite) a register; no 
 twice to one key, unless it failed. \"final\": true marks a read made after all clients ended, which
 must show every acknowledged append. Other lines (whose f is not txn) are left out.
 
-Levels: read-committed, si, 1-copy-si, session-si, strong-si, serializable, strict-serializable.
+Levels, and what each asks for:
+  read-committed       no dirty writes, no reads of what aborted or was only on its way
+  si                   read-committed; each transaction reads one snapshot, however old; of two that
+                       write the same thing one has seen the other
+  1-copy-si            the same, of a cluster as a whole: a history doesn't say what ran where, so
+                       it asks for what si asks for
+  session-si           si; a snapshot holds what its process did or saw before
+  strong-si            session-si; a snapshot holds what any process did or saw before the
+                       transaction began
+  serializable         si; one serial order explains all that was read, in whatever order of time
+  strict-serializable  strong-si and serializable; the serial order keeps the order of time
 
-Exit status: 0 the level holds, 1 it is violated, 2 the history can't be read.";
+Exit status: 0 the level holds, 1 it is violated, 2 the history can't be read or has
+no transactions, or the results can't be written.";
 
 /// Arguments of `check-history`.
 #[derive(Args, Debug)]
@@ -43,28 +57,39 @@ pub struct CheckHistoryArgs {
     pub json: bool,
 }
 
-/// Runs the command.
+/// Runs the command: 0 the level holds, 1 it is violated, 2 nothing can be said, or not be printed.
 pub fn run(args: &CheckHistoryArgs) -> ExitCode {
-    let history = match read(args) {
-        Ok(history) => history,
-        Err(why) => {
-            eprintln!("hihooi: {}: {why}", args.file.display());
-            return ExitCode::from(2);
-        }
-    };
-    let report = Report::of(&history, args.level);
-    let text = if args.json { report.json() } else { report.text() };
-    // A reader that has seen enough may close the pipe; the exit status still tells.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::from(u8::from(!report.verdict.holds()))
+    judged(args).unwrap_or_else(|why| {
+        eprintln!("hihooi: {why}");
+        ExitCode::from(2)
+    })
 }
 
-fn read(args: &CheckHistoryArgs) -> Result<History, String> {
-    if args.file.as_os_str() == "-" {
-        return History::read(std::io::stdin().lock()).map_err(|bad| bad.to_string());
+fn judged(args: &CheckHistoryArgs) -> Result<ExitCode> {
+    let history =
+        read(args).map_err(|why| Failure::new(format!("{}: {why}", args.file.display())))?;
+    let report = Report::of(&history, args.level);
+    print::results(&if args.json { report.json() } else { report.text() })?;
+    Ok(ExitCode::from(u8::from(!report.verdict.holds())))
+}
+
+fn read(args: &CheckHistoryArgs) -> std::result::Result<History, String> {
+    let history = if args.file.as_os_str() == "-" {
+        History::read(std::io::stdin().lock())
+    } else {
+        let file = File::open(&args.file).map_err(|error| plain(&error))?;
+        if file.metadata().is_ok_and(|file| file.is_dir()) {
+            return Err("a directory, not a file".to_owned());
+        }
+        History::read(BufReader::with_capacity(1 << 20, file))
+    };
+    match history {
+        // Who recorded nothing has tested nothing.
+        Ok(history) if history.is_empty() => {
+            Err("no transactions in it: no line has \"f\": \"txn\"".to_owned())
+        }
+        history => history.map_err(|bad| bad.to_string()),
     }
-    let file = File::open(&args.file).map_err(|error| plain(&error))?;
-    History::read(BufReader::with_capacity(1 << 20, file)).map_err(|bad| bad.to_string())
 }
 
 /// What is said about a history.
@@ -82,6 +107,7 @@ struct Json<'a> {
     strongest: Vec<&'static str>,
     seen: Summary,
     anomalies: &'a [hihooi_check::Anomaly],
+    notes: Vec<String>,
 }
 
 impl Report {
@@ -90,9 +116,11 @@ impl Report {
         let strongest = judge.strongest();
         let denied: Vec<Level> =
             Level::ALL.into_iter().filter(|level| !judge.verdict(*level).holds()).collect();
-        // Of the levels that don't hold, those that imply no other of them.
+        // Of the levels that don't hold, those that imply no other of them; of two that ask for
+        // the same, the first.
         let weakest = |level: &&Level| {
-            !denied.iter().any(|other| level.implies(*other) && !other.implies(**level))
+            let before = |other: Level| !other.implies(**level) || other < **level;
+            !denied.iter().any(|&other| level.implies(other) && before(other))
         };
         let why = |level: &Level| (*level, in_short(&judge.verdict(*level)));
         let stronger = denied.iter().filter(weakest).map(why).collect();
@@ -106,6 +134,7 @@ impl Report {
             strongest: self.strongest.iter().map(|level| level.name()).collect(),
             seen: self.verdict.summary,
             anomalies: &self.verdict.anomalies,
+            notes: notes(&self.verdict.summary),
         };
         format!("{}\n", serde_json::to_string_pretty(&json).expect("plain data"))
     }
@@ -140,13 +169,12 @@ fn in_short(verdict: &Verdict) -> String {
 /// What couldn't be judged.
 fn notes(seen: &Summary) -> Vec<String> {
     let mut notes = Vec::new();
-    if seen.transactions == 0 {
-        notes.push("there are no transactions, so nothing could be violated".to_owned());
-    }
     if seen.registers > 0 {
         notes.push(
-            "registers show the order of their values only where a transaction read one and \
-             wrote the next; anomalies that depend on another order can't be seen"
+            "a read of a register shows one version: the order of two is known where a \
+             transaction read one and wrote the other or saw something else that the one's \
+             writer wrote, and, for the levels that know of these, where the order of a process \
+             or of time tells it; an anomaly that depends on another order can't be seen"
                 .to_owned(),
         );
     }

@@ -15,34 +15,34 @@ use std::process::{Command, Output, Stdio};
 use harness::{HANG_S_MAX, Reference, alone, eventually, program, reference, s, shared};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use recorder::{Plan, Progress, Recording, Shape};
+use recorder::{Kept, Plan, Progress, Recording, Shape};
 use serde_json::Value;
 
 const REPEATABLE_READ: &[Shape] = &[
     Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
     Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
-    Shape::ReadPauseAppend("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+    Shape::ReadPauseWrite("BEGIN ISOLATION LEVEL REPEATABLE READ"),
     Shape::ReadStatement,
-    Shape::AppendStatement,
+    Shape::WriteStatement,
 ];
 const SERIALIZABLE: &[Shape] = &[
     Shape::Block("BEGIN ISOLATION LEVEL SERIALIZABLE"),
-    Shape::ReadPauseAppend("BEGIN ISOLATION LEVEL SERIALIZABLE"),
+    Shape::ReadPauseWrite("BEGIN ISOLATION LEVEL SERIALIZABLE"),
     Shape::Reads("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
 ];
 const READ_COMMITTED: &[Shape] =
-    &[Shape::ReadPauseAppend("BEGIN"), Shape::Block("BEGIN"), Shape::Reads("BEGIN")];
+    &[Shape::ReadPauseWrite("BEGIN"), Shape::Block("BEGIN"), Shape::Reads("BEGIN")];
 /// What hihooi sends to replicas, and what it must not.
 const ROUTED: &[Shape] = &[
     Shape::ReadStatement,
     Shape::ReadStatement,
     Shape::ReadStatement,
-    Shape::AppendStatement,
+    Shape::WriteStatement,
     Shape::Reads("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
     Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
 ];
 
-const WEAK: &[Shape] = &[Shape::ReadStatement, Shape::ReadStatement, Shape::AppendStatement];
+const WEAK: &[Shape] = &[Shape::ReadStatement, Shape::ReadStatement, Shape::WriteStatement];
 
 /// A folder that goes with the test.
 struct Histories(tempfile::TempDir);
@@ -92,6 +92,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 fn plan(port: u16, shapes: &'static [Shape]) -> Plan {
     Plan {
         port,
+        kept: Kept::Lists,
         clients: 12,
         transactions: from_environment("HIHOOI_TEST_TRANSACTIONS", 120) as usize,
         keys: 5,
@@ -113,6 +114,14 @@ fn repeatable_read_of_one_server_is_strong_snapshot_isolation() {
     let _alone = alone();
     let recording = Recording::make(plan(reference().port, REPEATABLE_READ), until_two_meet);
     holds(&recording, "strong-si");
+}
+
+/// The same over registers, whose versions the checker has to put in order.
+#[test]
+fn registers_of_one_server_are_strong_snapshots() {
+    let _alone = alone();
+    let plan = Plan { kept: Kept::Registers, ..plan(reference().port, REPEATABLE_READ) };
+    holds(&Recording::make(plan, until_two_meet), "strong-si");
 }
 
 /// Manual, chapter 13.2.3.
@@ -174,13 +183,22 @@ fn transactions_of_unknown_outcome_are_judged_by_what_others_saw() {
 #[test]
 fn hihooi_with_replicas_is_strong_snapshot_isolation() {
     let _alone = alone();
-    let recording = Recording::make(plan(shared().port, ROUTED), |_| {
-        if shared().is_hihooi() {
-            let before = shared().replica_reads();
-            eventually("replicas serve reads", s(HANG_S_MAX), || shared().replica_reads() > before);
-        }
-    });
-    holds(&recording, "strong-si");
+    holds(&Recording::make(plan(shared().port, ROUTED), until_replicas_read), "strong-si");
+}
+
+/// The same over registers.
+#[test]
+fn registers_of_hihooi_with_replicas_are_strong_snapshots() {
+    let _alone = alone();
+    let plan = Plan { kept: Kept::Registers, ..plan(shared().port, ROUTED) };
+    holds(&Recording::make(plan, until_replicas_read), "strong-si");
+}
+
+fn until_replicas_read(_: &Progress) {
+    if shared().is_hihooi() {
+        let before = shared().replica_reads();
+        eventually("replicas serve reads", s(HANG_S_MAX), || shared().replica_reads() > before);
+    }
 }
 
 /// The same can fail: at level `weak-si` any replica serves, and one that was paused is stale.
@@ -218,6 +236,10 @@ const STALE: &str = r#"{"time":1,"process":1,"type":"invoke","f":"txn","value":[
 {"time":4,"process":2,"type":"ok","f":"txn","value":[["r","x",null]]}
 "#;
 
+/// What is said about its append.
+const NOTE: &str = "1 appends were never read, so that their order is not known; final reads would \
+                    tell whether they are lost";
+
 #[test]
 fn the_exit_status_says_whether_the_level_holds() {
     let histories = Histories::new();
@@ -247,6 +269,63 @@ fn json_says_the_same_to_machines() {
     assert_eq!(said["anomalies"][0]["transactions"], serde_json::json!([1, 2]));
     assert_eq!(said["strongest"], serde_json::json!(["session-si", "serializable"]));
     assert_eq!(said["seen"]["committed"], 2);
+    assert_eq!(said["notes"], serde_json::json!([NOTE]));
+}
+
+/// A gate that recorded nothing must not pass.
+#[test]
+fn what_has_no_transaction_does_not_pass() {
+    let histories = Histories::new();
+    let file = histories.file("none.jsonl");
+    for (text, expected) in [
+        ("", "no transactions in it"),
+        ("{\"f\":\"write\",\"process\":1}\n", "no transactions in it"),
+        ("[]\n", "line 1: an array"),
+        ("5\n", "line 1: no JSON object"),
+    ] {
+        std::fs::write(&file, text).expect("own folder");
+        let (status, said, errors) = check(&file, &["--level", "read-committed"]);
+        assert_eq!((status, said.as_str(), errors.lines().count()), (2, "", 1), "{errors}");
+        assert!(errors.contains(expected), "{errors}");
+    }
+    let (status, _, errors) = check(&histories.0.path().into(), &["--level", "si"]);
+    assert_eq!((status, errors.lines().count()), (2, 1), "{errors}");
+    assert!(errors.contains("a directory"), "{errors}");
+}
+
+/// A script must not take a verdict that nobody could read for one that was printed.
+#[test]
+fn results_that_cant_be_written_are_a_failure() {
+    let histories = Histories::new();
+    let file = histories.file("stale.jsonl");
+    std::fs::write(&file, STALE).expect("own folder");
+    let mut command = Command::new(program());
+    command.arg("check-history").arg(&file).args(["--level", "si"]).stdin(Stdio::null());
+    command.stdout(std::fs::File::create("/dev/full").expect("/dev/full")).stderr(Stdio::piped());
+    let (status, _, errors) = told(command.output().expect("hihooi"));
+    assert_eq!((status, errors.lines().count()), (2, 1), "{errors}");
+}
+
+#[test]
+fn of_levels_that_ask_for_the_same_one_is_told() {
+    let histories = Histories::new();
+    let file = histories.file("lost.jsonl");
+    let lost = |process| {
+        let steps = format!("[[\"r\",\"x\",null],[\"w\",\"x\",{process}]]");
+        let line = |kind| {
+            format!(
+                "{{\"process\":{process},\"type\":\"{kind}\",\"f\":\"txn\",\"value\":{steps}}}\n"
+            )
+        };
+        [line("invoke"), line("ok")].concat()
+    };
+    std::fs::write(&file, [lost(1), lost(2)].concat()).expect("own folder");
+    let (status, said, _) = check(&file, &["--level", "read-committed"]);
+    assert_eq!(status, 0, "{said}");
+    assert!(
+        said.contains("\nnot si: lost update (T1, T2)\n") && !said.contains("not 1-copy"),
+        "{said}"
+    );
 }
 
 #[test]

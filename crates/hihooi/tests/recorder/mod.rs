@@ -1,5 +1,6 @@
-//! Records histories of list-append transactions in Jepsen's form, as clients see them: when each
-//! transaction was sent, when its end was known, what it read, and whether its end is known.
+//! Records histories of list-append or register transactions in Jepsen's form, as clients see
+//! them: when each transaction was sent, when its end was known, what it read, and whether its end
+//! is known.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +12,84 @@ use serde_json::{Value, json};
 use crate::harness::client::{Answer, Failure, Session};
 use crate::harness::{DATABASE, HANG_S_MAX, USER, eventually, ms, s};
 
-/// Transactions of a client before it goes on to fresh lists.
-const TRANSACTIONS_A_LIST: usize = 50;
-/// Statements that make the table.
-const SCHEMA: &str = "DROP TABLE IF EXISTS lists; CREATE TABLE lists (k int PRIMARY KEY, v int[])";
+/// Transactions of a client before it goes on to fresh keys.
+const TRANSACTIONS_A_KEY: usize = 50;
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept {
+    Lists,
+    Registers,
+}
+
+impl Kept {
+    /// Table, type of its values, what a write of a new value is to the checker, the row that it
+    /// would make, and what becomes of one that is there.
+    fn words(self) -> [&'static str; 5] {
+        match self {
+            Kept::Lists => ["lists", "int[]", "append", "ARRAY[$]", "lists.v || EXCLUDED.v"],
+            Kept::Registers => ["registers", "int", "w", "$", "EXCLUDED.v"],
+        }
+    }
+
+    fn schema(self) -> String {
+        let [table, kind, ..] = self.words();
+        format!("DROP TABLE IF EXISTS {table}; CREATE TABLE {table} (k int PRIMARY KEY, v {kind})")
+    }
+
+    /// One statement that writes to several keys.
+    fn writes(self, steps: &[Step]) -> String {
+        let [table, _, _, new, old] = self.words();
+        let rows = steps.iter().filter_map(|step| match step {
+            Step::Write(key, value) => {
+                Some(format!("({key}, {})", new.replace('$', &value.to_string())))
+            }
+            Step::Read(_) => None,
+        });
+        let rows = rows.collect::<Vec<_>>().join(", ");
+        format!("INSERT INTO {table} VALUES {rows} ON CONFLICT (k) DO UPDATE SET v = {old}")
+    }
+
+    /// One statement that reads several keys.
+    fn reads(self, steps: &[Step]) -> String {
+        let keys = steps.iter().filter_map(|step| match step {
+            Step::Read(key) => Some(key.to_string()),
+            Step::Write(..) => None,
+        });
+        let keys = keys.collect::<Vec<_>>().join(", ");
+        format!("SELECT k, v FROM {} WHERE k IN ({keys})", self.words()[0])
+    }
+
+    fn statement(self, step: Step) -> String {
+        match step {
+            Step::Write(..) => self.writes(&[step]),
+            Step::Read(_) => self.reads(&[step]),
+        }
+    }
+
+    /// A step as the checker reads it.
+    fn value(self, step: Step, seen: Option<&Value>) -> Value {
+        match step {
+            Step::Write(key, value) => json!([self.words()[2], key, value]),
+            Step::Read(key) => json!(["r", key, seen.unwrap_or(&Value::Null)]),
+        }
+    }
+
+    /// What a read saw of its key.
+    fn seen(self, step: Step, answer: &Answer) -> Value {
+        let Step::Read(key) = step else { return Value::Null };
+        let row = answer.rows.iter().find(|row| row[0].as_deref() == Some(&key.to_string()));
+        let Some(text) = row.and_then(|row| row[1].as_deref()) else { return Value::Null };
+        let number = |text: &str| json!(text.parse::<i64>().expect("a number"));
+        match self {
+            Kept::Registers => number(text),
+            Kept::Lists => {
+                let values = text.trim_matches(['{', '}']).split(',');
+                values.filter(|value| !value.is_empty()).map(number).collect()
+            }
+        }
+    }
+}
 
 /// How a client runs its transactions.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +98,12 @@ pub enum Shape {
     Block(&'static str),
     /// Some reads between a BEGIN like this and COMMIT.
     Reads(&'static str),
-    /// Between a BEGIN like this and COMMIT: a read, a pause, an append to what was read.
-    ReadPauseAppend(&'static str),
+    /// Between a BEGIN like this and COMMIT: a read, a pause, a write to what was read.
+    ReadPauseWrite(&'static str),
     /// One statement: a read of some keys.
     ReadStatement,
-    /// One statement: appends to some keys.
-    AppendStatement,
+    /// One statement: writes to some keys.
+    WriteStatement,
 }
 
 /// What is recorded.
@@ -38,7 +113,8 @@ pub struct Plan {
     pub clients: i64,
     /// Transactions of each client, at least: it goes on while something happens beside it.
     pub transactions: usize,
-    /// Lists in use at a time; after [`TRANSACTIONS_A_LIST`] each client goes on to fresh ones, so
+    pub kept: Kept,
+    /// Keys in use at a time; after [`TRANSACTIONS_A_KEY`] each client goes on to fresh ones, so
     /// that lists stay short.
     pub keys: i64,
     /// Each transaction takes one of these.
@@ -106,10 +182,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Makes the table, runs all clients, and reads every list when they have ended. `meanwhile`
+    /// Makes the table, runs all clients, and reads every key when they have ended. `meanwhile`
     /// runs beside them, and they don't end before it.
     pub fn make(plan: Plan, meanwhile: impl FnOnce(&Progress)) -> Recording {
-        connect(plan.port, "").expect("a session").run(SCHEMA);
+        connect(plan.port, "").expect("a session").run(&plan.kept.schema());
         let shared = Arc::new(Shared {
             start: Instant::now(),
             next_value: AtomicI64::new(1),
@@ -137,11 +213,11 @@ impl Recording {
         recording
     }
 
-    /// The final reads, of all lists of clients that did so many transactions.
+    /// The final reads, of all keys of clients that did so many transactions.
     fn read_all(&mut self, done: usize) {
         let mut client = Client::new(self.shared.clone(), self.shared.plan.clients * 1_000_000);
         client.is_final = true;
-        let ages = done.div_ceil(TRANSACTIONS_A_LIST) as i64;
+        let ages = done.div_ceil(TRANSACTIONS_A_KEY) as i64;
         let steps = (0..self.shared.plan.keys * ages).map(Step::Read).collect();
         client.transact(Shape::ReadStatement, steps);
         self.lines.append(&mut client.lines);
@@ -160,7 +236,7 @@ impl Recording {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Append(i64, i64),
+    Write(i64, i64),
     Read(i64),
 }
 
@@ -225,33 +301,33 @@ impl Client {
 
     fn key(&mut self) -> i64 {
         let keys = self.shared.plan.keys;
-        let age = (self.done / TRANSACTIONS_A_LIST) as i64;
+        let age = (self.done / TRANSACTIONS_A_KEY) as i64;
         age * keys + self.below(keys as u64) as i64
     }
 
-    fn append(&mut self, key: i64) -> Step {
-        Step::Append(key, self.shared.next_value.fetch_add(1, Ordering::Relaxed))
+    fn write(&mut self, key: i64) -> Step {
+        Step::Write(key, self.shared.next_value.fetch_add(1, Ordering::Relaxed))
     }
 
     fn steps(&mut self, shape: Shape) -> Vec<Step> {
         match shape {
-            Shape::ReadPauseAppend(_) => {
+            Shape::ReadPauseWrite(_) => {
                 let key = self.key();
-                vec![Step::Read(key), self.append(key)]
+                vec![Step::Read(key), self.write(key)]
             }
             Shape::Block(_) => {
                 let one = |client: &mut Client| {
                     let key = client.key();
-                    if client.below(2) == 0 { client.append(key) } else { Step::Read(key) }
+                    if client.below(2) == 0 { client.write(key) } else { Step::Read(key) }
                 };
                 (0..=self.below(3)).map(|_| one(self)).collect()
             }
-            Shape::Reads(_) | Shape::ReadStatement | Shape::AppendStatement => {
+            Shape::Reads(_) | Shape::ReadStatement | Shape::WriteStatement => {
                 let mut keys: Vec<i64> = (0..=self.below(3)).map(|_| self.key()).collect();
                 keys.sort_unstable();
                 keys.dedup();
-                let appends = matches!(shape, Shape::AppendStatement);
-                let one = |key| if appends { self.append(key) } else { Step::Read(key) };
+                let writes = matches!(shape, Shape::WriteStatement);
+                let one = |key| if writes { self.write(key) } else { Step::Read(key) };
                 keys.into_iter().map(one).collect()
             }
         }
@@ -273,10 +349,11 @@ impl Client {
             let options = if self.is_final { "" } else { self.shared.plan.options };
             self.session = Some(connect(self.shared.plan.port, options).expect("a session"));
         }
-        let asked: Vec<Value> = steps.iter().map(|step| step.value(None)).collect();
+        let kept = self.shared.plan.kept;
+        let asked: Vec<Value> = steps.iter().map(|step| kept.value(*step, None)).collect();
         self.note("invoke", &asked);
         let session = self.session.as_mut().expect("opened above");
-        let ended = run(session, shape, &steps);
+        let ended = run(session, kept, shape, &steps);
         let progress = &self.shared.progress;
         let count = match ended {
             Ok(_) => &progress.committed,
@@ -286,7 +363,8 @@ impl Client {
         count.fetch_add(1, Ordering::Relaxed);
         match ended {
             Ok(seen) => {
-                let answered = steps.iter().zip(&seen).map(|(step, seen)| step.value(Some(seen)));
+                let answered =
+                    steps.iter().zip(&seen).map(|(step, seen)| kept.value(*step, Some(seen)));
                 let answered: Vec<Value> = answered.collect();
                 self.note("ok", &answered);
             }
@@ -305,51 +383,19 @@ impl Client {
     }
 }
 
-impl Step {
-    fn value(self, seen: Option<&Value>) -> Value {
-        match self {
-            Step::Append(key, value) => json!(["append", key, value]),
-            Step::Read(key) => json!(["r", key, seen.unwrap_or(&Value::Null)]),
-        }
-    }
-
-    fn statement(self) -> String {
-        match self {
-            Step::Append(..) => appends(&[self]),
-            Step::Read(key) => format!("SELECT k, v FROM lists WHERE k = {key}"),
-        }
-    }
-}
-
-/// One statement that appends to several lists.
-fn appends(steps: &[Step]) -> String {
-    let rows = steps.iter().filter_map(|step| match step {
-        Step::Append(key, value) => Some(format!("({key}, ARRAY[{value}])")),
-        Step::Read(_) => None,
-    });
-    format!(
-        "INSERT INTO lists VALUES {} ON CONFLICT (k) DO UPDATE SET v = lists.v || EXCLUDED.v",
-        rows.collect::<Vec<_>>().join(", ")
-    )
-}
-
-/// One statement that reads several lists.
-fn reads(steps: &[Step]) -> String {
-    let keys = steps.iter().filter_map(|step| match step {
-        Step::Read(key) => Some(key.to_string()),
-        Step::Append(..) => None,
-    });
-    format!("SELECT k, v FROM lists WHERE k IN ({})", keys.collect::<Vec<_>>().join(", "))
-}
-
 /// Runs a transaction; what each of its steps saw.
-fn run(session: &mut Session, shape: Shape, steps: &[Step]) -> Result<Vec<Value>, NoEnd> {
+fn run(
+    session: &mut Session,
+    kept: Kept,
+    shape: Shape,
+    steps: &[Step],
+) -> Result<Vec<Value>, NoEnd> {
     match shape {
-        Shape::Block(begin) | Shape::Reads(begin) => block(session, begin, steps, ms(0)),
-        Shape::ReadPauseAppend(begin) => block(session, begin, steps, ms(1)),
-        Shape::ReadStatement | Shape::AppendStatement => {
+        Shape::Block(begin) | Shape::Reads(begin) => block(session, kept, begin, steps, ms(0)),
+        Shape::ReadPauseWrite(begin) => block(session, kept, begin, steps, ms(1)),
+        Shape::ReadStatement | Shape::WriteStatement => {
             let is_read = matches!(shape, Shape::ReadStatement);
-            let text = if is_read { reads(steps) } else { appends(steps) };
+            let text = if is_read { kept.reads(steps) } else { kept.writes(steps) };
             let answer =
                 session.extended(&text, &[]).map_err(|failure| match is_lost(&failure) {
                     true if is_read => NoEnd::Lost,
@@ -357,13 +403,14 @@ fn run(session: &mut Session, shape: Shape, steps: &[Step]) -> Result<Vec<Value>
                     true => NoEnd::Unknown,
                     false => NoEnd::Failed,
                 })?;
-            Ok(steps.iter().map(|step| seen(*step, &answer)).collect())
+            Ok(steps.iter().map(|step| kept.seen(*step, &answer)).collect())
         }
     }
 }
 
 fn block(
     session: &mut Session,
+    kept: Kept,
     begin: &str,
     steps: &[Step],
     pause: Duration,
@@ -373,8 +420,8 @@ fn block(
         run(begin)?;
         let mut all = Vec::new();
         for step in steps {
-            let answer = run(&step.statement())?.unwrap_or_default();
-            all.push(seen(*step, &answer));
+            let answer = run(&kept.statement(*step))?.unwrap_or_default();
+            all.push(kept.seen(*step, &answer));
             std::thread::sleep(pause);
         }
         Ok(all)
@@ -396,15 +443,6 @@ fn block(
 fn is_lost(failure: &Failure) -> bool {
     let code = failure.code();
     code.is_empty() || code.starts_with("08") || code.starts_with("57P") || code == "40003"
-}
-
-/// What a read saw of its key.
-fn seen(step: Step, answer: &Answer) -> Value {
-    let Step::Read(key) = step else { return Value::Null };
-    let row = answer.rows.iter().find(|row| row[0].as_deref() == Some(&key.to_string()));
-    let Some(text) = row.and_then(|row| row[1].as_deref()) else { return Value::Null };
-    let values = text.trim_matches(['{', '}']).split(',').filter(|value| !value.is_empty());
-    values.map(|value| value.parse::<i64>().expect("a number of an int[]")).collect()
 }
 
 /// A session, as soon as there is one.
