@@ -4,9 +4,7 @@
 mod apply_support;
 mod support;
 
-use std::time::Duration;
-
-use apply_support::Cluster;
+use apply_support::{Cluster, Load};
 
 const SCRIPT: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
     INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 500) n;
@@ -19,7 +17,7 @@ const SCRIPT: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
 /// Planted differences, each found and named.
 #[tokio::test]
 async fn finds_planted_differences() {
-    let mut cluster = Cluster::start(SCRIPT, 2).await;
+    let cluster = Cluster::start(SCRIPT, 2).await;
     cluster.run("INSERT INTO t VALUES (1000, 'x')").await;
     cluster.settle().await;
     cluster
@@ -50,7 +48,7 @@ async fn finds_planted_differences() {
 /// Rows without key, one too many; a materialized view that wasn't refreshed.
 #[tokio::test]
 async fn finds_duplicates_and_stale_views() {
-    let mut cluster = Cluster::start(SCRIPT, 1).await;
+    let cluster = Cluster::start(SCRIPT, 1).await;
     cluster.run("INSERT INTO t VALUES (1000, 'x')").await;
     cluster.settle().await;
     cluster.run_behind("INSERT INTO nokey VALUES (1); REFRESH MATERIALIZED VIEW total").await;
@@ -62,22 +60,17 @@ async fn finds_duplicates_and_stale_views() {
 /// Under load, at one position, with a replica that is behind.
 #[tokio::test]
 async fn compares_at_one_position_under_load() {
-    let mut cluster = Cluster::start(SCRIPT, 2).await;
-    let login = cluster.primary.server.login("postgres", "postgres");
-    let writer = tokio::spawn(async move {
-        let mut connection =
-            hihooi_postgres::connection::Connection::open(&login).await.expect("connects");
-        for n in 0..100_000 {
-            let text = format!("UPDATE t SET v = '{n}' WHERE id = {}", 1 + n % 500);
-            connection.query(&text).await.expect("writes");
-        }
+    let cluster = Cluster::start(SCRIPT, 2).await;
+    cluster.settle().await;
+    let load = Load::start(&cluster, 1, |_, n| {
+        format!("UPDATE t SET v = '{n}' WHERE id = {}", 1 + n % 500)
     });
     for _ in 0..5 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        cluster.written(100).await;
         let report = cluster.verify().await;
         assert!(report.is_equal() && report.tsid.0 > 0, "{report}");
     }
-    writer.abort();
+    load.end().await;
     cluster.assert_equal().await;
 }
 
@@ -85,22 +78,23 @@ async fn compares_at_one_position_under_load() {
 /// the primary shows T2 without T1. No replica may show T1 before, and by order nothing behind it.
 #[tokio::test]
 async fn no_replica_shows_what_the_primary_hides() {
-    let mut cluster = Cluster::start(SCRIPT, 1).await;
+    let cluster = Cluster::start(SCRIPT, 1).await;
     let before = cluster.settle().await;
-    cluster.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
-    cluster.run("SELECT pg_reload_conf()").await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let login = cluster.primary.server.login("postgres", "postgres");
-    let first = tokio::spawn(async move {
-        let mut connection =
-            hihooi_postgres::connection::Connection::open(&login).await.expect("connects");
-        connection.query("UPDATE t SET v = 'T1' WHERE id = 1").await.map(drop)
-    });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let server = &cluster.primary.server;
+    server.hide_commits().await;
+    let mut first = server.connect().await;
+    let pid = first.key().process;
+    let first =
+        tokio::spawn(
+            async move { first.query("UPDATE t SET v = 'T1' WHERE id = 1").await.map(drop) },
+        );
+    let waits =
+        format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'SyncRep'");
+    server.shows(&waits).await;
     cluster.run("SET synchronous_commit = local; UPDATE t SET v = 'T2' WHERE id = 2").await;
     let end = cluster.logged().await;
     assert_eq!(end.0, before.0 + 2);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    cluster.followers[0].executed().await;
     let query = "SELECT string_agg(v, ',' ORDER BY id) FROM t WHERE id < 3";
     let mut primary = cluster.primary.server.connect().await;
     let mut replica = cluster.followers[0].connect().await;
@@ -108,16 +102,15 @@ async fn no_replica_shows_what_the_primary_hides() {
     assert_eq!(shown.value(), Some("v1,T2"), "the long fork is set up");
     assert_eq!(replica.query(query).await.expect("reads").value(), Some("v1,v2"));
     assert_eq!(cluster.followers[0].replica.applied(), before);
-    let report = cluster.verify();
-    let verified = tokio::time::timeout(Duration::from_millis(500), report).await;
-    assert!(verified.is_err(), "no snapshot is a prefix while the fork lasts");
+    let none =
+        cluster.try_verify().await.expect_err("no snapshot is a prefix while the fork lasts");
+    assert!(none.to_string().contains("no prefix"), "{none}");
     // An acknowledgement that reached a client proves that the primary shows it.
-    let entries = cluster.collector.log.read(end, 1, usize::MAX).await.expect("reads");
-    let xid = u64::from(entries[0].header.xid) - 1;
+    let entries = cluster.collector.log.read(before.next(), 1, usize::MAX).await.expect("reads");
+    let xid = u64::from(entries[0].header.xid);
     cluster.visibility.acknowledgements().send(xid).await.expect("someone listens");
     cluster.followers[0].reached(end).await;
-    cluster.run("ALTER SYSTEM RESET synchronous_standby_names").await;
-    cluster.run("SELECT pg_reload_conf()").await;
+    server.show_commits().await;
     first.await.expect("no panic").expect("commits");
     cluster.assert_equal().await;
     assert_eq!(replica.query(query).await.expect("reads").value(), Some("T1,T2"));
