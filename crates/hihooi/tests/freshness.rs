@@ -171,6 +171,12 @@ fn reads_stay_fresh_with_one_and_with_all_replicas_paused() {
             session.number("SELECT sum(n) FROM fresh_paused");
             assert!(!paused.contains(&session.route().site()), "{}", session.route().text);
         }
+        if paused.len() == cluster.replicas().len() {
+            // A read that costs more than the lag would wait for a replica, if any came nearer.
+            session.run("SET hihooi.wait_ms = 600000");
+            session.number("SELECT sum(n) FROM fresh_paused, pg_sleep(0.1)");
+            assert_eq!(session.route().site(), "primary", "{}", session.route().text);
+        }
     }
     cluster.caught_up();
     cluster.assert_equal("SELECT * FROM fresh_paused ORDER BY id");

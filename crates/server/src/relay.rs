@@ -476,6 +476,11 @@ impl Relay {
         replica.state().is_readable() && !route.applied.is_some_and(went_back)
     }
 
+    /// Whether any replica's prefix may grow.
+    fn any_applies(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.state().applies())
+    }
+
     async fn wait_for_replica(&self, need: &mut Need, read: &ReadRequest<'_>) -> Option<Candidate> {
         let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
         loop {
@@ -486,6 +491,7 @@ impl Relay {
             match self.try_replica(need, read) {
                 Try::Chosen(candidate) => return Some(candidate),
                 Try::NoReplica => return None,
+                Try::NotFresh if need.unresolved.is_empty() && !self.any_applies() => return None,
                 Try::NotFresh => {}
             }
             let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
