@@ -175,7 +175,7 @@ pub fn s(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// A port that nothing listens on.
+/// A port that nothing listens on, nor on those that a cluster takes with it.
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -184,7 +184,8 @@ pub fn free_port() -> u16 {
     let base = 10_000 + (std::process::id() % 19) as u16 * 1_000;
     loop {
         let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let is_free = |offset| std::net::TcpListener::bind(("127.0.0.1", port + offset)).is_ok();
+        if [0, 100, 101, 102, 103].into_iter().all(is_free) {
             return port;
         }
     }
