@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hihooi_log::Log;
 use hihooi_postgres::site::{Replica, State};
+use tokio::runtime::LocalRuntime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -108,8 +109,7 @@ fn spawn<Work: Future<Output = Result<()>>>(
     work: impl FnOnce() -> Work + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let run = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let ended = match runtime {
+        let ended = match LocalRuntime::new() {
             // A thread that is gone must not leave a manager that looks alive.
             Ok(runtime) => catch_unwind(AssertUnwindSafe(|| runtime.block_on(work())))
                 .unwrap_or_else(|_| Err(Failure::new(format!("thread {name} panicked")))),

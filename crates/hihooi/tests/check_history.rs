@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use harness::{HANG_S_MAX, Reference, alone, eventually, program, reference, s, shared};
+use harness::{Reference, alone, eventually, program, reference, shared};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use recorder::{Kept, Plan, Progress, Recording, Shape};
@@ -104,7 +104,7 @@ fn plan(port: u16, shapes: &'static [Shape]) -> Plan {
 
 /// Goes on until two transactions met, of which one failed for it: else nothing is tested.
 fn until_two_meet(progress: &Progress) {
-    eventually("two transactions meet", s(HANG_S_MAX), || progress.failed() > 0);
+    eventually("two transactions meet", || progress.failed() > 0);
 }
 
 /// Manual, chapter 13.2.2: Repeatable Read sees one snapshot, and refuses to update what others
@@ -197,7 +197,7 @@ fn registers_of_hihooi_with_replicas_are_strong_snapshots() {
 fn until_replicas_read(_: &Progress) {
     if shared().is_hihooi() {
         let before = shared().replica_reads();
-        eventually("replicas serve reads", s(HANG_S_MAX), || shared().replica_reads() > before);
+        eventually("replicas serve reads", || shared().replica_reads() > before);
     }
 }
 
@@ -217,7 +217,7 @@ fn weak_reads_through_hihooi_are_stale_but_snapshots() {
         // By then all clients write lists that the paused replica doesn't know.
         progress.more(1_000);
         let before = shared().stat("replica1", "reads");
-        eventually("the paused replica serves reads", s(HANG_S_MAX), || {
+        eventually("the paused replica serves reads", || {
             shared().stat("replica1", "reads") >= before + 100
         });
     });

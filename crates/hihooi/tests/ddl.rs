@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Cluster, Options, alone, eventually, s, shared};
+use harness::{Cluster, Options, alone, eventually, shared};
 
 /// Runs a script of statements, a line each, in a schema of its own, after each checks that it
 /// worked, at the end that definitions and rows are the same at every site.
@@ -644,7 +644,7 @@ fn what_would_differ_is_right_or_stops_the_replica() {
             eprintln!("refused: {case}: {failure}");
         }
         let _ = session.simple("UPDATE diff SET id = id + 100 WHERE id > 40");
-        eventually("applied or stopped", s(20), || {
+        eventually("applied or stopped", || {
             let row = running.show_replicas().remove("replica1").expect("shown");
             row["state"] == "failed" || (row["state"] == "serving" && row["lag_entries"] == "0")
         });

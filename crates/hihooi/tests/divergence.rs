@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Cluster, Options, alone, eventually, s, target_is_plain};
+use harness::{Cluster, Options, alone, eventually, target_is_plain};
 
 fn start(replicas: usize) -> Cluster {
     let cluster = Cluster::start(Options::replicas(replicas));
@@ -29,7 +29,7 @@ fn expect_failed(cluster: &Cluster, site: &str, named: &[&str]) {
         let row = cluster.show_replicas().remove(site).expect("a failed replica is still shown");
         row["state"] == "failed" && named.iter().all(|word| row["reason"].contains(word))
     };
-    eventually(&format!("{site} failed and says so, naming {named:?}"), s(20), stopped);
+    eventually(&format!("{site} failed and says so, naming {named:?}"), stopped);
     let mut session = cluster.connect();
     session.run("UPDATE keyed SET v = 'after' WHERE id = 50");
     for _ in 0..20 {
@@ -200,7 +200,7 @@ fn definitions_hidden_in_a_block_are_replicated_or_stop_the_replicas() {
     session.run("DO $$ BEGIN EXECUTE 'CREATE TABLE hidden (id int PRIMARY KEY)'; END $$");
     session.run("INSERT INTO hidden VALUES (1)");
     assert_eq!(session.value("SELECT id FROM hidden"), "1");
-    eventually("applied or stopped, but never lagging in silence", s(20), || {
+    eventually("applied or stopped, but never lagging in silence", || {
         let row = cluster.show_replicas().remove("replica1").expect("shown");
         row["state"] == "failed" || (row["state"] == "serving" && row["lag_entries"] == "0")
     });

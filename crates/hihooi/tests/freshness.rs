@@ -5,10 +5,9 @@ mod harness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Instant;
 
 use harness::client::Session;
-use harness::{Cluster, alone, eventually, ms, s, shared};
+use harness::{Cluster, alone, eventually, ms, shared};
 
 /// A table with one counter row a writer.
 fn counters(table: &str, writers: usize) {
@@ -52,8 +51,14 @@ fn increment(session: &mut Session, table: &str, id: usize, way: Way) {
 const WRITERS: usize = 4;
 
 /// Writers publish what was acknowledged; readers on other sessions take it first, then read:
-/// they must never see less (I3). The table has a row for each writer. Returns the number of reads.
-fn writers_and_readers(table: &'static str, set_up: &'static str, seconds: u64) -> i64 {
+/// they must never see less (I3). The table has a row for each writer. They go on until there were
+/// that many reads, and until what is asked beside them is so.
+fn writers_and_readers(
+    table: &'static str,
+    set_up: &'static str,
+    enough: i64,
+    mut and: impl FnMut() -> bool,
+) {
     const READERS: usize = 4;
     let acknowledged: Arc<Vec<AtomicI64>> =
         Arc::new((0..WRITERS).map(|_| AtomicI64::new(0)).collect());
@@ -88,10 +93,9 @@ fn writers_and_readers(table: &'static str, set_up: &'static str, seconds: u64) 
         })
     };
     let threads: Vec<_> = (0..WRITERS).map(writer).chain((0..READERS).map(reader)).collect();
-    std::thread::sleep(s(seconds));
+    eventually("enough was read", || reads.load(Ordering::SeqCst) >= enough && and());
     stop.store(true, Ordering::SeqCst);
     threads.into_iter().for_each(|thread| thread.join().expect("I3"));
-    reads.load(Ordering::SeqCst)
 }
 
 /// Reads a counter in one of several ways.
@@ -117,22 +121,19 @@ fn read(session: &mut Session, table: &str, id: usize, round: usize) -> i64 {
 #[test]
 fn reads_see_what_was_acknowledged_under_load() {
     let _alone = alone();
-    let before = if shared().is_hihooi() { shared().replica_reads() } else { 0 };
     counters("fresh_load", WRITERS);
-    let reads = writers_and_readers("fresh_load", "SELECT 1", 4);
-    assert!(reads > 100, "too few reads to say anything: {reads}");
-    if shared().is_hihooi() {
-        let served = shared().replica_reads() - before;
-        assert!(served > 0, "no read was served by a replica: the test shows nothing");
-        shared().assert_equal("SELECT * FROM fresh_load ORDER BY id");
-    }
+    let before = shared().replica_reads();
+    // Replicas serve some of them: else nothing is tested.
+    let and = || !shared().is_hihooi() || shared().replica_reads() > before;
+    writers_and_readers("fresh_load", "SELECT 1", 2_000, and);
+    shared().assert_equal("SELECT * FROM fresh_load ORDER BY id");
 }
 
 #[test]
 fn reads_see_commits_with_synchronous_commit_off() {
     let _alone = alone();
     counters("fresh_async", WRITERS);
-    writers_and_readers("fresh_async", "SET synchronous_commit = off", 3);
+    writers_and_readers("fresh_async", "SET synchronous_commit = off", 1_000, || true);
     let mut admin = shared().connect();
     admin.run("CREATE ROLE hasty LOGIN SUPERUSER");
     admin.run("ALTER ROLE hasty SET synchronous_commit = off");
@@ -163,17 +164,19 @@ fn reads_stay_fresh_with_one_and_with_all_replicas_paused() {
         }
         let _resume = Resume(cluster, paused.clone());
         cluster.connect().run("UPDATE fresh_paused SET n = 0");
-        let reads = writers_and_readers("fresh_paused", "SELECT 1", 2);
-        assert!(reads > 50, "reads must go on with {paused:?} paused: {reads}");
+        writers_and_readers("fresh_paused", "SELECT 1", 500, || true);
         let mut session = cluster.connect();
         session.run("UPDATE fresh_paused SET n = n + 1");
-        // Waits are for replicas that could become fresh.
-        let began = Instant::now();
         for _ in 0..20 {
             session.number("SELECT sum(n) FROM fresh_paused");
             assert!(!paused.contains(&session.route().site()), "{}", session.route().text);
         }
-        assert!(began.elapsed() < s(3), "reads wait for paused replicas");
+        if paused.len() == cluster.replicas().len() {
+            // A read that costs more than the lag would wait for a replica, if any came nearer.
+            session.run("SET hihooi.wait_ms = 600000");
+            session.number("SELECT sum(n) FROM fresh_paused, pg_sleep(0.1)");
+            assert_eq!(session.route().site(), "primary", "{}", session.route().text);
+        }
     }
     cluster.caught_up();
     cluster.assert_equal("SELECT * FROM fresh_paused ORDER BY id");
@@ -203,7 +206,7 @@ fn a_paused_replica_serves_untouched_tables() {
     let _resume = Resume(cluster, vec!["replica1", "replica2"]);
     let mut session = cluster.connect();
     increment(&mut session, "touched", 0, Way::Simple);
-    eventually("the tables are known", s(10), || {
+    eventually("the tables are known", || {
         session.number("SELECT sum(n) FROM untouched");
         session.route().site().starts_with("replica")
     });
@@ -238,7 +241,7 @@ fn a_lock_granted_by_a_commit_means_its_writes_are_seen() {
             locker.run("COMMIT");
             (child, own)
         });
-        std::thread::sleep(ms(10));
+        shared().until_locked_out("SELECT * FROM lock_parent FOR UPDATE");
         writer.run("COMMIT");
         let (child, own) = locker.join().expect("the locker");
         assert_eq!((child, own), (round, round), "stale under a lock (I3)");
@@ -260,7 +263,7 @@ fn an_autocommit_update_granted_by_a_commit_means_its_writes_are_seen() {
             let child = reader.number("SELECT n FROM grant_child");
             (locker, reader, child)
         });
-        std::thread::sleep(ms(2));
+        shared().until_locked_out("UPDATE grant_parent SET n = n");
         writer.run("COMMIT");
         let (l, r, child) = locking.join().expect("the locker");
         (locker, reader) = (l, r);
@@ -424,7 +427,7 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
     // And what is safe does go to replicas. (The session above is bound to the primary now: it
     // used a sequence.)
     let mut session = shared().connect();
-    eventually("what touched everything is resolved", s(10), || {
+    eventually("what touched everything is resolved", || {
         session.run("SELECT * FROM unsafe_reads");
         session.route().site().starts_with("replica")
     });
@@ -438,7 +441,7 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
         "TABLE unsafe_reads",
         "SELECT upper(md5(n::text)) FROM unsafe_reads GROUP BY n",
     ] {
-        eventually(text, s(10), || {
+        eventually(text, || {
             session.run(text);
             session.route().site().starts_with("replica")
         });
@@ -463,7 +466,7 @@ fn weak_si_reads_from_any_replica() {
     session.run("SET hihooi.consistency = 'weak-si'");
     assert_eq!(session.value("SHOW hihooi.consistency"), "weak-si");
     // Right after DDL the catalog is read anew, and the primary serves until it is known.
-    eventually("the table is known", s(10), || {
+    eventually("the table is known", || {
         session.run("SELECT n FROM weak");
         session.route().site().starts_with("replica")
     });

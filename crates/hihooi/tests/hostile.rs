@@ -3,7 +3,8 @@
 
 mod harness;
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut, BytesMut};
 use harness::client::Session;
@@ -65,10 +66,8 @@ fn a_vanished_clients_locks_are_released() {
         let mut victim = cluster.connect();
         vanish(&mut victim);
         drop(victim);
-        let began = Instant::now();
-        other.run("SET statement_timeout = 10000; UPDATE vanish SET n = n + 1");
-        let waited = began.elapsed();
-        assert!(waited < s(3), "{how}: the lock was held for {waited:?} (I8)");
+        eprintln!("vanished {how}: a lock that is still held is a hang (I8)");
+        other.run("UPDATE vanish SET n = n + 1");
     }
     assert_eq!(other.value("SELECT n FROM vanish"), "5", "no vanished write may stay");
     alive(cluster);
@@ -82,18 +81,17 @@ fn a_client_that_vanishes_while_it_waits_leaves_no_trace() {
     holder.run("DROP TABLE IF EXISTS vanish2; CREATE TABLE vanish2 (id int PRIMARY KEY, n int)");
     holder.run("INSERT INTO vanish2 VALUES (1, 0)");
     holder.run("BEGIN; UPDATE vanish2 SET n = 1");
-    for _ in 0..5 {
+    for number in 101..=105 {
         let mut waiter = cluster.connect();
+        let text = format!("BEGIN; UPDATE vanish2 SET n = n + {number}");
         let mut out = BytesMut::new();
-        frontend::query(b"BEGIN; UPDATE vanish2 SET n = n + 100", &mut out);
+        frontend::query(text.as_bytes(), &mut out);
         waiter.send(&out).expect("sent");
-        std::thread::sleep(ms(30));
+        cluster.until_locked_out(&text);
     }
     holder.run("COMMIT");
     let mut other = cluster.connect();
-    let began = Instant::now();
     other.run("UPDATE vanish2 SET n = n + 1");
-    assert!(began.elapsed() < s(4), "vanished waiters hold locks for {:?}", began.elapsed());
     assert_eq!(other.value("SELECT n FROM vanish2"), "2");
 }
 
@@ -118,7 +116,7 @@ fn garbage_instead_of_a_startup_packet_is_closed() {
         // An error (of an old protocol perhaps) or nothing, then the end; a half packet is given
         // up when the client closes.
         session.finish_sending();
-        match session.until_closed(s(15)) {
+        match session.until_closed() {
             None => panic!("{what}: the connection stays open (I8)"),
             Some(told) => assert!(told.is_empty() || told[0] == tag::ERROR, "{what}: {told:?}"),
         }
@@ -142,31 +140,30 @@ fn broken_messages_get_an_error_or_a_clean_close() {
         ("query without end", b"Q\0\0\0\x0cselect 1"),
         ("Parse with too few types", &parse_count),
         ("Describe of a strange kind", b"D\0\0\0\x07Xa\0S\0\0\0\x04"),
-        ("Bind without end", b"B\0\0\0\x06ab"),
+        ("Bind without end", b"B\0\0\0\x06abS\0\0\0\x04"),
     ];
     let mut wrong = Vec::new();
     for (what, bytes) in cases {
         let told = [reference().port, shared().port].map(|port| {
             let base = [("user", USER), ("database", DATABASE)];
             let mut session = Session::open(port, &base).expect("a session");
+            session.status = '?';
             session.send(bytes).expect("sent");
             let mut messages = Vec::new();
-            loop {
-                match session.next_within(s(2)) {
-                    None => return messages,
-                    Some(Err(_)) => {
-                        messages.push("closed".to_owned());
-                        return messages;
-                    }
-                    Some(Ok(message)) => messages.push(strip_source(&script::render(&message))),
-                }
+            while session.status != 'I' {
+                let Ok(message) = session.next() else {
+                    messages.push("closed".to_owned());
+                    break;
+                };
+                messages.push(strip_source(&script::render(&message)));
             }
+            messages
         });
         // Where PostgreSQL closes without a word or lets the session go on, hihooi may say why
         // and close: clean either way.
         let closed = told[1].last().is_some_and(|line| line == "closed");
         let explained = told[1].iter().any(|line| line.contains("C=\"08P01\""));
-        if told[0] != told[1] && !(closed && explained) && !told[1].is_empty() {
+        if told[0] != told[1] && !(closed && explained) {
             wrong.push(format!("{what}:\n  PostgreSQL {:?}\n  hihooi     {:?}", told[0], told[1]));
         }
     }
@@ -201,9 +198,7 @@ fn unknown_roles_and_databases_are_refused_in_postgresqls_words() {
     session.run("DROP ROLE IF EXISTS hostile_gone");
     session.run("CREATE ROLE hostile_gone LOGIN");
     shared().connect_with(&[("user", "hostile_gone")]).run("SELECT 1");
-    eventually("the role can be dropped", s(10), || {
-        session.simple("DROP ROLE hostile_gone").is_ok()
-    });
+    eventually("the role can be dropped", || session.simple("DROP ROLE hostile_gone").is_ok());
     let refused = shared().try_connect(&[("user", "hostile_gone")]).err().expect("refused");
     assert_eq!(refused.code(), "28000");
     alive(shared());
@@ -223,7 +218,7 @@ fn another_database_goes_to_the_primary() {
         assert_eq!(other.route().site(), "primary", "{}", other.route().text);
     }
     other.close();
-    eventually("the database can be dropped", s(10), || {
+    eventually("the database can be dropped", || {
         session.simple("DROP DATABASE hostile_other").is_ok()
     });
 }
@@ -278,7 +273,7 @@ fn session_state_never_leaks() {
         assert_eq!(clean.error("SELECT lastval()").code(), "55000", "round {round}");
         assert_eq!(clean.error("EXECUTE leak_p").code(), "26000", "round {round}");
         clean.run("INSERT INTO leak VALUES (1)");
-        eventually("the advisory lock is free", s(5), || {
+        eventually("the advisory lock is free", || {
             clean.value("SELECT pg_try_advisory_lock(4242)") == "t"
         });
         clean.run("SELECT pg_advisory_unlock_all()");
@@ -339,17 +334,18 @@ fn a_full_pool_makes_clients_wait_and_then_says_so() {
         session.run("BEGIN; INSERT INTO pooled SELECT 1 WHERE false");
     });
     let mut late = cluster.connect();
-    let began = Instant::now();
+    let began = std::time::Instant::now();
     let full = late.error("INSERT INTO pooled VALUES (1)");
     assert_eq!(full.code(), "53300", "{full}");
-    let waited = began.elapsed();
-    assert!(waited >= ms(1200) && waited < s(6), "waited {waited:?} instead of 1.5 s");
-    // It is served when a slot becomes free in time, and the session goes on after the error.
+    assert!(began.elapsed() >= ms(1500), "it didn't wait");
+    // It is served when a slot becomes free while it waits, and the session goes on after errors.
+    let refused = Arc::new(AtomicUsize::new(0));
+    let refusals = refused.clone();
     let waiting = std::thread::spawn(move || {
-        late.run("INSERT INTO pooled VALUES (2)");
+        insert_patiently(&mut late, 2, &refusals);
         late
     });
-    std::thread::sleep(ms(400));
+    eventually("it waits again", || refused.load(Ordering::SeqCst) > 0);
     holders.pop().expect("a holder").run("COMMIT");
     let mut late = waiting.join().expect("served");
     assert_eq!(late.value("SELECT count(*) FROM pooled"), "1");
@@ -361,18 +357,16 @@ fn a_full_pool_makes_clients_wait_and_then_says_so() {
         frontend::query(b"SELECT pg_sleep(0.2)", &mut out);
         gone.send(&out).expect("sent");
     }
-    let began = Instant::now();
-    while late.simple("INSERT INTO pooled VALUES (3) ON CONFLICT DO NOTHING").is_err() {
-        assert!(began.elapsed() < s(10), "the pool never recovers (I8)");
-    }
+    eventually("the pool recovers (I8)", || {
+        late.simple("INSERT INTO pooled VALUES (3) ON CONFLICT DO NOTHING").is_ok()
+    });
     // Twenty clients, three connections: everybody gets a turn.
     let clients: Vec<_> = (0..20)
         .map(|client| {
             let mut session = cluster.connect();
             std::thread::spawn(move || {
                 for round in 0..20 {
-                    session
-                        .run(&format!("INSERT INTO pooled VALUES ({})", 100 + client * 20 + round));
+                    insert_patiently(&mut session, 100 + client * 20 + round, &AtomicUsize::new(0));
                 }
             })
         })
@@ -380,6 +374,14 @@ fn a_full_pool_makes_clients_wait_and_then_says_so() {
     clients.into_iter().for_each(|client| client.join().expect("a turn"));
     assert_eq!(late.value("SELECT count(*) FROM pooled WHERE id >= 100"), "400");
     alive(&cluster);
+}
+
+/// Asks again when the pool was full for too long; counts that.
+fn insert_patiently(session: &mut Session, id: usize, refused: &AtomicUsize) {
+    while let Err(failure) = session.simple(&format!("INSERT INTO pooled VALUES ({id})")) {
+        assert_eq!(failure.code(), "53300", "{failure}");
+        refused.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 #[test]
@@ -431,6 +433,7 @@ fn a_slow_reader_is_not_buffered_without_bound() {
     if target_is_plain() {
         return;
     }
+    const STUCK_LOOKS: usize = 20;
     let _alone = alone();
     let cluster = shared();
     let before = resident_kb(cluster.manager_pid());
@@ -441,14 +444,14 @@ fn a_slow_reader_is_not_buffered_without_bound() {
         frontend::query(big.as_bytes(), &mut out);
         session.send(&out).expect("sent");
     }
-    let mut other = cluster.connect();
-    let began = Instant::now();
-    while began.elapsed() < s(3) {
-        let asked = Instant::now();
+    // Others are served meanwhile, until all servers wait for those who don't read.
+    let (mut other, mut stuck) = (cluster.connect(), 0);
+    let condition = format!("query = '{}' AND wait_event = 'ClientWrite'", big.replace('\'', "''"));
+    eventually("the servers stand still", || {
         other.value("SELECT 1");
-        assert!(asked.elapsed() < s(1), "a slow reader stops others (I8)");
-        std::thread::sleep(ms(50));
-    }
+        stuck = if cluster.activity(&condition) == 4 { stuck + 1 } else { 0 };
+        stuck == STUCK_LOOKS
+    });
     let grown = resident_kb(cluster.manager_pid()).saturating_sub(before);
     assert!(grown < 64 * 1024, "four results of 300 MB took {grown} KB of memory (I8)");
     // Cancel reaches a query whose result is stuck.
@@ -474,10 +477,9 @@ fn a_flood_of_pipelined_statements_is_bounded() {
     for _ in 0..2000 {
         frontend::query(b"SELECT repeat('y', 2000)", &mut out);
     }
-    let began = Instant::now();
     // Sends until TCP pushes back, never reads.
-    while began.elapsed() < s(4) {
-        if flooder.try_send(&out, ms(500)).is_err() {
+    for _ in 0..2_000 {
+        if flooder.try_send(&out, s(1)).is_err() {
             break;
         }
     }
@@ -498,9 +500,7 @@ fn half_messages_hold_up_nobody() {
         session.send(&out[..50_000]).expect("sent");
     }
     for _ in 0..20 {
-        let began = Instant::now();
-        assert_eq!(cluster.connect().value("SELECT 1"), "1");
-        assert!(began.elapsed() < s(2), "half messages stop others (I8)");
+        assert_eq!(cluster.connect().value("SELECT 1"), "1", "half messages stop others (I8)");
     }
     drop(half);
     let mut silent: Vec<Session> =
@@ -521,7 +521,7 @@ fn a_terminated_backend_is_reported_and_replaced() {
     victim.run("BEGIN; INSERT INTO terminated VALUES (1)");
     let pid = victim.value("SELECT pg_backend_pid()");
     killer.run(&format!("SELECT pg_terminate_backend({pid})"));
-    std::thread::sleep(Duration::from_millis(200));
+    eventually("it has ended", || cluster.activity(&format!("pid = {pid}")) == 0);
     match victim.simple("INSERT INTO terminated VALUES (2)") {
         Ok(_) => panic!("a terminated block went on (I5)"),
         Err(harness::Failure::Server(fields)) => assert_eq!(fields.code(), "57P01", "{fields}"),

@@ -5,7 +5,7 @@ mod harness;
 
 use std::path::Path;
 
-use harness::{alone, s, shared, tool};
+use harness::{alone, shared, tool};
 
 /// Whether any file below a folder holds these bytes.
 fn holds(folder: &Path, needle: &[u8]) -> Option<std::path::PathBuf> {
@@ -95,7 +95,7 @@ fn no_server_sees_a_password_and_all_store_the_same() {
         let asking = format!("host all {} 127.0.0.1/32 scram-sha-256\n{trusting}", all.join(","));
         std::fs::write(&hba, asking).expect("pg_hba.conf");
         cluster.direct(&site.name).run("SELECT pg_reload_conf()");
-        harness::eventually("the server asks for passwords", s(10), || {
+        harness::eventually("the server asks for passwords", || {
             !lets_in(site.port, "pw_simple", "wrong")
         });
         for role in all {

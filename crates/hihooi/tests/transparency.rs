@@ -4,12 +4,12 @@
 
 mod harness;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use harness::client::{Session, cancel};
 use harness::script::{self, Script};
-use harness::{DATABASE, USER, alone, ms, reference, s, shared};
+use harness::{DATABASE, USER, activity, alone, eventually, reference, shared};
 use hihooi_wire::backend::tag;
 use hihooi_wire::{frontend, startup};
 
@@ -206,6 +206,41 @@ fn role_defaults_hold_for_reads_and_writes() {
     }
 }
 
+/// Waits until one of these servers works on a statement that sleeps or waits for a lock.
+fn until_held_up(ports: &[u16], statement: &str) {
+    let held_up = "wait_event IN ('PgSleep', 'advisory', 'transactionid')";
+    eventually(statement, || activity(ports, &format!("query = '{statement}' AND {held_up}")) > 0);
+}
+
+/// The ports of the servers behind a port.
+fn servers_of(port: u16) -> Vec<u16> {
+    let sites: Vec<u16> = shared().sites().iter().map(|site| site.port).collect();
+    if port == shared().port { sites } else { vec![port] }
+}
+
+/// Somebody who holds an advisory lock at the server that takes writes.
+fn holder(port: u16, key: i32) -> Session {
+    let port = if port == shared().port { shared().site("primary").port } else { port };
+    let mut holder = Session::open(port, &[("user", USER), ("database", DATABASE)]).expect("c");
+    holder.run(&format!("SELECT pg_advisory_lock({key})"));
+    holder
+}
+
+#[test]
+fn a_statement_timeout_holds_for_every_statement_of_the_session() {
+    for port in [reference().port, shared().port] {
+        let base = [("user", USER), ("database", DATABASE)];
+        let mut session = Session::open(port, &base).expect("a session");
+        session.run("SET statement_timeout = 100");
+        let text = "SELECT pg_sleep(600)";
+        for failed in [session.error(text), session.extended(text, &[]).expect_err("late").server()]
+        {
+            assert_eq!(failed.code(), "57014");
+            assert_eq!(failed.message(), "canceling statement due to statement timeout");
+        }
+    }
+}
+
 #[test]
 fn cancel_stops_the_running_query_and_no_other() {
     for port in [reference().port, shared().port] {
@@ -213,28 +248,28 @@ fn cancel_stops_the_running_query_and_no_other() {
         let mut victim = Session::open(port, &[("user", USER), ("database", DATABASE)]).expect("a");
         let key = victim.key.clone();
         let sleeper = std::thread::spawn(move || {
-            let began = Instant::now();
-            let failed = victim.error("SELECT pg_sleep(20)");
-            assert!(began.elapsed() < s(10), "the cancel came too late (I1)");
+            let failed = victim.error("SELECT pg_sleep(600)");
             assert_eq!(failed.code(), "57014");
             assert_eq!(failed.message(), "canceling statement due to user request");
             // The session goes on.
             assert_eq!(victim.value("SELECT 7"), "7");
             victim
         });
-        std::thread::sleep(ms(300));
+        let holder = holder(port, 9301);
         let quiet = std::thread::spawn(move || {
-            assert_eq!(other.value("SELECT 1 FROM pg_sleep(1.5)"), "1", "the wrong query (I1)");
+            other.run("SELECT pg_advisory_xact_lock(9301)");
+            other
         });
-        std::thread::sleep(ms(300));
+        until_held_up(&servers_of(port), "SELECT pg_sleep(600)");
+        until_held_up(&servers_of(port), "SELECT pg_advisory_xact_lock(9301)");
         cancel(port, &key);
         let mut victim = sleeper.join().expect("the cancelled session");
-        quiet.join().expect("the other session");
         // With nothing running, a cancel does nothing, also not to the next one on that server
         // connection.
         cancel(port, &key);
-        std::thread::sleep(ms(200));
         assert_eq!(victim.value("SELECT 8 FROM pg_sleep(0.3)"), "8");
+        holder.close();
+        quiet.join().expect("the other session: the wrong query was cancelled (I1)");
     }
 }
 
@@ -244,12 +279,12 @@ fn a_cancel_with_a_wrong_secret_does_nothing() {
     let mut wrong = session.key.clone();
     wrong.1[0] ^= 0xff;
     let port = shared().port;
-    let canceller = std::thread::spawn(move || {
-        std::thread::sleep(ms(200));
-        cancel(port, &wrong);
-    });
-    assert_eq!(session.value("SELECT 1 FROM pg_sleep(0.8)"), "1", "I1: cancel needs the secret");
-    canceller.join().expect("canceller");
+    let holder = holder(port, 9302);
+    let running = std::thread::spawn(move || session.run("SELECT pg_advisory_xact_lock(9302)"));
+    until_held_up(&servers_of(port), "SELECT pg_advisory_xact_lock(9302)");
+    cancel(port, &wrong);
+    holder.close();
+    running.join().expect("I1: cancel needs the secret");
 }
 
 #[test]
@@ -271,7 +306,7 @@ fn a_cancel_reaches_a_write_that_waits_for_a_lock() {
             assert_eq!(failed.code(), "57014");
             waiter.value("SELECT 1")
         });
-        std::thread::sleep(ms(400));
+        shared().until_locked_out("UPDATE cancel_lock SET id = 2");
         cancel(shared().port, &key);
         assert_eq!(waiting.join().expect("the waiter"), "1");
         holder.run("ROLLBACK");
@@ -419,9 +454,10 @@ fn a_real_driver_works() {
             assert_eq!(read.expect("a row"), format!("v{id}"));
         }
         let token = client.cancel_token();
-        let sleeping = client.batch_execute("SELECT pg_sleep(20)");
+        let sleeping = client.batch_execute("SELECT pg_sleep(601)");
         let cancelling = async {
-            tokio::time::sleep(ms(300)).await;
+            let runs = || until_held_up(&servers_of(shared().port), "SELECT pg_sleep(601)");
+            tokio::task::spawn_blocking(runs).await.expect("it runs");
             token.cancel_query(tokio_postgres::NoTls).await.expect("asked");
         };
         let (slept, ()) = tokio::join!(sleeping, cancelling);

@@ -8,10 +8,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use harness::reaper::Folder;
-use harness::{Cluster, Options, alone, eventually, finish, free_port, ms, s, target_is_plain};
+use harness::{Cluster, Options, alone, eventually, finish, free_port, target_is_plain};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -174,7 +173,7 @@ fn a_running_cluster_is_not_disturbed() {
     cluster.psql("INSERT INTO t VALUES (2)");
     cluster.assert_verified();
 
-    cluster.stop_manager(Signal::SIGTERM, s(30));
+    cluster.stop_manager(Signal::SIGTERM);
     let settings = cluster.data().join("primary/postgresql.auto.conf");
     let before = fs::read_to_string(&settings).expect("own file");
     fs::write(&settings, format!("{before}wal_level = 'replica'\n")).expect("own file");
@@ -196,25 +195,32 @@ fn an_interrupted_first_up_is_made_again() {
         return;
     }
     let _alone = alone();
-    for moment in [ms(150), ms(700), ms(1_100)] {
+    // What `up` says, or a file that it makes.
+    for moment in [
+        "making primary",
+        "primary/postmaster.pid",
+        "copying primary to replica1",
+        "copying primary to replica2",
+    ] {
         let cluster_folder = Folder::new();
         let data = cluster_folder.path().join("data");
+        let out = cluster_folder.path().join("out");
+        let said = || fs::read_to_string(&out).unwrap_or_default();
         let port = free_port();
         let mut command = up(&data, port);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command.stdout(fs::File::create(&out).expect("own folder"));
         let mut first = command.spawn().expect("hihooi up");
-        std::thread::sleep(moment);
+        eventually(moment, || said().contains(moment) || data.join(moment).exists());
         first.kill().expect("own child");
         first.wait().expect("own child");
 
         let mut command = up(&data, port);
-        let out = cluster_folder.path().join("out");
         command.stdin(Stdio::null()).stdout(fs::File::create(&out).expect("own folder"));
         let mut second = command.spawn().expect("hihooi up");
         let pid = second.id();
         fs::write(cluster_folder.path().join("manager.pid"), pid.to_string()).expect("own folder");
-        let said = || fs::read_to_string(&out).unwrap_or_default();
-        eventually("ready", Duration::from_secs(60), || said().contains("ready at postgres://"));
+        eventually("ready", || said().contains("ready at postgres://"));
         let tables = harness::succeed(harness::tool("psql", port).args(["-Atc", "SELECT 7"]));
         assert_eq!(tables.trim(), "7");
         kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("own child");

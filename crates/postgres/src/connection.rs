@@ -145,15 +145,19 @@ pub struct Login {
 }
 
 impl Login {
-    /// A login without further parameters than `application_name`.
+    /// A login with no schema in its `search_path` but PostgreSQL's own: our sessions are
+    /// superusers', and nobody who may make operators or functions elsewhere can have them run
+    /// there (manual, chapter 5.9.3).
     #[must_use]
     pub fn new(address: Address, user: &str, database: &str, application: &str) -> Login {
         Login {
             address,
             user: user.to_owned(),
             database: database.to_owned(),
-            parameters: vec![("application_name".to_owned(), application.to_owned())],
+            parameters: Vec::new(),
         }
+        .with("application_name", application)
+        .with("search_path", "pg_catalog")
     }
 
     /// Adds start-up parameters.

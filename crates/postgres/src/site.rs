@@ -69,6 +69,12 @@ impl State {
         matches!(self, State::CatchingUp | State::Serving | State::Paused)
     }
 
+    /// Whether entries are being applied there.
+    #[must_use]
+    pub fn applies(self) -> bool {
+        matches!(self, State::CatchingUp | State::Serving)
+    }
+
     fn from_u8(value: u8) -> State {
         match value {
             0 => State::Cloning,

@@ -3,20 +3,31 @@
 //! The appliers are held, a snapshot is taken on the primary that includes exactly a prefix of the
 //! log, every replica applies up to that prefix, snapshots are taken there, the appliers go on.
 //! What is compared then is read in these snapshots, at leisure, while everybody works.
+//!
+//! Nothing that users made runs as superuser for it: only catalogs are queried, with
+//! `pg_catalog` as `search_path`; how rows are read, `table` tells.
 
 mod compare;
 mod structure;
+mod sums;
+mod table;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_replication::ids::Tsid;
+use hihooi_wire::backend::{read_data_row, tag};
+use hihooi_wire::frontend;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
+use self::table::Table;
 use crate::apply::ApplierHandle;
 use crate::apply::visibility::Snapshot;
 use crate::collector::TEXT_SETTINGS;
-use crate::connection::{Connection, Login};
+use crate::connection::{self, Connection, Login, server_error};
 use crate::site::{Replica, Site};
 
 /// How long an applier may take to stop where it is.
@@ -25,6 +36,8 @@ const HOLD_LIMIT: Duration = Duration::from_secs(10);
 const SNAPSHOTS_MAX: u32 = 500;
 /// Pause between two of them.
 const SNAPSHOT_PAUSE: Duration = Duration::from_millis(3);
+/// Lines for the user that wait to be told; then comparing waits.
+const LINES_MAX: usize = 16;
 
 /// Tells which of the log's entries a snapshot of the primary includes.
 pub trait LogView: Sync {
@@ -161,25 +174,50 @@ pub async fn verify(
     let held = Held(replicas);
     let sites = take_snapshots(primary, replicas, log, options, &mut report).await;
     drop(held);
-    let (mut primary, mut sites) = sites?;
-    let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
-    progress(format!("comparing {} with the primary at TSID {}", names.join(", "), report.tsid));
-    report.replicas = sites.iter().map(|site| site.name.clone()).collect();
-    structure::compare(&mut primary, &mut sites, &mut report).await?;
-    compare::compare(&mut primary, &mut sites, options, &mut report, progress).await?;
+    let sites = sites?;
+    report.replicas = sites[1..].iter().map(|site| site.name.clone()).collect();
+    let names = report.replicas.join(", ");
+    progress(format!("comparing {names} with the primary at TSID {}", report.tsid));
+    let (lines, mut told) = mpsc::channel(LINES_MAX);
+    let work = compare(sites, options.clone(), report, lines);
+    // On a thread of its own, since hashing whole tables would hold up the appliers on this one.
+    let compared = spawn_blocking(|| Handle::current().block_on(work));
+    while let Some(line) = told.recv().await {
+        progress(line);
+    }
+    let report = compared.await.map_err(|error| VerifyError(error.to_string()))??;
     progress(report.verdict().to_owned());
     Ok(report)
+}
+
+/// Compares sites, the primary being the first, and adds to the report what differs.
+async fn compare(
+    mut sites: Vec<Side>,
+    options: Options,
+    mut report: Report,
+    lines: mpsc::Sender<String>,
+) -> Result<Report, VerifyError> {
+    structure::compare(&mut sites, &mut report).await?;
+    compare::compare(&mut sites, &options, &mut report, &lines).await?;
+    Ok(report)
+}
+
+/// Tells the user a line, or that nobody is there any more who wants to know.
+async fn tell(lines: &mpsc::Sender<String>, line: String) -> Result<(), VerifyError> {
+    lines.send(line).await.map_err(|_| VerifyError("nobody waits for the result".to_owned()))
 }
 
 /// A connection to a site, in a transaction whose snapshot is the one to compare.
 struct Side {
     name: String,
+    login: Login,
     connection: Connection,
 }
 
 impl Side {
     async fn open(site: &Site, database: &str) -> Result<Side, VerifyError> {
-        const SETTINGS: [(&str, &str); 4] = [
+        const SETTINGS: [(&str, &str); 5] = [
+            ("standard_conforming_strings", "on"),
             ("statement_timeout", "0"),
             ("idle_in_transaction_session_timeout", "0"),
             ("row_security", "off"),
@@ -189,7 +227,7 @@ impl Side {
         let login = login.with_all(&TEXT_SETTINGS).with_all(&SETTINGS);
         let connection = Connection::open(&login).await;
         let connection = connection.map_err(|error| failed(&site.name, &error))?;
-        Ok(Side { name: site.name.clone(), connection })
+        Ok(Side { name: site.name.clone(), login, connection })
     }
 
     /// Begins a transaction and takes its snapshot.
@@ -201,6 +239,48 @@ impl Side {
         let answer = answer.map_err(|error| failed(&self.name, &error))?;
         let text = answer.value().unwrap_or_default();
         Snapshot::parse(text).ok_or_else(|| VerifyError(format!("not a snapshot: {text}")))
+    }
+
+    /// Reads all lines of a table in the snapshot.
+    async fn read(&mut self, table: &Table, each: impl FnMut(&[u8])) -> connection::Result<()> {
+        if !table.is_read_as_owner() {
+            return read(&mut self.connection, &table.statement(), each).await;
+        }
+        let exported = self.connection.query("SELECT pg_catalog.pg_export_snapshot()").await?;
+        let login = self.login.clone().with_all(&table::PREPARE_SETTINGS);
+        let mut connection = Connection::open(&login).await?;
+        for statement in table.prepare(exported.value().unwrap_or_default()).iter().flatten() {
+            connection.query(statement).await?;
+        }
+        read(&mut connection, &table.statement(), each).await?;
+        connection.close().await;
+        Ok(())
+    }
+}
+
+/// Runs a statement that answers with lines, by COPY or as records.
+async fn read(
+    connection: &mut Connection,
+    statement: &str,
+    mut each: impl FnMut(&[u8]),
+) -> connection::Result<()> {
+    frontend::query(statement.as_bytes(), connection.buffer());
+    connection.flush().await?;
+    let mut failed = None;
+    loop {
+        let message = connection.next().await?;
+        let body = &message.body[..];
+        match message.tag {
+            tag::COPY_DATA => each(body.strip_suffix(b"\n").unwrap_or(body)),
+            tag::DATA_ROW => {
+                let record = read_data_row(body)?.first().copied().flatten().unwrap_or_default();
+                let inner = record.strip_prefix(b"(").and_then(|rest| rest.strip_suffix(b")"));
+                each(inner.unwrap_or(record));
+            }
+            tag::ERROR => failed = Some(server_error(body)),
+            tag::READY_FOR_QUERY => return failed.map_or(Ok(()), Err),
+            _ => {}
+        }
     }
 }
 
@@ -217,14 +297,15 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Snapshots at one position of the log, on the primary and on every replica that gets there.
+/// Snapshots at one position of the log, on the primary, which comes first, and on every replica
+/// that gets there.
 async fn take_snapshots(
     primary: &Site,
     replicas: &[(Arc<Replica>, ApplierHandle)],
     log: &dyn LogView,
     options: &Options,
     report: &mut Report,
-) -> Result<(Side, Vec<Side>), VerifyError> {
+) -> Result<Vec<Side>, VerifyError> {
     let mut held = Vec::new();
     let mut oldest = None;
     for (replica, applier) in replicas {
@@ -236,10 +317,9 @@ async fn take_snapshots(
             Err(error) => report.skipped.push((replica.site.name.clone(), why(replica, &error))),
         }
     }
-    let mut on_primary = Side::open(primary, &options.database).await?;
-    let Some(oldest) = oldest else { return Ok((on_primary, Vec::new())) };
-    report.tsid = snapshot_of_prefix(&mut on_primary, oldest, log).await?;
-    let mut sides = Vec::new();
+    let mut sides = vec![Side::open(primary, &options.database).await?];
+    let Some(oldest) = oldest else { return Ok(sides) };
+    report.tsid = snapshot_of_prefix(&mut sides[0], oldest, log).await?;
     for (replica, applier) in held {
         match applier.hold_at(report.tsid, options.wait).await {
             Ok(()) => {
@@ -250,7 +330,7 @@ async fn take_snapshots(
             Err(error) => report.skipped.push((replica.site.name.clone(), why(replica, &error))),
         }
     }
-    Ok((on_primary, sides))
+    Ok(sides)
 }
 
 fn why(replica: &Replica, error: &dyn fmt::Display) -> String {

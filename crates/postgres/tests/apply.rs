@@ -6,10 +6,9 @@ mod support;
 
 use std::time::Duration;
 
-use apply_support::Cluster;
-use hihooi_postgres::connection::Connection;
+use apply_support::{Cluster, Follower, Load};
 use hihooi_postgres::site::State;
-use tokio::task::JoinSet;
+use support::PATIENCE;
 
 const TYPES: &str = r#"
     CREATE TYPE mood AS ENUM ('sad', 'it''s ok', 'happy');
@@ -45,7 +44,7 @@ const TYPES: &str = r#"
 /// Every kind of change, identity and value; at the end all sites are equal.
 #[tokio::test]
 async fn every_kind_of_change_and_value_arrives() {
-    let mut cluster = Cluster::start(TYPES, 1).await;
+    let cluster = Cluster::start(TYPES, 1).await;
     cluster
         .run(
             r#"
@@ -119,43 +118,26 @@ const ACCOUNTS: &str = "CREATE TABLE account (id int PRIMARY KEY, v int, note te
     CREATE TABLE history (id bigserial PRIMARY KEY, a int, b int)";
 
 /// Transfers between accounts: the sum stays 0 in every state that any transaction left.
-async fn transfers(login: hihooi_postgres::connection::Login, seed: u64, count: u64) {
-    let mut connection = Connection::open(&login).await.expect("connects");
-    for n in 0..count {
-        let x = (seed * 7919 + n).wrapping_mul(6_364_136_223_846_793_005) >> 33;
-        let (from, to) = (x % 100, (x / 100) % 100);
-        let (from, to) = (from.min(to), from.max(to));
-        let text = format!(
-            "BEGIN; UPDATE account SET v = v - 1 WHERE id = {from};
-             UPDATE account SET v = v + 1 WHERE id = {to};
-             INSERT INTO history (a, b) VALUES ({from}, {to}); COMMIT"
-        );
-        // Deadlocks between writers are the primary's business.
-        if connection.simple(&text).await.is_err() {
-            connection.simple("ROLLBACK").await.expect("rolls back");
-        }
-    }
-    connection.close().await;
-}
-
-fn load(cluster: &Cluster, writers: u64, count: u64) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for seed in 0..writers {
-        tasks.spawn(transfers(cluster.primary.server.login("postgres", "postgres"), seed, count));
-    }
-    tasks
+fn transfer(writer: u64, n: u64) -> String {
+    let x = (writer * 7919 + n).wrapping_mul(6_364_136_223_846_793_005) >> 33;
+    let (from, to) = (x % 100, (x / 100) % 100);
+    let (from, to) = (from.min(to), from.max(to));
+    format!(
+        "BEGIN; UPDATE account SET v = v - 1 WHERE id = {from};
+         UPDATE account SET v = v + 1 WHERE id = {to};
+         INSERT INTO history (a, b) VALUES ({from}, {to}); COMMIT"
+    )
 }
 
 /// I2: no reader of a replica ever sees half a transaction, nor a later one without an earlier.
 #[tokio::test]
 async fn readers_see_a_prefix_under_parallel_apply() {
-    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
-    let writers = load(&cluster, 6, 300);
-    let mut reader = cluster.followers[0].connect().await;
-    let mut reads = 0;
-    let mut last = 0;
-    let done = tokio::spawn(writers.join_all());
-    while !done.is_finished() {
+    let cluster = Cluster::start(ACCOUNTS, 1).await;
+    let load = Load::start(&cluster, 6, transfer);
+    let follower = &cluster.followers[0];
+    let mut reader = follower.connect().await;
+    let (mut moves, mut last) = (0, 0);
+    while moves < 50 || follower.replica.applied().0 < 1000 {
         let query = "SELECT (SELECT sum(v) FROM account), (SELECT count(*) FROM history),
                      (SELECT 2 * count(*) FROM history WHERE a <> b),
                      (SELECT sum(abs(v)) FROM account)";
@@ -164,28 +146,26 @@ async fn readers_see_a_prefix_under_parallel_apply() {
         assert_eq!(value(0), Ok(0), "half a transaction");
         let count = value(1).expect("a number");
         assert!(count >= last, "went back");
+        moves += u32::from(count > last);
         last = count;
-        reads += 1;
     }
-    assert!(reads > 10);
+    load.end().await;
     cluster.assert_equal().await;
-    // In the order of the log: history's ids were drawn before the commits, so compare by entry.
-    assert!(cluster.followers[0].applier.stats().entries >= 1000);
 }
 
 /// I5: exactly once, after the replica's server was killed again and again in the middle.
 #[tokio::test]
 async fn exactly_once_through_kill_9_of_the_replica() {
-    let mut cluster = Cluster::start_with(ACCOUNTS, "fsync = on", 1).await;
-    let mut writers = load(&cluster, 4, 4000);
+    let cluster = Cluster::start_with(ACCOUNTS, "fsync = on", 1).await;
+    let load = Load::start(&cluster, 4, transfer);
     for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(300)).await;
         let follower = &cluster.followers[0];
+        follower.advances(400).await;
         follower.server.kill_9();
         follower.failed("").await;
         follower.server.launch();
     }
-    while writers.join_next().await.is_some() {}
+    load.end().await;
     let report = cluster.assert_equal().await;
     assert!(report.rows > 1000, "{report}");
 }
@@ -195,27 +175,31 @@ async fn exactly_once_through_kill_9_of_the_replica() {
 #[tokio::test]
 async fn exactly_once_through_new_appliers() {
     let mut cluster = Cluster::start(ACCOUNTS, 1).await;
-    let mut writers = load(&cluster, 4, 1000);
-    for pause_ms in [50, 80, 110, 70, 90, 60] {
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+    let load = Load::start(&cluster, 4, transfer);
+    for count in [50, 80, 110, 70, 90, 60] {
+        cluster.followers[0].advances(count).await;
+        let held = backends(&cluster.followers[0]).await;
         let config = cluster.config(&cluster.followers[0].replica);
         // The old one still holds the origins: the new one ends its connections by pid.
         let old = std::mem::replace(
             &mut cluster.followers[0].applier,
             hihooi_postgres::apply::start(config),
         );
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let ended = format!(
+            "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid IN ({held}))"
+        );
+        cluster.followers[0].server.shows(&ended).await;
         old.stop().await;
         cluster.followers[0].applier.restart();
     }
-    while writers.join_next().await.is_some() {}
+    load.end().await;
     cluster.assert_equal().await;
 }
 
 /// Divergence is detected when it matters, the replica leaves routing and says why.
 #[tokio::test]
 async fn a_row_deleted_behind_our_back_stops_the_replica() {
-    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let cluster = Cluster::start(ACCOUNTS, 1).await;
     cluster.run("UPDATE account SET v = 1 WHERE id = 1").await;
     let before = cluster.settle().await;
     cluster.run_behind("DELETE FROM account WHERE id = 5").await;
@@ -241,7 +225,7 @@ async fn a_row_deleted_behind_our_back_stops_the_replica() {
 /// The same for a row that was put there, by its key and by another unique key.
 #[tokio::test]
 async fn a_row_added_behind_our_back_stops_the_replica() {
-    let mut cluster = Cluster::start(TYPES, 1).await;
+    let cluster = Cluster::start(TYPES, 1).await;
     cluster.run_behind("INSERT INTO emailed VALUES (7, 'a@b')").await;
     cluster.run("INSERT INTO emailed VALUES (8, 'a@b')").await;
     let reason = cluster.followers[0].failed("emailed").await;
@@ -259,7 +243,7 @@ async fn a_row_added_behind_our_back_stops_the_replica() {
 /// A secondary unique key passed from row to row: entries that look independent by their key.
 #[tokio::test]
 async fn secondary_unique_keys_keep_their_order() {
-    let mut cluster = Cluster::start(
+    let cluster = Cluster::start(
         "CREATE TABLE emailed (id int PRIMARY KEY, email text UNIQUE);
          INSERT INTO emailed SELECT n, 'x' || n FROM generate_series(1, 10) n",
         1,
@@ -286,13 +270,16 @@ async fn secondary_unique_keys_keep_their_order() {
 async fn an_unknown_unique_index_only_costs_retries() {
     let script = "CREATE TABLE t (id int PRIMARY KEY, v text);
         CREATE TABLE other (id int PRIMARY KEY)";
-    let mut cluster = Cluster::start(script, 1).await;
+    let cluster = Cluster::start(script, 1).await;
     cluster.run("INSERT INTO t VALUES (0, 'first')").await;
     cluster.settle().await;
     cluster.run_behind("CREATE UNIQUE INDEX ON t (v)").await;
     let mut writer = cluster.primary.server.connect().await;
-    for round in 0..6 {
-        cluster.followers[0].applier.hold(Duration::from_secs(5)).await.expect("stops");
+    let mut round = 0;
+    // Until it was put to the test: which groups meet is up to the replica.
+    while round < 6 || cluster.followers[0].applier.stats().retries == 0 {
+        assert!(round < 100, "no entry ever met another");
+        cluster.followers[0].applier.hold(PATIENCE).await.expect("stops");
         // Enough others around them that several groups run at once.
         for n in 0..100 {
             let (other, id) = (1000 * round + n, 3 * n + 1);
@@ -307,8 +294,8 @@ async fn an_unknown_unique_index_only_costs_retries() {
         cluster.logged().await;
         cluster.followers[0].applier.release();
         cluster.settle().await;
+        round += 1;
     }
-    assert!(cluster.followers[0].applier.stats().retries > 0, "it was put to the test");
     cluster.run_behind("DROP INDEX t_v_idx").await;
     cluster.assert_equal().await;
 }
@@ -316,16 +303,17 @@ async fn an_unknown_unique_index_only_costs_retries() {
 /// Log before apply: what the log does not hold durably may be executed, never committed (I5).
 #[tokio::test]
 async fn nothing_is_committed_that_the_log_may_lose() {
-    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let cluster = Cluster::start(ACCOUNTS, 1).await;
     cluster.run("UPDATE account SET v = 1 WHERE id = 1").await;
     let stood = cluster.settle().await;
-    let log = cluster.collector.log.clone();
+    // It would flush the log now and then.
+    let log = cluster.collector.stop().await;
     let entry = log.read(stood, 1, usize::MAX).await.expect("reads").remove(0);
     let mut next = (*entry).clone();
     next.header.tsid = stood.next();
     next.header.commit_lsn.0 += 1;
     log.append(next).await.expect("appends");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.followers[0].executed().await;
     assert!(*log.durable().borrow() < stood.next(), "nobody flushed it yet");
     assert_eq!(cluster.followers[0].replica.applied(), stood);
     log.persist().await.expect("persists");
@@ -336,20 +324,17 @@ async fn nothing_is_committed_that_the_log_may_lose() {
 /// of the last one are on their way.
 #[tokio::test]
 async fn exactly_once_through_many_restarts() {
-    let mut cluster = Cluster::start(ACCOUNTS, 2).await;
-    let mut writers = load(&cluster, 4, 1500);
-    let mut restarts = 0;
-    while !writers.is_empty() {
-        while writers.try_join_next().is_some() {}
+    let cluster = Cluster::start(ACCOUNTS, 2).await;
+    let load = Load::start(&cluster, 4, transfer);
+    for restarts in 0..40 {
+        cluster.followers[0].advances(1 + 17 * restarts % 60).await;
         for follower in &cluster.followers {
             let reason = follower.replica.reason();
             assert!(!reason.contains("entry"), "after {restarts} restarts: {reason}");
             follower.applier.restart();
         }
-        restarts += 1;
-        tokio::time::sleep(Duration::from_millis(15 + restarts % 20)).await;
     }
-    assert!(restarts > 20, "it was put to the test");
+    load.end().await;
     let report = cluster.assert_equal().await;
     assert!(report.rows > 1000, "{report}");
 }
@@ -358,48 +343,59 @@ async fn exactly_once_through_many_restarts() {
 /// the next round's position.
 #[tokio::test]
 async fn a_commit_that_lingers_is_not_applied_again() {
-    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let cluster = Cluster::start(ACCOUNTS, 1).await;
     for id in 1000..1006 {
         cluster.settle().await;
-        cluster.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
-        cluster.run("SELECT pg_reload_conf()").await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (primary, follower) = (&cluster.primary.server, &cluster.followers[0]);
+        primary.hide_commits().await;
         // In the stream, but hidden by the primary: replicas execute it without committing.
-        let mut hidden = cluster.primary.server.connect().await;
+        let mut hidden = primary.connect().await;
         let row = format!("INSERT INTO account VALUES ({id}, 0, '')");
         let writer = tokio::spawn(async move { hidden.query(&row).await.map(drop) });
-        let pids = executed(&cluster).await;
+        let port = follower.executed().await;
+        let pids = backends(follower).await;
         signal("-STOP", &pids);
-        cluster.run("ALTER SYSTEM RESET synchronous_standby_names").await;
-        cluster.run("SELECT pg_reload_conf()").await;
+        primary.show_commits().await;
         writer.await.expect("no panic").expect("commits");
-        cluster.logged().await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        cluster.followers[0].applier.restart();
-        tokio::time::sleep(Duration::from_millis(40)).await;
-        position_read(&cluster).await;
+        lingers(follower.server.port, port).await;
+        let since = now(follower).await;
+        follower.applier.restart();
+        position_read(follower, &since).await;
         signal("-CONT", &pids);
         cluster.settle().await;
     }
     cluster.assert_equal().await;
 }
 
-/// Waits until an applier has executed something without committing; all its backends.
-async fn executed(cluster: &Cluster) -> Vec<String> {
-    let mut observer = cluster.followers[0].connect().await;
-    let query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'hihooi applier'
-                 ORDER BY state <> 'idle in transaction'";
-    let waits = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier'
-                 AND state = 'idle in transaction'";
-    while observer.query(waits).await.expect("looks").rows.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let found = observer.query(query).await.expect("looks");
-    found.rows.into_iter().flatten().flatten().collect()
+/// The backends of the connections that write, with commas between them, once there are some.
+async fn backends(follower: &Follower) -> String {
+    let query = "SELECT string_agg(pid::text, ',') FROM pg_stat_activity
+                 WHERE application_name = 'hihooi applier' HAVING count(*) > 0";
+    follower.server.shows(query).await.expect("some")
 }
 
-fn signal(signal: &str, pids: &[String]) {
-    support::must(std::process::Command::new("kill").arg(signal).args(pids));
+/// Waits until something lies unread in the socket of the backend that serves this client's port.
+async fn lingers(server: u16, client: u16) {
+    let end = |port| format!("0100007F:{port:04X}");
+    let unread = || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+        let mut sockets = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        sockets.any(|socket| {
+            socket[1] == end(server)
+                && socket[2] == end(client)
+                && !socket[4].ends_with(":00000000")
+        })
+    };
+    let lingers = async {
+        while !unread() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, lingers).await.expect("a COMMIT is sent");
+}
+
+fn signal(signal: &str, pids: &str) {
+    support::must(std::process::Command::new("kill").arg(signal).args(pids.split(',')));
 }
 
 /// I5: what a connection that holds an origin commits after a new applier has begun to look is
@@ -424,9 +420,10 @@ async fn the_position_is_read_when_nobody_else_can_commit() {
         }
         cluster.run(&row).await;
         cluster.logged().await;
+        let since = now(&cluster.followers[0]).await;
         let config = cluster.config(&cluster.followers[0].replica);
         cluster.followers[0].applier = hihooi_postgres::apply::start(config);
-        position_read(&cluster).await;
+        position_read(&cluster.followers[0], &since).await;
         other.query("COMMIT").await.expect("commits late");
         other.close().await;
         cluster.settle().await;
@@ -434,17 +431,22 @@ async fn the_position_is_read_when_nobody_else_can_commit() {
     cluster.assert_equal().await;
 }
 
-/// Waits a moment for the applier to ask where its replica stands.
-async fn position_read(cluster: &Cluster) {
-    let mut observer = cluster.followers[0].connect().await;
-    let query = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier control'
-                 AND state = 'idle' AND query LIKE '%origin_progress%'";
-    let started = std::time::Instant::now();
-    while started.elapsed() < Duration::from_millis(400) {
-        if !observer.query(query).await.expect("looks").rows.is_empty() {
-            return;
-        }
-    }
+async fn now(follower: &Follower) -> String {
+    let answer = follower.connect().await.query("SELECT clock_timestamp()").await;
+    answer.expect("answers").value().expect("a time").to_owned()
+}
+
+/// Waits until an applier has connected since then, and a moment longer for it to ask where its
+/// replica stands, which it must not do yet.
+async fn position_read(follower: &Follower, since: &str) {
+    let connected = format!(
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier control'
+         AND backend_start > '{since}'"
+    );
+    let asked = format!("{connected} AND state = 'idle' AND query LIKE '%origin_progress%'");
+    follower.server.shows(&connected).await;
+    let moment = Duration::from_millis(400);
+    let _ = tokio::time::timeout(moment, follower.server.shows(&asked)).await;
 }
 
 /// An applier ends whenever it is told to, also while it connects.
@@ -458,7 +460,7 @@ async fn stopping_is_heard_at_any_moment() {
         cluster.followers[0].applier = hihooi_postgres::apply::start(config);
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         let stopped = cluster.followers[0].applier.stop();
-        tokio::time::timeout(Duration::from_secs(10), stopped).await.expect("it ends");
+        tokio::time::timeout(PATIENCE, stopped).await.expect("it ends");
         let mut observer = cluster.followers[0].connect().await;
         let query = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi applier'
                      AND state = 'active'";
@@ -469,14 +471,13 @@ async fn stopping_is_heard_at_any_moment() {
 /// PAUSE stops applying, RESUME goes on; a paused replica stands at a prefix.
 #[tokio::test]
 async fn pause_and_resume() {
-    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let cluster = Cluster::start(ACCOUNTS, 2).await;
     cluster.run("UPDATE account SET v = 1 WHERE id = 1").await;
     let stood = cluster.settle().await;
     cluster.followers[0].applier.pause();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    cluster.followers[0].is(State::Paused).await;
     cluster.run("UPDATE account SET v = 2 WHERE id = 1").await;
-    cluster.logged().await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    cluster.followers[1].reached(cluster.logged().await).await;
     assert_eq!(cluster.followers[0].replica.state(), State::Paused);
     assert_eq!(cluster.followers[0].replica.applied(), stood);
     cluster.followers[0].applier.resume();
@@ -488,22 +489,22 @@ async fn pause_and_resume() {
 /// PAUSE and RESUME in any order and however fast: what was resumed last applies again.
 #[tokio::test]
 async fn no_replica_stays_paused_after_resume() {
-    let mut cluster = Cluster::start(ACCOUNTS, 2).await;
+    let cluster = Cluster::start(ACCOUNTS, 2).await;
     let first = cluster.followers[0].applier.clone();
     let second = cluster.followers[1].applier.clone();
     cluster.settle().await;
     for round in 0..8 {
         first.pause();
-        load(&cluster, 3, 40).join_all().await;
+        let load = Load::start(&cluster, 3, transfer);
+        cluster.written(100).await;
         first.resume();
         tokio::time::sleep(Duration::from_millis(round % 4)).await;
         first.pause();
         second.pause();
-        let writers = load(&cluster, 3, 40);
-        tokio::time::sleep(Duration::from_millis(3 * round)).await;
+        cluster.written(10 * round).await;
         first.resume();
         second.resume();
-        writers.join_all().await;
+        load.end().await;
         cluster.settle().await;
     }
     cluster.assert_equal().await;
@@ -512,7 +513,7 @@ async fn no_replica_stays_paused_after_resume() {
 /// A transaction of many chunks is one transaction at the replica.
 #[tokio::test]
 async fn a_huge_transaction_arrives_whole() {
-    let mut cluster = Cluster::start(ACCOUNTS, 1).await;
+    let cluster = Cluster::start(ACCOUNTS, 1).await;
     cluster
         .run(
             "BEGIN; INSERT INTO account SELECT n, 1, repeat('x', 100)
@@ -530,7 +531,7 @@ async fn a_huge_transaction_arrives_whole() {
 /// because the log shows an entry before its chunks can be read (I2, I5).
 #[tokio::test]
 async fn large_transactions_disturb_no_applier() {
-    let mut cluster = Cluster::start(ACCOUNTS, 2).await;
+    let cluster = Cluster::start(ACCOUNTS, 2).await;
     cluster.settle().await;
     let replicas: Vec<_> =
         cluster.followers.iter().map(|follower| follower.replica.clone()).collect();

@@ -63,7 +63,7 @@ async fn start() -> Cluster {
 /// and after, under the applier's own settings again.
 #[tokio::test]
 async fn ddl_runs_in_order_as_its_role() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     through(
         &cluster,
         "joe",
@@ -90,7 +90,7 @@ async fn ddl_runs_in_order_as_its_role() {
 /// `CREATE TABLE AS` and `SELECT INTO` send their rows too; a materialized view does not.
 #[tokio::test]
 async fn tables_made_from_queries_are_filled_once() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     cluster.run("INSERT INTO before SELECT n, '2026-01-01' FROM generate_series(1, 5) n").await;
     through(
         &cluster,
@@ -114,7 +114,7 @@ async fn tables_made_from_queries_are_filled_once() {
 /// Never as superuser for someone who is none.
 #[tokio::test]
 async fn what_a_role_may_not_do_it_does_not_do_at_replicas() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     cluster.settle().await;
     cluster.run_behind("REVOKE CREATE ON SCHEMA mine FROM joe").await;
     through(&cluster, "joe", "mine", &["CREATE TABLE t (id int PRIMARY KEY)"]).await;
@@ -125,7 +125,7 @@ async fn what_a_role_may_not_do_it_does_not_do_at_replicas() {
 /// Event triggers detect what came another way; replicas stop with the statement named.
 #[tokio::test]
 async fn ddl_that_bypassed_hihooi_stops_replicas() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     let before = cluster.settle().await;
     cluster.run("ALTER TABLE before ADD COLUMN extra int").await;
     cluster.run("INSERT INTO before VALUES (7, '2026-01-01', 8)").await;
@@ -137,7 +137,7 @@ async fn ddl_that_bypassed_hihooi_stops_replicas() {
 /// A table or column that only the replica lacks.
 #[tokio::test]
 async fn an_unknown_table_or_column_stops_the_replica() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     cluster.settle().await;
     cluster.run_behind("ALTER TABLE before DROP COLUMN d").await;
     cluster.followers[0].applier.restart();
@@ -158,7 +158,7 @@ async fn an_unknown_table_or_column_stops_the_replica() {
 /// a crash in the wrong moment, which must do no harm.
 #[tokio::test]
 async fn ddl_outside_transactions_is_replayed() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     let ddl = Ddl {
         text: "CREATE DATABASE other".to_owned(),
         role: "postgres".to_owned(),
@@ -187,7 +187,7 @@ async fn ddl_outside_transactions_is_replayed() {
 /// Roles raise no event: a replica that lacks one says what to do, and goes on when it is done.
 #[tokio::test]
 async fn a_missing_role_is_explained() {
-    let mut cluster = start().await;
+    let cluster = start().await;
     cluster.run("CREATE ROLE ghost").await;
     through(&cluster, "postgres", "public", &["GRANT SELECT ON before TO ghost"]).await;
     let reason = cluster.followers[0].failed("role \"ghost\" does not exist").await;
@@ -207,7 +207,7 @@ async fn what_a_copy_would_do_on_its_own_is_disabled() {
             $$ BEGIN INSERT INTO audit VALUES (NEW.id); RETURN NEW; END $$;
         CREATE TRIGGER always AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION note();
         ALTER TABLE t ENABLE ALWAYS TRIGGER always";
-    let mut cluster = Cluster::start(script, 1).await;
+    let cluster = Cluster::start(script, 1).await;
     cluster.run("INSERT INTO t VALUES (1, 1)").await;
     cluster.settle().await;
     let mut replica: Connection = cluster.followers[0].connect().await;

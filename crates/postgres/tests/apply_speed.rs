@@ -28,7 +28,7 @@ fn tables(scale: u32) -> String {
 
 async fn measure(scale: u32, seconds: u32) {
     let settings = "shared_buffers = 256MB";
-    let mut cluster = Cluster::start_with(&tables(scale), settings, 2).await;
+    let cluster = Cluster::start_with(&tables(scale), settings, 2).await;
     cluster.run("ALTER SYSTEM SET fsync = on").await;
     cluster.run("SELECT pg_reload_conf()").await;
     cluster.settle().await;
@@ -47,7 +47,6 @@ async fn measure(scale: u32, seconds: u32) {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let end = cluster.collector.log.last().map_or(0, |header| header.tsid.0);
         lags.push(end - cluster.followers[0].replica.applied().0);
-        while cluster.collector.events.try_recv().is_ok() {}
     }
     let output = bench.await.expect("no panic");
     let written = started.elapsed();

@@ -1,7 +1,8 @@
 //! Servers made, killed, adopted, copied, and managers of older epochs fenced off, on real
 //! PostgreSQL servers (I5).
 
-use std::net::TcpListener;
+mod support;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,11 +19,9 @@ use hihooi_postgres::cluster::supervise::{Trouble, supervise};
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::site::{Role, Site};
 use nix::sys::signal::Signal;
+use support::{PATIENCE, free_port};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder whose servers end with it.
 struct Folder(tempfile::TempDir);
@@ -41,14 +40,13 @@ impl Folder {
 
     fn server(&self, name: &str, role: Role) -> Server {
         let named = std::env::var_os("HIHOOI_TEST_PGBIN").map(PathBuf::from);
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         Server {
             name: name.to_owned(),
             role,
             data: self.path().join(name),
             log_file: self.path().join(format!("{name}.log")),
             socket_dir: self.path().to_path_buf(),
-            port: free.local_addr().expect("bound").port(),
+            port: free_port(),
             binaries: Binaries::find(named.as_deref(), None).expect("PostgreSQL"),
             os_user: OsUser::choose(None).expect("a user"),
         }
@@ -79,8 +77,13 @@ async fn connect(server: &Server, application: &str) -> Connection {
 }
 
 async fn lives(server: &Server, pid: i32) -> bool {
+    is_so(server, &format!("pid = {pid}")).await
+}
+
+/// Whether there is such a backend.
+async fn is_so(server: &Server, condition: &str) -> bool {
     let mut asking = connect(server, "asking").await;
-    let text = format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid}");
+    let text = format!("SELECT 1 FROM pg_stat_activity WHERE {condition}");
     !asking.query(&text).await.expect("an answer").rows.is_empty()
 }
 
@@ -147,7 +150,9 @@ async fn a_killed_server_starts_again_in_spite_of_what_it_left() {
         tokio::spawn(
             async move { busy.query("DO $$ BEGIN LOOP PERFORM 1; END LOOP; END $$").await },
         );
-    sleep(Duration::from_millis(300)).await;
+    while !is_so(&server, "application_name = 'busy' AND query LIKE 'DO%'").await {
+        sleep(Duration::from_millis(20)).await;
+    }
     pidfile::signal(first.pid(), Signal::SIGKILL);
     timeout(PATIENCE, again.ended()).await.expect("killed");
     drop(first);

@@ -3,7 +3,9 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hihooi_postgres::collector::{CollectorError, StreamEvent};
 use hihooi_postgres::connection::{Connection, Login};
@@ -12,7 +14,9 @@ use hihooi_postgres::setup::{self, COLLECTOR_NAME, SLOT};
 use hihooi_replication::entry::Change;
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Items;
-use support::{Collector, Primary, changes, changes_of, entries, entries_of, text};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{Collector, PATIENCE, Primary, changes, changes_of, entries, entries_of, text};
 use tokio::task::JoinSet;
 
 const COUNTER: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int);
@@ -20,19 +24,44 @@ const COUNTER: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int);
 
 /// Many sessions add 1 to one row, so that the values tell the order of commits.
 async fn count(primary: &Primary, writers: usize, rounds: usize) {
+    count_while(primary, writers, move |n| n < rounds).await;
+}
+
+/// They go on as long as `more` says so; how often all of them added.
+async fn count_while(
+    primary: &Primary,
+    writers: usize,
+    more: impl Fn(usize) -> bool + Clone + Send + 'static,
+) -> usize {
     let mut tasks = JoinSet::new();
     for _ in 0..writers {
         let login = primary.server.login("postgres", "postgres");
+        let more = more.clone();
         tasks.spawn(async move {
             let mut connection = Connection::open(&login).await.expect("connects");
-            for _ in 0..rounds {
+            let mut added = 0;
+            while more(added) {
                 let add = "UPDATE counter SET n = n + 1 WHERE id = 1";
                 connection.query(add).await.expect("adds");
+                added += 1;
             }
             connection.close().await;
+            added
         });
     }
-    tasks.join_all().await;
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// Counts until `disturb` is done, so that it meets writers at work on any machine.
+async fn count_during(primary: &Primary, disturb: impl Future<Output = ()>) -> usize {
+    let over = Arc::new(AtomicBool::new(false));
+    let disturbed = async {
+        disturb.await;
+        over.store(true, Ordering::Relaxed);
+    };
+    let goes_on = Arc::clone(&over);
+    let writers = count_while(primary, 4, move |_| !goes_on.load(Ordering::Relaxed));
+    tokio::join!(writers, disturbed).0
 }
 
 /// The values of the counter in the order of the log, which must be 1, 2, 3 …
@@ -82,18 +111,19 @@ async fn concurrent_writers_get_tsids_in_commit_order() {
 #[tokio::test]
 async fn restarts_of_the_collector_lose_nothing() {
     let primary = Primary::start(COUNTER).await;
-    let writers = count(&primary, 4, 150);
     let restarts = async {
-        for _ in 0..6 {
-            let collector = primary.collect();
-            tokio::time::sleep(Duration::from_millis(120)).await;
+        for round in 0..6 {
+            let mut collector = primary.collect();
+            for _ in 0..50 + 7 * round {
+                collector.events.recv().await.expect("the collector lives");
+            }
             drop(collector.stop().await);
         }
     };
-    tokio::join!(writers, restarts);
+    let counted = count_during(&primary, restarts).await;
     let mut collector = primary.collect();
     collector.until(primary.lsn_after().await).await;
-    check_count(&collector.stop().await, 600).await;
+    check_count(&collector.stop().await, counted).await;
 }
 
 const CHILD_PORT: &str = "HIHOOI_TEST_PORT";
@@ -114,24 +144,32 @@ async fn child_collects() {
 #[tokio::test]
 async fn kill_9_of_the_collector_loses_nothing() {
     let primary = Primary::start(COUNTER).await;
-    let writers = count(&primary, 4, 400);
     let kills = async {
         for round in 0..6 {
+            let at = "SELECT pg_current_wal_lsn()";
+            let at = primary.server.shows(at).await.expect("a position");
             let mut child = tokio::process::Command::new(std::env::current_exe().expect("us"))
                 .args(["--ignored", "--exact", "child_collects", "--nocapture"])
                 .env(CHILD_PORT, primary.server.port.to_string())
                 .env(CHILD_DIR, primary.dir.path())
                 .stdout(std::process::Stdio::null())
+                .kill_on_drop(true)
                 .spawn()
                 .expect("the child starts");
-            tokio::time::sleep(Duration::from_millis(250 + 31 * round)).await;
+            let reads = format!(
+                "SELECT 1 FROM pg_replication_slots
+                 WHERE slot_name = '{SLOT}' AND confirmed_flush_lsn > '{at}'"
+            );
+            primary.server.shows(&reads).await;
+            // Anywhere between two confirmations.
+            tokio::time::sleep(Duration::from_millis(31 * round)).await;
             child.kill().await.expect("kill -9");
         }
     };
-    tokio::join!(writers, kills);
+    let counted = count_during(&primary, kills).await;
     let mut collector = primary.collect();
     collector.until(primary.lsn_after().await).await;
-    check_count(&collector.stop().await, 1600).await;
+    check_count(&collector.stop().await, counted).await;
 }
 
 /// I5: the server may forget only what is durable here.
@@ -251,21 +289,39 @@ async fn what_changes_nothing_gives_no_entry_but_is_passed() {
     collector.stop().await;
 }
 
-/// Commits with synchronous_commit=off lie beyond the flush position.
+/// Commits with synchronous_commit=off lie beyond the flush position, until the WAL writer comes:
+/// here it doesn't.
 #[tokio::test]
 async fn an_unflushed_commit_is_flushed_and_passed() {
     let primary = Primary::start(COUNTER).await;
-    primary.run("ALTER SYSTEM SET wal_writer_delay = '10s'").await;
-    primary.run("SELECT pg_reload_conf()").await;
+    let writer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+    let writer = Paused::new(&primary.server.shows(writer).await.expect("a pid"));
     let mut collector = primary.collect();
     for _ in 0..3 {
         primary.run("SET synchronous_commit = off; UPDATE counter SET n = n + 1").await;
         let lsn = primary.lsn_after().await;
-        let started = Instant::now();
         assert_eq!(entries_of(&collector.until(lsn).await).len(), 1);
-        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
     collector.stop().await;
+    drop(writer);
+}
+
+/// A process that stands still.
+struct Paused(Pid);
+
+impl Paused {
+    fn new(pid: &str) -> Paused {
+        let pid = Pid::from_raw(pid.parse().expect("a number"));
+        kill(pid, Signal::SIGSTOP).expect("it lives");
+        Paused(pid)
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
 }
 
 /// At a page boundary the insert position lies behind a header that an idle stream
@@ -288,12 +344,14 @@ async fn a_position_at_a_page_boundary_is_passed() {
         } else {
             resolver.ensure_flushed(lsn).await.expect("flushes");
         }
-        let started = Instant::now();
-        while collector.status.received() < lsn && started.elapsed() < Duration::from_secs(1) {
-            collector.poke.notify_one();
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert!(collector.status.received() >= lsn, "{lsn} was not passed, boundary: {boundary}");
+        let passed = async {
+            while collector.status.received() < lsn {
+                collector.poke.notify_one();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let passed = tokio::time::timeout(PATIENCE, passed).await;
+        assert!(passed.is_ok(), "{lsn} was not passed, boundary: {boundary}");
         if boundaries == 6 {
             break;
         }

@@ -345,14 +345,17 @@ async fn unfit_servers_are_told_what_to_change() {
 async fn set_up_waits_for_an_open_writer() {
     let server = support::Server::start();
     let mut writer = server.connect().await;
-    writer.simple("CREATE TABLE w (a int)").await.expect("creates");
+    // With a key, so that nothing waits for its lock before the slot is made.
+    writer.simple("CREATE TABLE w (a int PRIMARY KEY)").await.expect("creates");
     writer
         .simple("BEGIN; INSERT INTO w VALUES (1); CREATE TABLE w2 (a int)")
         .await
         .expect("writes");
     let mut connection = server.connect().await;
     let install = tokio::spawn(async move { setup::install(&mut connection).await });
-    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                 AND query LIKE '%pg_create_logical_replication_slot%'";
+    server.shows(waits).await;
     assert!(!install.is_finished());
     writer.simple("COMMIT").await.expect("commits");
     assert!(install.await.expect("no panic").expect("sets up").created);

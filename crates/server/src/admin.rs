@@ -2,6 +2,7 @@
 //! extended protocol, and sends commands in place of SQL.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -80,7 +81,7 @@ impl Admin {
         self.welcome();
         let relay = self.relay.clone();
         let place = relay.stopping.enter();
-        let served = place.unless_stopped(&Cell::new(true), self.turns()).await;
+        let served = place.unless_stopped(&Cell::new(true), pin!(self.turns())).await;
         if served.is_none() {
             crate::stopping::report().write(&mut self.client.output);
             self.client.flush().await;

@@ -112,7 +112,7 @@ impl Client {
             return Poll::Ready(());
         };
         match ready!(Pin::new(stream).poll_write(cx, &self.output)) {
-            Ok(count) if count > 0 => self.output.advance(count),
+            Ok(count) if count > 0 => written(&mut self.output, count),
             _ => {
                 self.gone = true;
                 self.output.clear();
@@ -158,4 +158,10 @@ impl Client {
             self.read().await;
         }
     }
+}
+
+/// Takes from a buffer what its socket took. A buffer that is empty is written from its
+/// beginning again.
+pub fn written(buffer: &mut BytesMut, count: usize) {
+    if count == buffer.len() { buffer.clear() } else { buffer.advance(count) }
 }

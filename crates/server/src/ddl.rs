@@ -113,7 +113,9 @@ impl Session {
                 text
             }
         };
-        let Replayed::Text { other, is_settled } = self.replayed(server, &text).await? else {
+        // Boxed: it is rare, and every idle session would keep room for it.
+        let replayed = Box::pin(self.replayed(server, &text)).await?;
+        let Replayed::Text { other, is_settled } = replayed else {
             return Ok(()); // the client has an error
         };
         let plain = ddl.concurrently.then(|| lexer::without_concurrently(&text)).flatten();

@@ -39,7 +39,7 @@ use hihooi_wire::backend::Report;
 use hihooi_wire::startup::Startup;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tracing::{debug, info, warn};
 
 use crate::client::Client;
@@ -54,7 +54,8 @@ use crate::startup_key::StartupKey;
 /// After a failure to accept (no file descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves clients until `shutdown` turns true. To be run on a current-thread runtime.
+/// Serves clients until `shutdown` turns true. To be run on a [`tokio::runtime::LocalRuntime`],
+/// with which all that it began ends.
 ///
 /// # Errors
 /// The listening socket can't be used.
@@ -68,24 +69,18 @@ pub async fn run(
     let listener = TcpListener::from_std(listener)?;
     let (relay, events) = Relay::new(settings, shared);
     let relay = Rc::new(relay);
-    let local = LocalSet::new();
     let reload = Rc::new(Notify::new());
-    local.spawn_local(resolve::follow(relay.clone(), events, reload.clone()));
-    local.spawn_local(resolve::keep_catalog(relay.clone(), reload));
-    local.spawn_local(resolve::resolve(relay.clone()));
-    local.spawn_local(resolve::keep_lag(relay.clone()));
-    // A task of its own: what is awaited here is polled at every turn of the loop.
+    spawn_local(resolve::follow(relay.clone(), events, reload.clone()));
+    spawn_local(resolve::keep_catalog(relay.clone(), reload));
+    spawn_local(resolve::resolve(relay.clone()));
+    spawn_local(resolve::keep_lag(relay.clone()));
     let accepting = relay.clone();
-    let accepting = local.spawn_local(async move { accept(&listener, &accepting).await });
-    local
-        .run_until(async {
-            // A manager that is gone without a word stops the relay as well.
-            let _ = shutdown.wait_for(|&stop| stop).await;
-            accepting.abort();
-            relay.stopping.stop().await;
-            info!("no more clients are served");
-        })
-        .await;
+    let accepting = spawn_local(async move { accept(&listener, &accepting).await });
+    // A manager that is gone without a word stops the relay as well.
+    let _ = shutdown.wait_for(|&stop| stop).await;
+    accepting.abort();
+    relay.stopping.stop().await;
+    info!("no more clients are served");
     Ok(())
 }
 
@@ -113,9 +108,12 @@ async fn serve(relay: Rc<Relay>, stream: TcpStream, address: String, id: u64) {
     let mut client = Client::new(stream);
     let Greeting::Session(packet, key) = greet(&mut client, &relay).await else { return };
     if key.database == admin::DATABASE {
-        Box::pin(serve_admin(relay, client, key)).await;
-    } else {
-        Box::pin(serve_session(relay, client, packet, key, address, id)).await;
+        return Box::pin(serve_admin(relay, client, key)).await;
+    }
+    // Two boxes: what opening takes is free again while the client is served.
+    let opened = Box::pin(open(&relay, client, packet, key, address, id)).await;
+    if let Some(mut session) = opened {
+        Box::pin(session.run()).await;
     }
 }
 
@@ -129,18 +127,19 @@ async fn serve_admin(relay: Rc<Relay>, mut client: Client, key: StartupKey) {
     client.flush().await;
 }
 
-async fn serve_session(
-    relay: Rc<Relay>,
+/// Opens the session of a client, unless the primary or hihooi refuse it.
+async fn open(
+    relay: &Rc<Relay>,
     mut client: Client,
     packet: Startup,
     key: StartupKey,
     address: String,
     id: u64,
-) {
+) -> Option<Session> {
     // One key for all who open alike: compared by address most of the time.
     let known = relay.welcomes.borrow().get_key_value(&key).map(|(known, _)| known.clone());
     let key = known.unwrap_or_else(|| Rc::new(key));
-    let welcomed = match welcome(&relay, &key).await {
+    let welcomed = match welcome(relay, &key).await {
         Ok(welcomed) => welcomed,
         Err(refusal) => {
             match &refusal {
@@ -153,22 +152,19 @@ async fn serve_session(
                 }
             }
             client.flush().await;
-            return;
+            return None;
         }
     };
-    let Some((process, info)) = register(&relay, key, address) else {
+    let Some(info) = register(relay, key, address) else {
         Report::fatal("53000", "no random numbers to be had").write(&mut client.output);
         client.flush().await;
-        return;
+        return None;
     };
-    write_welcome(&welcomed, process, &info.secret, &mut client.output);
+    write_welcome(&welcomed, info.process, &info.secret, &mut client.output);
     client.flush().await;
     let mut session = Session::new(relay.clone(), info, id, client, &welcomed);
-    drop(welcomed);
     apply_own_settings(&mut session, &packet);
-    drop(packet);
-    session.run().await;
-    relay.sessions.borrow_mut().remove(&process);
+    Some(session)
 }
 
 /// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.
@@ -191,7 +187,7 @@ fn register(
     relay: &Rc<Relay>,
     startup: Rc<StartupKey>,
     address: String,
-) -> Option<(i32, Rc<SessionInfo>)> {
+) -> Option<Rc<SessionInfo>> {
     let mut secret = [0; 4];
     getrandom::fill(&mut secret).ok()?;
     let mut sessions = relay.sessions.borrow_mut();
@@ -204,6 +200,7 @@ fn register(
         }
     };
     let info = Rc::new(SessionInfo {
+        process,
         secret,
         startup,
         address,
@@ -214,5 +211,5 @@ fn register(
         last_route: Cell::new(Route::primary(Reason::NoReplica)),
     });
     sessions.insert(process, info.clone());
-    Some((process, info))
+    Some(info)
 }

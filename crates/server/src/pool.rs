@@ -203,7 +203,8 @@ impl Pools {
             }
             self.forget(&backend);
         }
-        let opened = self.open(pool, startup, permit).await;
+        // Boxed: it is rare, and every idle session would keep room for it.
+        let opened = Box::pin(self.open(pool, startup, permit)).await;
         if opened.is_err() {
             self.forget_unused(pool);
         }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::answers::Event;
 use crate::backend::{Backend, Deferred, commits_answer};
-use crate::client::{Client, INPUT_AHEAD_MAX, OUTPUT_MAX};
+use crate::client::{Client, INPUT_AHEAD_MAX, OUTPUT_MAX, written};
 use crate::scratch;
 
 /// Frames above this length are passed through in pieces.
@@ -230,7 +230,7 @@ fn send(cx: &mut Context<'_>, server: &mut Backend) -> Result<bool, Lost> {
     while !server.output.is_empty() {
         match Pin::new(&mut server.stream).poll_write(cx, &server.output) {
             Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
-            Poll::Ready(Ok(count)) => server.output.advance(count),
+            Poll::Ready(Ok(count)) => written(&mut server.output, count),
             Poll::Ready(Err(error)) => return Err(error.into()),
             Poll::Pending => return Ok(progress),
         }

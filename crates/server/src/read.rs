@@ -1,6 +1,7 @@
 //! Reads that any fresh replica may serve: routed, and retried elsewhere as long as the client
 //! has seen nothing of the answer (I3).
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use hihooi_replication::items::Items;
@@ -29,9 +30,9 @@ pub enum Sends<'a> {
 
 /// What a unit wants of a replica.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct Wanted<'a> {
     /// What it reads.
-    pub items: Items,
+    pub items: Cow<'a, Items>,
     /// The level that a hint asks for.
     pub consistency: Option<Consistency>,
     /// By what its duration is remembered.
@@ -101,7 +102,7 @@ impl Session {
     pub(crate) async fn run_at_replica(
         &mut self,
         sends: &Sends<'_>,
-        read: &Wanted,
+        read: &Wanted<'_>,
     ) -> Work<Option<Route>> {
         let mut not = Vec::new();
         loop {
@@ -224,7 +225,7 @@ impl Session {
     }
 
     /// What a unit reads, if every statement of it may be routed.
-    pub(crate) fn routable_unit(&self, unit: &Unit) -> Result<Wanted, Reason> {
+    pub(crate) fn routable_unit(&self, unit: &Unit) -> Result<Wanted<'static>, Reason> {
         self.may_route()?;
         let mut wanted = Wanted::default();
         for op in &unit.ops {
@@ -243,7 +244,7 @@ impl Session {
             for statement in &facts.statements {
                 let hint = Session::is_routable(statement, text)?;
                 wanted.consistency = wanted.consistency.or(hint);
-                wanted.items = wanted.items.union(&statement.reads);
+                wanted.items = Cow::Owned(wanted.items.union(&statement.reads));
             }
             if let Op::Bind { prepared: Some(prepared), .. } = op {
                 wanted.statement = prepared.id;

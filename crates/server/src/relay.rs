@@ -152,6 +152,8 @@ impl Drop for Running<'_> {
 /// A session as cancel requests and SHOW CLIENTS see it.
 #[derive(Debug)]
 pub struct SessionInfo {
+    /// Its process number, as its client knows it.
+    pub process: i32,
     /// The secret of its cancel key.
     pub secret: [u8; 4],
     /// What it was opened with.
@@ -451,9 +453,6 @@ impl Relay {
             replica.state().is_readable() && !read.not.contains(site)
         };
         let replicas = || (1..).zip(&self.replicas).filter(readable);
-        if replicas().next().is_none() {
-            return Try::NoReplica;
-        }
         let candidates = replicas().map(|(site, replica)| Candidate {
             site,
             applied: replica.applied(),
@@ -461,8 +460,11 @@ impl Relay {
         });
         let turn = self.turn.get().wrapping_add(1);
         self.turn.set(turn);
-        choose(candidates, self.replicas.len(), need, read.consistency, turn)
-            .map_or(Try::NotFresh, Try::Chosen)
+        match choose(candidates, self.replicas.len(), need, read.consistency, turn) {
+            Some(candidate) => Try::Chosen(candidate),
+            None if replicas().next().is_none() => Try::NoReplica,
+            None => Try::NotFresh,
+        }
     }
 
     /// Whether a replica still has what a route to it was chosen for.
@@ -476,6 +478,11 @@ impl Relay {
         replica.state().is_readable() && !route.applied.is_some_and(went_back)
     }
 
+    /// Whether any replica's prefix may grow.
+    fn any_applies(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.state().applies())
+    }
+
     async fn wait_for_replica(&self, need: &mut Need, read: &ReadRequest<'_>) -> Option<Candidate> {
         let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
         loop {
@@ -486,6 +493,7 @@ impl Relay {
             match self.try_replica(need, read) {
                 Try::Chosen(candidate) => return Some(candidate),
                 Try::NoReplica => return None,
+                Try::NotFresh if need.unresolved.is_empty() && !self.any_applies() => return None,
                 Try::NotFresh => {}
             }
             let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));

@@ -146,8 +146,8 @@ pub fn choose(
         Consistency::Gssi => need.unresolved.is_empty() && candidate.applied >= need.tsid,
     };
     let count = count.max(1);
-    let order =
-        |candidate: &Candidate| (candidate.load, (candidate.site + count - turn % count) % count);
+    let shift = count - turn % count;
+    let order = |candidate: &Candidate| (candidate.load, (candidate.site + shift) % count);
     candidates.filter(fresh).min_by_key(order)
 }
 

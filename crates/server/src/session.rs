@@ -4,6 +4,7 @@
 //! after another; [`crate::unit`] runs one, [`crate::simple`] and [`crate::extended`] make one
 //! of what the client sent.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -153,10 +154,10 @@ impl Session {
     }
 
     /// Serves the client until it leaves.
-    pub async fn run(mut self) {
+    pub async fn run(&mut self) {
         let (relay, info) = (self.relay.clone(), self.info.clone());
         let place = relay.stopping.enter();
-        let served = place.unless_stopped(&info.is_waiting, self.turns()).await;
+        let served = place.unless_stopped(&info.is_waiting, pin!(self.turns())).await;
         let end = served.unwrap_or_else(|| self.stopped());
         if let End::Fatal(report) = &end
             && !self.client.is_amid_message
@@ -169,6 +170,7 @@ impl Session {
             self.doubt_flight(&server);
             self.leave(server);
         }
+        self.relay.sessions.borrow_mut().remove(&self.info.process);
     }
 
     /// Gives back the connection of a session that ends. One with a transaction or other state

@@ -3,10 +3,11 @@
 //! implicit transaction; several statements go as they came, or one by one if there is DDL
 //! among them (manual, "Multiple Statements in a Simple Query").
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Severity, Status};
@@ -51,10 +52,9 @@ impl Session {
         if !self.statements.is_empty() {
             self.statements.remove(&b""[..]);
         }
-        let text = message.bytes.slice_ref(text);
-        let mut facts = self.analyse(&text);
+        let mut facts = self.analyse(text);
         if facts.statements.iter().any(may_be_about_roles) {
-            match self.without_clear_passwords(&text).await? {
+            match self.without_clear_passwords(text).await? {
                 Ok(None) => {}
                 Ok(Some(text)) => {
                     let mut bytes = BytesMut::new();
@@ -66,10 +66,10 @@ impl Session {
             }
         }
         if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
-            facts = self.analyse_anywhere(&text);
+            facts = self.analyse_anywhere(text);
         }
         if self.is_replicated && self.status() != Status::Failed {
-            let tags = own_tags(&text, &facts);
+            let tags = own_tags(text, &facts);
             if !tags.is_empty() {
                 return self.keep_own_objects(&tags).await;
             }
@@ -85,15 +85,15 @@ impl Session {
             }
             // Texts of one shape share their facts; another shape at the address does no harm.
             let statement_id = Arc::as_ptr(&facts).addr() as u64;
-            if let Some(route) = self.simple_read(&message, &text, statement, statement_id).await? {
+            if let Some(route) = self.simple_read(&message, text, statement, statement_id).await? {
                 let began = Instant::now();
-                self.simple_on_primary(message, text, facts, route).await?;
+                self.simple_on_primary(&message, text, &facts, route).await?;
                 self.learn_cost(&route, statement_id, began);
             }
             return Ok(());
         }
         let route = Route::primary(self.reason_for(facts.statements.first()));
-        self.simple_on_primary(message, text, facts, route).await
+        self.simple_on_primary(&message, text, &facts, route).await
     }
 
     /// Tries a replica; the route to the primary if it must run there.
@@ -112,7 +112,8 @@ impl Session {
         };
         match routable {
             Ok(consistency) => {
-                let wanted = Wanted { items: facts.reads.clone(), consistency, statement };
+                let items = Cow::Borrowed(&facts.reads);
+                let wanted = Wanted { items, consistency, statement };
                 self.run_at_replica(&Sends::Query(message), &wanted).await
             }
             // A relation that the catalog lacks may be one that it doesn't know yet.
@@ -125,20 +126,24 @@ impl Session {
 
     async fn simple_on_primary(
         &mut self,
-        message: Message,
-        text: Bytes,
-        facts: Arc<Analysis>,
+        message: &Message,
+        text: &[u8],
+        facts: &Arc<Analysis>,
         route: Route,
     ) -> Work<()> {
-        match self.how(&text, &facts) {
-            How::Raw => self.raw(message, &text, &facts, route).await,
+        match self.how(text, facts) {
+            How::Raw => self.raw(message, text, facts, route).await,
             How::Extended => {
-                let ops = vec![Op::Statement { text, facts: (facts, 0) }];
+                let text = message.bytes.slice_ref(text);
+                let ops = vec![Op::Statement { text, facts: (facts.clone(), 0) }];
                 let ends = Ends::Sync(Audience::Simple);
                 let unit = Unit { ops, audience: Audience::Simple, ends };
                 self.run_on_primary(&unit, route).await
             }
-            How::OneByOne => self.run_one_by_one(&text, &facts, route).await,
+            How::OneByOne => {
+                let text = message.bytes.slice_ref(text);
+                self.run_one_by_one(&text, facts, route).await
+            }
             How::Refused(report) => self.refuse_and_fail(&report).await,
         }
     }
@@ -183,7 +188,7 @@ impl Session {
     /// Sends a query as it came. What it commits gets no name, so only an LSN resolves it.
     async fn raw(
         &mut self,
-        message: Message,
+        message: &Message,
         text: &[u8],
         facts: &Analysis,
         route: Route,
@@ -339,7 +344,7 @@ impl Session {
     pub(crate) async fn function_call(&mut self, message: Message) -> Work<()> {
         let route = Route::primary(self.reason_for(None));
         let facts = self.analyse(b"CALL hihooi.function_call()");
-        self.raw(message, b"", &facts, route).await
+        self.raw(&message, b"", &facts, route).await
     }
 }
 

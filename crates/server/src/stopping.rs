@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -84,13 +84,13 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     /// Serves a client until it leaves, or until the manager stops: at once while `is_waiting`,
-    /// else when the time is over. `None` then.
+    /// else when the time is over. `None` then. Pinned by the caller: by value, every idle client
+    /// would hold what serves it twice, as an argument and as a variable.
     pub async fn unless_stopped<T>(
         &self,
         is_waiting: &Cell<bool>,
-        serve: impl Future<Output = T>,
+        mut serve: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        let mut serve = pin!(serve);
         poll_fn(|cx| {
             if self.stopping.stops(is_waiting) {
                 return Poll::Ready(None);

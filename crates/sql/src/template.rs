@@ -77,10 +77,10 @@ const fn classes() -> [Class; 256] {
 /// `None` if the text may hold several statements, or a string with escapes, which the lexer
 /// continues in ways not followed here.
 fn write_template(bytes: &[u8], key: &mut Vec<u8>) -> Option<()> {
-    let mut at = 0;
+    let (mut at, mut copied) = (0, 0);
     while let Some(&byte) = bytes.get(at) {
         let rest = &bytes[at..];
-        let len = match CLASSES[byte as usize] {
+        at += match CLASSES[byte as usize] {
             Class::Copy => 1,
             Class::Word => {
                 let len = word_len(rest);
@@ -92,9 +92,9 @@ fn write_template(bytes: &[u8], key: &mut Vec<u8>) -> Option<()> {
             Class::Digit => {
                 let len = word_len(rest);
                 if rest[..len].iter().all(u8::is_ascii_digit) {
+                    key.extend_from_slice(&bytes[copied..at]);
                     key.push(NUMBER);
-                    at += len;
-                    continue;
+                    copied = at + len;
                 }
                 len
             }
@@ -108,9 +108,8 @@ fn write_template(bytes: &[u8], key: &mut Vec<u8>) -> Option<()> {
                 rest.len()
             }
         };
-        key.extend_from_slice(&rest[..len]);
-        at += len;
     }
+    key.extend_from_slice(&bytes[copied..]);
     Some(())
 }
 

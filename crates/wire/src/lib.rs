@@ -11,6 +11,8 @@ pub mod frame;
 pub mod frontend;
 pub mod startup;
 
+use std::ffi::CStr;
+
 /// Bytes that are not the protocol: the connection can only be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
@@ -88,9 +90,8 @@ impl<'a> Fields<'a> {
     /// A string up to its terminating zero byte, which is skipped. Not necessarily UTF-8: the
     /// encoding is the client's.
     pub fn cstr(&mut self) -> Result<&'a [u8]> {
-        let end = self.rest.iter().position(|&b| b == 0).ok_or(self.error())?;
-        let text = &self.rest[..end];
-        self.rest = &self.rest[end + 1..];
+        let text = CStr::from_bytes_until_nul(self.rest).map_err(|_| self.error())?.to_bytes();
+        self.rest = &self.rest[text.len() + 1..];
         Ok(text)
     }
 

@@ -12,8 +12,7 @@ use hihooi_wire::backend::{self, ErrorFields, tag};
 use hihooi_wire::frontend::{self, Target};
 use hihooi_wire::{frame, startup};
 
-/// Longer than this is a hang.
-pub const ANSWER_S_MAX: u64 = 30;
+use super::{HANG_S_MAX, s};
 
 /// One message of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,8 +140,8 @@ impl Session {
     pub fn bare(port: u16) -> std::io::Result<Session> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(ANSWER_S_MAX)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(ANSWER_S_MAX)))?;
+        stream.set_read_timeout(Some(s(HANG_S_MAX)))?;
+        stream.set_write_timeout(Some(s(HANG_S_MAX)))?;
         Ok(Session {
             stream,
             input: BytesMut::new(),
@@ -175,14 +174,14 @@ impl Session {
 
     /// The next message, whatever it is.
     pub fn next(&mut self) -> std::io::Result<Message> {
-        self.next_within(Duration::from_secs(ANSWER_S_MAX)).unwrap_or_else(|| {
-            panic!("no answer within {ANSWER_S_MAX} s: a hang (I8) after {}", self.asked);
+        self.next_unless_hang().unwrap_or_else(|| {
+            panic!("no answer within {HANG_S_MAX} s: a hang (I8) after {}", self.asked);
         })
     }
 
-    /// The next message; `None` if none comes in time.
-    pub fn next_within(&mut self, limit: Duration) -> Option<std::io::Result<Message>> {
-        let deadline = Instant::now() + limit;
+    /// The next message; `None` if there is none for as long as only a hang takes.
+    pub fn next_unless_hang(&mut self) -> Option<std::io::Result<Message>> {
+        let deadline = Instant::now() + s(HANG_S_MAX);
         loop {
             match frame::whole(&self.input) {
                 Ok(None) => {}
@@ -242,14 +241,14 @@ impl Session {
     /// One byte that is no message: the answer to a request for encryption.
     pub fn raw_byte(&mut self) -> u8 {
         if self.input.is_empty() {
-            self.read(Duration::from_secs(ANSWER_S_MAX)).expect("one byte");
+            self.read(s(HANG_S_MAX)).expect("one byte");
         }
         self.input.split_to(1)[0]
     }
 
-    /// Everything up to the end of the connection; `None` if that doesn't come in time.
-    pub fn until_closed(&mut self, limit: Duration) -> Option<Vec<u8>> {
-        let deadline = Instant::now() + limit;
+    /// Everything up to the end of the connection; `None` if it stays open.
+    pub fn until_closed(&mut self) -> Option<Vec<u8>> {
+        let deadline = Instant::now() + s(HANG_S_MAX);
         loop {
             match self.read(deadline.saturating_duration_since(Instant::now())) {
                 Ok(()) if Instant::now() < deadline => {}
@@ -391,7 +390,7 @@ pub fn cancel(port: u16, key: &(i32, Vec<u8>)) {
     let mut out = BytesMut::new();
     startup::cancel(key.0, &key.1, &mut out);
     session.send(&out).expect("cancel request sent");
-    match session.next_within(Duration::from_secs(ANSWER_S_MAX)) {
+    match session.next_unless_hang() {
         Some(Err(_)) => {}
         other => panic!("a cancel request is answered by closing only, not by {other:?} (I1)"),
     }

@@ -7,23 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::reaper::Folder;
 use super::{
-    Answer, DATABASE, Failure, Reference, Session, USER, eventually, finish, free_port, ms, s,
-    succeed, target_is_plain, tool,
+    Answer, DATABASE, Failure, HANG_S_MAX, Reference, Session, USER, eventually, finish, free_port,
+    ms, s, succeed, target_is_plain, tool,
 };
 
-/// `up` promises to be ready in 60 s or to name who isn't.
-const READY_S_MAX: u64 = 90;
-/// How long replicas may take to catch up with a load of a test.
-const CATCH_UP_S_MAX: u64 = 60;
-/// A replica whose server restarts may be shown as failed for so long.
-const FAILED_S_MAX: u64 = 10;
+/// A replica that is shown as failed for so long, not only while its server restarts, has failed.
+const FAILED_S_MAX: u64 = 60;
 
 /// What a cluster is started with.
 #[derive(Clone, Debug)]
@@ -127,7 +123,7 @@ impl Cluster {
     /// Starts the manager and waits for its ready line.
     pub fn up(&self) {
         if self.is_hihooi() {
-            self.await_ready(self.spawn_manager(self.up_command()), READY_S_MAX);
+            self.await_ready(self.spawn_manager(self.up_command()));
             *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
         }
     }
@@ -137,14 +133,14 @@ impl Cluster {
         let mut command = Command::new(super::program());
         command.args(["serve", "--config"]).arg(self.data().join("hihooi.toml"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
-        self.await_ready(self.spawn_manager(command), READY_S_MAX);
+        self.await_ready(self.spawn_manager(command));
     }
 
     /// Starts the manager when a replica is known to stay out, which `up` names after a minute:
     /// waits only until clients are served.
     pub fn up_without_waiting_for_all(&self) {
         self.spawn_manager(self.up_command());
-        eventually("the manager serves clients", s(READY_S_MAX), || {
+        eventually("the manager serves clients", || {
             self.try_connect(&[]).is_ok_and(|mut session| session.simple("SELECT 1").is_ok())
         });
     }
@@ -159,11 +155,11 @@ impl Cluster {
         ready
     }
 
-    fn await_ready(&self, ready: Receiver<()>, limit: u64) {
-        match ready.recv_timeout(s(limit)) {
+    fn await_ready(&self, ready: Receiver<()>) {
+        match ready.recv_timeout(s(HANG_S_MAX)) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout) => {
-                panic!("hihooi isn't ready after {limit} s:\n{}", self.log_tail())
+                panic!("hihooi isn't ready after {HANG_S_MAX} s:\n{}", self.log_tail())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 panic!("hihooi ended before it was ready:\n{}", self.log_tail())
@@ -233,6 +229,22 @@ impl Cluster {
         self.sites.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sessions at all sites together that fulfil a condition on `pg_stat_activity`.
+    pub fn activity(&self, condition: &str) -> i64 {
+        let ports: Vec<u16> = self.sites().iter().map(|site| site.port).collect();
+        super::activity(&ports, condition)
+    }
+
+    /// Waits until some site has a session that fulfils a condition on `pg_stat_activity`.
+    pub fn until_active(&self, condition: &str) {
+        eventually(condition, || self.activity(condition) > 0);
+    }
+
+    /// Waits until a statement like this one (as LIKE means it) waits for a lock.
+    pub fn until_locked_out(&self, statement: &str) {
+        self.until_active(&format!("wait_event_type = 'Lock' AND query LIKE '{statement}'"));
+    }
+
     /// The names of the replicas.
     pub fn replicas(&self) -> Vec<String> {
         let sites = self.sites();
@@ -280,7 +292,7 @@ impl Cluster {
         if !self.is_hihooi() {
             return;
         }
-        let deadline = Instant::now() + s(CATCH_UP_S_MAX);
+        let deadline = Instant::now() + s(HANG_S_MAX);
         let failed_deadline = Instant::now() + s(FAILED_S_MAX);
         loop {
             let replicas = self.show_replicas();
@@ -297,7 +309,7 @@ impl Cluster {
             }
             assert!(
                 Instant::now() < deadline,
-                "replicas haven't caught up in {CATCH_UP_S_MAX} s: {replicas:#?}\n{}",
+                "replicas haven't caught up in {HANG_S_MAX} s: {replicas:#?}\n{}",
                 self.log_tail()
             );
             std::thread::sleep(ms(50));
@@ -382,11 +394,11 @@ impl Cluster {
     }
 
     /// Sends the manager a signal and waits for its end.
-    pub fn stop_manager(&self, signal: Signal, limit: Duration) -> std::process::ExitStatus {
+    pub fn stop_manager(&self, signal: Signal) -> std::process::ExitStatus {
         let mut child = self.lock_manager().take().expect("a running manager");
         kill(Pid::from_raw(child.id() as i32), signal).expect("a child of ours");
         let mut status = None;
-        eventually("the manager ends after a signal", limit, || {
+        eventually("the manager ends after a signal", || {
             status = child.try_wait().expect("a child of ours");
             status.is_some()
         });

@@ -112,7 +112,7 @@ pub fn tool(name: &str, port: u16) -> Command {
         .env("PGPORT", port.to_string())
         .env("PGUSER", USER)
         .env("PGDATABASE", DATABASE)
-        .env("PGCONNECT_TIMEOUT", "20")
+        .env("PGCONNECT_TIMEOUT", HANG_S_MAX.to_string())
         .env("LC_ALL", "C.UTF-8");
     command
 }
@@ -128,7 +128,6 @@ pub fn succeed(command: &mut Command) -> String {
 
 /// Runs a program to its end, whatever that is; one that hangs fails the test.
 pub fn finish(command: &mut Command) -> Output {
-    const RUN_S_MAX: u64 = 120;
     command.stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -139,7 +138,7 @@ pub fn finish(command: &mut Command) -> Output {
         let _ = done.send(());
         output
     });
-    if waited.recv_timeout(Duration::from_secs(RUN_S_MAX)).is_err() {
+    if waited.recv_timeout(s(HANG_S_MAX)).is_err() {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         let output = reader.join().expect("reader");
         panic!("{command:?} hangs; it said {}", String::from_utf8_lossy(&output.stderr));
@@ -148,12 +147,22 @@ pub fn finish(command: &mut Command) -> Output {
 }
 
 /// Asks again and again until the answer is yes.
-pub fn eventually(what: &str, limit: Duration, mut asked: impl FnMut() -> bool) {
-    let deadline = Instant::now() + limit;
+pub fn eventually(what: &str, mut asked: impl FnMut() -> bool) {
+    let deadline = Instant::now() + s(HANG_S_MAX);
     while !asked() {
-        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {HANG_S_MAX} s: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Sessions at the servers on these ports that fulfil a condition on `pg_stat_activity`.
+pub fn activity(ports: &[u16], condition: &str) -> i64 {
+    let count = format!("SELECT count(*) FROM pg_stat_activity WHERE {condition}");
+    let at = |port: &u16| {
+        let opened = Session::open(*port, &[("user", USER), ("database", DATABASE)]);
+        opened.unwrap_or_else(|failure| panic!("port {port}: {failure}")).number(&count)
+    };
+    ports.iter().map(at).sum()
 }
 
 /// Milliseconds as a duration.
@@ -166,7 +175,7 @@ pub fn s(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// A port that nothing listens on.
+/// A port that nothing listens on, nor on those that a cluster takes with it.
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -175,7 +184,8 @@ pub fn free_port() -> u16 {
     let base = 10_000 + (std::process::id() % 19) as u16 * 1_000;
     loop {
         let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let is_free = |offset| std::net::TcpListener::bind(("127.0.0.1", port + offset)).is_ok();
+        if [0, 100, 101, 102, 103].into_iter().all(is_free) {
             return port;
         }
     }

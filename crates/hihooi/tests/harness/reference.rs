@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::reaper::Folder;
-use super::{Failure, Session, bin_dir, eventually, free_port, s, succeed};
+use super::{Failure, Session, bin_dir, eventually, free_port, succeed};
 
 /// A running server.
 pub struct Reference {
@@ -52,7 +52,7 @@ impl Reference {
         server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let server = server.spawn().expect("a server");
         let server = Reference { folder, server, port };
-        eventually("the reference server accepts clients", s(20), || server.try_connect().is_ok());
+        eventually("the reference server accepts clients", || server.try_connect().is_ok());
         server
     }
 

@@ -23,7 +23,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use hihooi_wire::Fields;
@@ -82,9 +81,6 @@ pub fn play(script: Script<'_>, mut open: impl FnMut(&str) -> Session) -> String
     transcript
 }
 
-/// Longer than any statement of a script takes.
-const ANSWER_S_MAX: u64 = 10;
-
 /// Reads what the script expects; whether it came in time.
 fn receive(session: &mut Session, until: &str, expected: usize, transcript: &mut String) -> bool {
     let mut ready = match until {
@@ -93,7 +89,7 @@ fn receive(session: &mut Session, until: &str, expected: usize, transcript: &mut
         count => count.parse().unwrap_or(usize::MAX),
     };
     while ready > 0 {
-        let message = match session.next_within(Duration::from_secs(ANSWER_S_MAX)) {
+        let message = match session.next_unless_hang() {
             Some(Ok(message)) => message,
             Some(Err(_)) => {
                 transcript.push_str("    closed\n");

@@ -153,7 +153,7 @@ impl Progress {
     /// Waits until that many more transactions have committed.
     pub fn more(&self, transactions: u64) {
         let goal = self.committed() + transactions;
-        eventually("the clients make progress", s(HANG_S_MAX), || self.committed() >= goal);
+        eventually("the clients make progress", || self.committed() >= goal);
     }
 }
 

@@ -339,8 +339,13 @@ fn fatal_line(log: &Path, from: u64) -> Option<String> {
     fatal_in(&String::from_utf8_lossy(&bytes))
 }
 
+/// The server's own, not its answer to a session that came too early: `user@database` stands in
+/// front of those ([`Server::settings`]).
 fn fatal_in(text: &str) -> Option<String> {
-    let after = |line: &str, word: &str| Some(line.split_once(word)?.1.trim().to_owned());
+    let after = |line: &str, word: &str| {
+        let (prefix, rest) = line.split_once(word)?;
+        (!prefix.contains('@')).then(|| rest.trim().to_owned())
+    };
     let mut lines = text.lines();
     let fatal = lines.find_map(|line| after(line, "FATAL:").or_else(|| after(line, "PANIC:")))?;
     match lines.next().and_then(|line| after(line, "HINT:")) {
@@ -382,6 +387,7 @@ mod tests {
     #[test]
     fn why_a_server_ended_is_read_from_its_log() {
         let log = "2026-01-01 [7] LOG:  starting\n\
+                   2026-01-01 [8] postgres@postgres FATAL:  the database system is starting up\n\
                    2026-01-01 [7] FATAL:  slot \"hihooi\" exists, but wal_level < logical\n\
                    2026-01-01 [7] HINT:  Change wal_level to be logical or higher.\n";
         let why = "slot \"hihooi\" exists, but wal_level < logical; \

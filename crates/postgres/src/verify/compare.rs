@@ -1,213 +1,164 @@
-//! Rows: a count and a checksum for each table at each site, both independent of the rows'
-//! order; where they differ, the rows themselves, found by key in buckets of the key's hash so
-//! that tables of any size are compared in bounded memory (I8).
+//! Rows: the sum of each table at each site, and the rows themselves where sums differ (see
+//! `sums` and `table`).
 
 use std::collections::BTreeMap;
 
-use hihooi_wire::frontend;
+use futures_util::future::{join, join_all, try_join_all};
+use tokio::sync::mpsc;
 
-use super::{Difference, Options, Report, RowDifference, Side, VerifyError, failed};
-use crate::connection::Row;
+use super::sums::{Buckets, Held, Selection, Sum};
+use super::table::{TABLES, Table};
+use super::{Difference, Options, Report, RowDifference, Side, VerifyError, failed, tell};
+use crate::connection::{self, Error};
 
-/// A table or materialized view whose rows are compared.
-struct Table {
-    /// Schema and name, quoted.
-    name: String,
-    /// Its columns, quoted.
-    columns: Vec<String>,
-    /// Columns of its primary key, quoted; empty if it has none.
-    key: Vec<String>,
-}
-
-/// Logged tables and materialized views that hold rows.
-const TABLES: &str = r"
-    select format('%I.%I', n.nspname, c.relname),
-           (select array_to_string(array_agg(quote_ident(a.attname) order by a.attnum), E'\n')
-            from pg_attribute a
-            where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
-           (select array_to_string(array_agg(quote_ident(a.attname) order by a.attnum), E'\n')
-            from pg_index i join pg_attribute a
-                 on a.attrelid = c.oid and a.attnum = any (i.indkey[0:i.indnkeyatts - 1])
-            where i.indrelid = c.oid and i.indisprimary)
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where c.relkind in ('r', 'm') and c.relpersistence = 'p' and c.relispopulated
-      and n.nspname not in ('hihooi', 'information_schema') and n.nspname !~ '^pg_'
-    order by 1";
-
-impl Table {
-    fn read(row: Row) -> Option<Table> {
-        let mut values = row.into_iter();
-        let name = values.next().flatten()?;
-        let mut list = || -> Vec<String> {
-            let text = values.next().flatten().unwrap_or_default();
-            text.split('\n').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-        };
-        Some(Table { name, columns: list(), key: list() })
-    }
-
-    fn row(&self) -> String {
-        format!("ROW({})::text", self.columns.join(", "))
-    }
-
-    fn key(&self) -> String {
-        if self.key.is_empty() { self.row() } else { format!("ROW({})::text", self.key.join(", ")) }
-    }
-
-    fn checksum(&self) -> String {
-        format!(
-            "SELECT count(*), coalesce(sum(('x' || substr(md5({}), 1, 16))::bit(64)::bigint\
-             ::numeric), 0) FROM ONLY {}",
-            self.row(),
-            self.name
-        )
-    }
-
-    fn buckets(&self) -> String {
-        format!(
-            "SELECT substr(md5({key}), 1, 3), count(*), sum(('x' || substr(md5({row}), 1, 16))\
-             ::bit(64)::bigint::numeric) FROM ONLY {table} GROUP BY 1",
-            key = self.key(),
-            row = self.row(),
-            table = self.name
-        )
-    }
-
-    fn bucket(&self, bucket: &str) -> String {
-        format!(
-            "SELECT {key}, {row}, count(*) FROM ONLY {table} \
-             WHERE substr(md5({key}), 1, 3) = '{bucket}' GROUP BY 1, 2",
-            key = self.key(),
-            row = self.row(),
-            table = self.name
-        )
-    }
-}
+/// The tables of a site, by name.
+type Tables = BTreeMap<String, Table>;
 
 /// Compares all rows; adds what differs to the report.
 pub(super) async fn compare(
-    primary: &mut Side,
-    sides: &mut [Side],
+    sites: &mut [Side],
     options: &Options,
     report: &mut Report,
-    progress: &mut (dyn FnMut(String) + Send),
+    lines: &mpsc::Sender<String>,
 ) -> Result<(), VerifyError> {
-    let tables: Vec<Table> =
-        rows(primary, TABLES).await?.into_iter().filter_map(Table::read).collect();
-    // A table that has other columns, or isn't there, was told as a difference of structure.
-    let mut comparable = Vec::new();
-    for side in sides.iter_mut() {
-        let found = rows(side, TABLES).await?.into_iter().filter_map(Table::read);
-        comparable.push(found.map(|table| (table.name, table.columns)).collect::<BTreeMap<_, _>>());
-    }
-    for table in &tables {
-        let checksum = table.checksum();
-        ask(primary, &checksum).await?;
-        let mut asked = Vec::new();
-        for (number, side) in sides.iter_mut().enumerate() {
-            if comparable[number].get(&table.name) == Some(&table.columns) {
-                ask(side, &checksum).await?;
-                asked.push(number);
-            }
-        }
-        let there = answer(primary).await?;
-        let count = there.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
-        report.rows += count.unwrap_or(0);
-        report.tables += 1;
-        let mut equal = asked.len() == sides.len();
-        for number in asked {
-            let side = &mut sides[number];
-            let here = answer(side).await?;
-            if here != there {
-                equal = false;
-                report.differences.push(Difference {
-                    site: side.name.clone(),
-                    object: format!("table {}", table.name),
-                    what: format!("rows differ: {}", words(&there, &here)),
-                });
-                find_rows(table, primary, side, options, report).await?;
-            }
-        }
-        let verdict = if equal { "equal" } else { "DIFFERENT" };
-        progress(format!("{}: {} rows: {verdict}", table.name, count.unwrap_or(0)));
+    let mut tables = try_join_all(sites.iter_mut().map(tables)).await?.into_iter();
+    let Some((primary, replicas)) = sites.split_first_mut() else { return Ok(()) };
+    let on_primary = tables.next().unwrap_or_default();
+    let on_replicas: Vec<Tables> = tables.collect();
+    for table in on_primary.values() {
+        // What has other columns, or isn't there, was told as a difference of structure.
+        let replicas = replicas.iter_mut().zip(&on_replicas).filter_map(|(side, tables)| {
+            let here = tables.get(&table.name).filter(|here| here.is_like(table))?;
+            Some(TableAt { side, table: here, key: table })
+        });
+        let mut replicas: Vec<TableAt> = replicas.collect();
+        let complete = replicas.len() == on_replicas.len();
+        let primary = TableAt { side: &mut *primary, table, key: table };
+        let found = compare_table(primary, &mut replicas, options, report).await?;
+        let verdict = match found {
+            Some((rows, true)) if complete => format!("{rows} rows: equal"),
+            Some((rows, _)) => format!("{rows} rows: DIFFERENT"),
+            None => "not compared".to_owned(),
+        };
+        tell(lines, format!("{}: {verdict}", table.name)).await?;
     }
     Ok(())
 }
 
-fn words(there: &[Row], here: &[Row]) -> String {
-    let count = |rows: &[Row]| rows.first().and_then(|row| row.first().cloned().flatten());
-    let (there, here) = (count(there).unwrap_or_default(), count(here).unwrap_or_default());
-    format!("{there} on the primary, {here} here")
+/// The tables of a site, in its snapshot.
+async fn tables(side: &mut Side) -> Result<Tables, VerifyError> {
+    let answer = side.connection.query(TABLES).await;
+    let answer = answer.map_err(|error| failed(&side.name, &error))?;
+    let tables = answer.rows.into_iter().filter_map(Table::read);
+    Ok(tables.map(|table| (table.name.clone(), table)).collect())
+}
+
+/// A table at a site.
+struct TableAt<'a> {
+    side: &'a mut Side,
+    table: &'a Table,
+    /// The table on the primary, by whose key rows are told apart.
+    key: &'a Table,
+}
+
+impl TableAt<'_> {
+    async fn sum(&mut self) -> connection::Result<Sum> {
+        let mut sum = Sum::default();
+        self.side.read(self.table, |line| sum.add(line)).await?;
+        Ok(sum)
+    }
+
+    async fn buckets(&mut self, selection: &Selection) -> connection::Result<Buckets> {
+        let mut buckets = Buckets::default();
+        self.side.read(self.table, |line| buckets.add(self.key, selection, line)).await?;
+        Ok(buckets)
+    }
+
+    async fn held(&mut self, selection: &Selection) -> connection::Result<Held> {
+        let mut held = Held::default();
+        self.side.read(self.table, |line| held.add(self.key, selection, line)).await?;
+        Ok(held)
+    }
+
+    /// What was read; `None`, and a line in the report, if the owner as whom the table has to be
+    /// read may not read it.
+    fn told<T>(
+        &self,
+        read: connection::Result<T>,
+        report: &mut Report,
+    ) -> Result<Option<T>, VerifyError> {
+        match read {
+            Err(error @ Error::Server(_)) if self.table.is_read_as_owner() => {
+                let why = format!("{}: {error}", self.table.name);
+                report.skipped.push((self.side.name.clone(), why));
+                Ok(None)
+            }
+            read => read.map(Some).map_err(|error| failed(&self.side.name, &error)),
+        }
+    }
+}
+
+/// Compares a table: its rows and whether it is equal; `None` if no difference was found, but it
+/// couldn't be read everywhere.
+async fn compare_table(
+    mut primary: TableAt<'_>,
+    replicas: &mut [TableAt<'_>],
+    options: &Options,
+    report: &mut Report,
+) -> Result<Option<(u64, bool)>, VerifyError> {
+    let (there, here) = join(primary.sum(), join_all(replicas.iter_mut().map(TableAt::sum))).await;
+    let Some(there) = primary.told(there, report)? else { return Ok(None) };
+    report.tables += 1;
+    report.rows += there.rows;
+    let mut equal = Some(true);
+    for (replica, here) in replicas.iter_mut().zip(here) {
+        let Some(here) = replica.told(here, report)? else {
+            equal = equal.filter(|equal| !equal);
+            continue;
+        };
+        if here != there {
+            equal = Some(false);
+            report.differences.push(Difference {
+                site: replica.side.name.clone(),
+                object: format!("table {}", replica.table.name),
+                what: format!("rows differ: {} on the primary, {} here", there.rows, here.rows),
+            });
+            find_rows(&mut primary, replica, options, report).await?;
+        }
+    }
+    Ok(equal.map(|equal| (there.rows, equal)))
 }
 
 /// Finds rows that differ, at most as many as the report may list.
 async fn find_rows(
-    table: &Table,
-    primary: &mut Side,
-    side: &mut Side,
+    primary: &mut TableAt<'_>,
+    replica: &mut TableAt<'_>,
     options: &Options,
     report: &mut Report,
 ) -> Result<(), VerifyError> {
-    let there = by_first(rows(primary, &table.buckets()).await?);
-    let here = by_first(rows(side, &table.buckets()).await?);
-    let buckets = there.keys().chain(here.keys().filter(|bucket| !there.contains_key(*bucket)));
-    for bucket in buckets.filter(|bucket| there.get(*bucket) != here.get(*bucket)) {
-        let there = by_first(rows(primary, &table.bucket(bucket)).await?);
-        let here = by_first(rows(side, &table.bucket(bucket)).await?);
-        let keys = there.keys().chain(here.keys().filter(|key| !there.contains_key(*key)));
-        for key in keys.filter(|key| there.get(*key) != here.get(*key)) {
-            if report.row_differences.len() >= options.rows_max {
-                return Ok(());
-            }
-            report.row_differences.push(RowDifference {
-                site: side.name.clone(),
-                table: table.name.clone(),
-                key: format!("({})={key}", key_names(table)),
-                primary: there.get(key).map(|rows| row_words(rows)),
-                replica: here.get(key).map(|rows| row_words(rows)),
-            });
+    let room = options.rows_max.saturating_sub(report.row_differences.len());
+    if room == 0 {
+        return Ok(());
+    }
+    let mut selection = Selection::default();
+    loop {
+        let (there, here) = join(primary.buckets(&selection), replica.buckets(&selection)).await;
+        let Some(there) = primary.told(there, report)? else { return Ok(()) };
+        let Some(here) = replica.told(here, report)? else { return Ok(()) };
+        if !selection.narrow(&there, &here, room) {
+            break;
         }
     }
+    let (there, here) = join(primary.held(&selection), replica.held(&selection)).await;
+    let Some(there) = primary.told(there, report)? else { return Ok(()) };
+    let Some(here) = replica.told(here, report)? else { return Ok(()) };
+    let differing = there.differing(&here).into_iter().take(room);
+    report.row_differences.extend(differing.map(|(key, there, here)| RowDifference {
+        site: replica.side.name.clone(),
+        table: replica.table.name.clone(),
+        key: format!("({})={key}", replica.key.key_names()),
+        primary: there,
+        replica: here,
+    }));
     Ok(())
-}
-
-fn key_names(table: &Table) -> String {
-    if table.key.is_empty() { "row".to_owned() } else { table.key.join(", ") }
-}
-
-/// A row's text, and how often it is there if not once.
-fn row_words(rows: &[Row]) -> String {
-    let mut words = Vec::new();
-    for row in rows {
-        let text = row.first().cloned().flatten().unwrap_or_default();
-        let count = row.get(1).cloned().flatten().unwrap_or_default();
-        words.push(if count == "1" { text } else { format!("{text} x {count}") });
-    }
-    words.join(", ")
-}
-
-fn by_first(rows: Vec<Row>) -> BTreeMap<String, Vec<Row>> {
-    let mut map: BTreeMap<String, Vec<Row>> = BTreeMap::new();
-    for mut row in rows {
-        let rest = row.split_off(1.min(row.len()));
-        let key = row.pop().flatten().unwrap_or_default();
-        map.entry(key).or_default().push(rest);
-    }
-    map.values_mut().for_each(|rows| rows.sort());
-    map
-}
-
-/// Sends a query; the sites work at the same time.
-async fn ask(side: &mut Side, text: &str) -> Result<(), VerifyError> {
-    frontend::query(text.as_bytes(), side.connection.buffer());
-    side.connection.flush().await.map_err(|error| failed(&side.name, &error))
-}
-
-async fn answer(side: &mut Side) -> Result<Vec<Row>, VerifyError> {
-    let answers = side.connection.answers().await.map_err(|error| failed(&side.name, &error))?;
-    Ok(answers.into_iter().next_back().unwrap_or_default().rows)
-}
-
-async fn rows(side: &mut Side, text: &str) -> Result<Vec<Row>, VerifyError> {
-    ask(side, text).await?;
-    answer(side).await
 }

@@ -1,5 +1,6 @@
 //! What sites consist of besides rows: tables with their columns, indexes, constraints, views,
-//! functions, types and so on, compared by their descriptions.
+//! functions, types and so on, compared by their descriptions. Expressions are printed, never
+//! evaluated.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ const OBJECTS: &str = r"
              when 'f' then 'foreign table ' else 'index ' end
              || format('%I.%I', n.nspname, c.relname),
            case c.relkind when 'v' then pg_get_viewdef(c.oid) when 'm' then pg_get_viewdef(c.oid)
+               || case when c.relispopulated then '' else ' WITH NO DATA' end
              when 'i' then pg_get_indexdef(c.oid) when 'I' then pg_get_indexdef(c.oid)
              else c.relpersistence::text end
     from pg_class c join schemas n on n.oid = c.relnamespace
@@ -54,13 +56,10 @@ const OBJECTS: &str = r"
     where not g.tgisinternal";
 
 /// Compares structures; adds what differs to the report.
-pub(super) async fn compare(
-    primary: &mut Side,
-    sides: &mut [Side],
-    report: &mut Report,
-) -> Result<(), VerifyError> {
+pub(super) async fn compare(sites: &mut [Side], report: &mut Report) -> Result<(), VerifyError> {
+    let Some((primary, replicas)) = sites.split_first_mut() else { return Ok(()) };
     let there = objects(primary).await?;
-    for side in sides {
+    for side in replicas {
         let here = objects(side).await?;
         for (object, description) in &there {
             let what = match here.get(object) {

@@ -4,14 +4,17 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hihooi_postgres::apply::{self, ApplierHandle, Config, Visibility};
-use hihooi_postgres::connection::Connection;
+use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::site::{Replica, Role, Site, State};
-use hihooi_postgres::verify::{self, LogView, Report};
+use hihooi_postgres::verify::{self, LogView, Report, VerifyError};
 use hihooi_replication::ids::Tsid;
+
+use tokio::task::JoinSet;
 
 use crate::support::{Collector, PATIENCE, Primary, Server};
 
@@ -40,7 +43,8 @@ impl Cluster {
 
     pub async fn start_with(script: &str, settings: &str, replicas: usize) -> Cluster {
         let primary = Primary::start(script).await;
-        let collector = primary.collect();
+        let mut collector = primary.collect();
+        collector.ignore_events();
         let visibility = Visibility::start(primary.server.login("postgres", "postgres"));
         let mut cluster = Cluster { primary, collector, visibility, followers: Vec::new() };
         for number in 1..=replicas {
@@ -76,19 +80,17 @@ impl Cluster {
     }
 
     /// Waits until the log has all of the primary; returns its end.
-    pub async fn logged(&mut self) -> Tsid {
+    pub async fn logged(&self) -> Tsid {
         let lsn = self.primary.lsn_after().await;
         while self.collector.status.received() < lsn {
             self.collector.poke.notify_one();
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // Nobody else looks at what the collector tells.
-        while self.collector.events.try_recv().is_ok() {}
         self.collector.log.persist().await.expect("persists")
     }
 
     /// Waits until every replica has applied all of the primary.
-    pub async fn settle(&mut self) -> Tsid {
+    pub async fn settle(&self) -> Tsid {
         let end = self.logged().await;
         for follower in &self.followers {
             follower.reached(end).await;
@@ -96,27 +98,32 @@ impl Cluster {
         end
     }
 
+    /// Waits until the log has `count` entries more.
+    pub async fn written(&self, count: u64) {
+        let wanted = self.last().0 + count;
+        let mut appended = self.collector.log.appended();
+        let waited = tokio::time::timeout(PATIENCE, appended.wait_for(|at| at.0 >= wanted)).await;
+        waited.expect("the writers write").expect("the log is open");
+    }
+
     pub async fn verify(&self) -> Report {
+        self.try_verify().await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub async fn try_verify(&self) -> Result<Report, VerifyError> {
         let primary = site("primary", Role::Primary, &self.primary.server);
         let replicas: Vec<(Arc<Replica>, ApplierHandle)> = self
             .followers
             .iter()
             .map(|follower| (Arc::clone(&follower.replica), follower.applier.clone()))
             .collect();
-        let options = verify::Options {
-            database: "postgres".to_owned(),
-            rows_max: 10,
-            wait: Duration::from_secs(20),
-        };
-        let mut lines = Vec::new();
-        let mut progress = |line| lines.push(line);
-        verify::verify(&primary, &replicas, self, &options, &mut progress)
-            .await
-            .unwrap_or_else(|error| panic!("{error}; {lines:?}"))
+        let options =
+            verify::Options { database: "postgres".to_owned(), rows_max: 10, wait: PATIENCE };
+        verify::verify(&primary, &replicas, self, &options, &mut drop).await
     }
 
     /// Settles, then asserts that all sites are equal.
-    pub async fn assert_equal(&mut self) -> Report {
+    pub async fn assert_equal(&self) -> Report {
         self.settle().await;
         let report = self.verify().await;
         assert!(report.is_equal(), "{report}");
@@ -159,7 +166,65 @@ impl LogView for Cluster {
     }
 }
 
+/// What writers run, again and again: the session, the writer's number, how often it ran before.
+pub type Write = fn(writer: u64, n: u64) -> String;
+
+/// Sessions on the primary that write until they are told to end, so that whatever is to disturb
+/// them finds them at work on any machine.
+pub struct Load {
+    ends: Arc<AtomicBool>,
+    writers: JoinSet<()>,
+}
+
+impl Load {
+    pub fn start(cluster: &Cluster, writers: u64, write: Write) -> Load {
+        let mut load = Load { ends: Arc::default(), writers: JoinSet::new() };
+        for writer in 0..writers {
+            let login = cluster.primary.server.login("postgres", "postgres");
+            load.writers.spawn(run(login, Arc::clone(&load.ends), writer, write));
+        }
+        load
+    }
+
+    /// Lets every writer finish what it is at.
+    pub async fn end(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.writers.join_all().await;
+    }
+}
+
+async fn run(login: Login, ends: Arc<AtomicBool>, writer: u64, write: Write) {
+    let mut connection = Connection::open(&login).await.expect("connects");
+    for n in 0.. {
+        if ends.load(Ordering::Relaxed) {
+            break;
+        }
+        // Deadlocks between writers are the primary's business.
+        if connection.simple(&write(writer, n)).await.is_err() {
+            connection.simple("ROLLBACK").await.expect("rolls back");
+        }
+    }
+    connection.close().await;
+}
+
 impl Follower {
+    /// Waits until it has applied `count` entries more.
+    pub async fn advances(&self, count: u64) {
+        let wanted = self.replica.applied().0 + count;
+        let mut progress = self.replica.progress();
+        let waited = tokio::time::timeout(PATIENCE, progress.wait_for(|at| at.0 >= wanted)).await;
+        assert!(waited.is_ok(), "{} {}", self.replica.state(), self.replica.reason());
+    }
+
+    /// Waits until an applier has executed something without committing it; the port from which
+    /// it is connected.
+    pub async fn executed(&self) -> u16 {
+        let idle = "SELECT client_port FROM pg_stat_activity
+                    WHERE application_name = 'hihooi applier' AND state = 'idle in transaction'";
+        let port = self.server.shows(idle).await.expect("a port");
+        port.parse().expect("a number")
+    }
+
     /// Waits until it serves and has applied everything up to `tsid`.
     pub async fn reached(&self, tsid: Tsid) {
         let mut progress = self.replica.progress();
@@ -172,6 +237,13 @@ impl Follower {
             self.replica.state(),
             self.replica.reason()
         );
+    }
+
+    /// Waits until it is in this state.
+    pub async fn is(&self, state: State) {
+        let mut progress = self.replica.progress();
+        let is = progress.wait_for(|_| self.replica.state() == state);
+        assert!(tokio::time::timeout(PATIENCE, is).await.is_ok(), "{}", self.replica.state());
     }
 
     /// Waits until it failed with a reason that contains `part`; returns the reason.

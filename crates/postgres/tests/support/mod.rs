@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hihooi_log::Log;
@@ -23,8 +24,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub const KEY: ClusterKey = ClusterKey([42; 32]);
-/// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anything may take before a test fails: a bound for hangs, no measure of speed.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 fn bin(program: &str) -> PathBuf {
     let dir = std::env::var("HIHOOI_TEST_PG_BIN")
@@ -51,6 +52,19 @@ pub fn must(command: &mut Command) -> Output {
     output
 }
 
+/// A port that nobody listens on, below those that the system gives to clients' ends (32768 and
+/// up), so that nobody takes it while its server is down.
+pub fn free_port() -> u16 {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id() * 131 + TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (number % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 pub struct Server {
     dir: TempDir,
     pub port: u16,
@@ -67,9 +81,7 @@ impl Server {
         if nix::unistd::geteuid().is_root() {
             must(Command::new("chown").arg("postgres").arg(dir.path()));
         }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
+        let port = free_port();
         let server = Server { dir, port };
         must(
             as_postgres("initdb")
@@ -96,7 +108,7 @@ impl Server {
     fn ctl(&self, action: &[&str]) -> Output {
         let log = self.dir.path().join("log");
         let mut command = as_postgres("pg_ctl");
-        command.arg("-D").arg(self.data()).arg("-l").arg(log).args(action);
+        command.arg("-D").arg(self.data()).arg("-l").arg(log).args(["-t", "120"]).args(action);
         command.output().expect("pg_ctl runs")
     }
 
@@ -139,6 +151,55 @@ impl Server {
 
     pub async fn connect_as(&self, user: &str, database: &str) -> Connection {
         Connection::open(&self.login(user, database)).await.expect("the server accepts us")
+    }
+
+    /// Waits until a query gives a row; returns its first column.
+    pub async fn shows(&self, query: &str) -> Option<String> {
+        let mut observer = self.connect().await;
+        let looks = async {
+            loop {
+                let found = observer.query(query).await.expect("looks");
+                if let Some(row) = found.rows.into_iter().next() {
+                    return row.into_iter().next().flatten();
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, looks).await.unwrap_or_else(|_| panic!("never: {query}"))
+    }
+
+    /// From now on commits wait for a standby that never comes, unless they are
+    /// `synchronous_commit = local`: they are in the stream, and the server doesn't show them.
+    pub async fn hide_commits(&self) {
+        let mut session = self.connect().await;
+        let standby = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'";
+        session.query(standby).await.expect("is set");
+        session.query("SELECT pg_reload_conf()").await.expect("reloads");
+        // It is in force when the checkpointer has read it, which nothing tells but a commit that
+        // waits. This one leaves no entry.
+        let pid = session.key().process;
+        let waits = format!(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+             WHERE pid = {pid} AND wait_event = 'SyncRep'"
+        );
+        let probes = async {
+            loop {
+                let probe = "SELECT pg_logical_emit_message(true, 'probe', '')";
+                session.query(probe).await.expect("commits");
+            }
+        };
+        tokio::select! {
+            _ = self.shows(&waits) => {}
+            () = probes => {}
+        }
+    }
+
+    /// Shows what [`Server::hide_commits`] hid, a moment later.
+    pub async fn show_commits(&self) {
+        let mut session = self.connect().await;
+        let standby = "ALTER SYSTEM RESET synchronous_standby_names";
+        session.query(standby).await.expect("is set");
+        session.query("SELECT pg_reload_conf()").await.expect("reloads");
     }
 
     /// Runs one of PostgreSQL's own programs against this server.
@@ -192,6 +253,13 @@ impl Collector {
             stopped,
         );
         Collector { log, events, poke, status, stop, task: tokio::spawn(run) }
+    }
+
+    /// Nobody will look at what it tells, which must not hold it back.
+    pub fn ignore_events(&mut self) {
+        let (_, none) = mpsc::channel(1);
+        let mut events = std::mem::replace(&mut self.events, none);
+        tokio::spawn(async move { while events.recv().await.is_some() {} });
     }
 
     pub async fn stop(self) -> Log {
