@@ -1,10 +1,12 @@
 //! DDL at replicas: as the role, under the settings and at the place in the order that it had on
-//! the primary. Never as superuser for someone who is none.
+//! the primary. Never as superuser for someone who is none, nor in reach of a superuser's rights:
+//! that of ordinary roles is carried out in a security-restricted operation.
 
 use hihooi_replication::entry::Ddl;
 
 use super::progress::disable_own_actions;
 use super::replay::replayed;
+use super::restricted::{self, SET_WORK, View, Work, told};
 use super::statements::quote;
 use crate::connection::{Connection, Result};
 
@@ -17,13 +19,51 @@ const DONE: [&str; 5] = ["42P04", "42710", "3D000", "42704", "42P07"];
 
 /// Runs DDL inside the transaction that is open.
 pub(super) async fn run(connection: &mut Connection, ddl: &Ddl) -> Result<()> {
-    enter(connection, ddl, true).await?;
-    connection.query_with(&replayed(&ddl.text), &[]).await?;
-    leave(connection, ddl, true).await?;
-    if may_enable(&ddl.text) {
+    let is_ordinary = is_ordinary(connection, &ddl.role).await?;
+    if is_ordinary {
+        run_restricted(connection, ddl).await?;
+    } else {
+        enter(connection, ddl, true).await?;
+        connection.query_with(&replayed(&ddl.text), &[]).await?;
+        leave(connection, ddl, true).await?;
+    }
+    // What a function defined isn't in the text.
+    if is_ordinary || may_enable(&ddl.text) {
         disable_own_actions(connection).await?;
     }
     Ok(())
+}
+
+/// Whether the role is there and no superuser.
+async fn is_ordinary(connection: &mut Connection, role: &str) -> Result<bool> {
+    let query = "select rolsuper from pg_catalog.pg_roles where rolname = $1";
+    Ok(connection.query_with(query, &[Some(role)]).await?.value() == Some("f"))
+}
+
+/// As the role in a security-restricted operation; the session's user is that role too.
+async fn run_restricted(connection: &mut Connection, ddl: &Ddl) -> Result<()> {
+    let view = View::ddl(connection);
+    for text in view.create(&ddl.role) {
+        connection.query(&text).await?;
+    }
+    connection.query_with(SET_WORK, &[Some(&work(ddl))]).await?;
+    enter(connection, ddl, true).await?;
+    connection.query(&view.refresh()).await.map_err(|error| told(error).1)?;
+    leave(connection, ddl, true).await?;
+    connection.query(&view.drop()).await?;
+    restricted::assert_nothing_temporary(connection).await
+}
+
+fn work(ddl: &Ddl) -> String {
+    let mut work = Work::default();
+    // From PostgreSQL 17 on, REFRESH MATERIALIZED VIEW sets another one.
+    for (_, path) in settings(ddl).filter(|(name, _)| name.eq_ignore_ascii_case("search_path")) {
+        let path = path.replace('\'', "''");
+        let set = format!("select pg_catalog.set_config('search_path', '{path}', true)");
+        work.push(None, set.as_bytes());
+    }
+    work.push(None, replayed(&ddl.text).as_bytes());
+    String::from_utf8_lossy(&work.text()).into_owned()
 }
 
 /// Whether DDL may make a trigger or rule that fires for an applier: ENABLE ALWAYS, ENABLE
@@ -35,7 +75,12 @@ fn may_enable(text: &str) -> bool {
 
 /// Runs DDL that can't be in a transaction. After a crash it may run a second time, and then
 /// finds its work done.
+///
+/// Only that of superusers: outside of a transaction there is no operation to restrict it to.
 pub(super) async fn run_outside(connection: &mut Connection, ddl: &Ddl) -> Result<()> {
+    if is_ordinary(connection, &ddl.role).await? {
+        return Err(restricted::refused("what can't run in a transaction is a superuser's to run"));
+    }
     let ran = match enter(connection, ddl, false).await {
         Ok(()) => connection.query_with(&ddl.text, &[]).await.map(drop),
         Err(error) => Err(error),
