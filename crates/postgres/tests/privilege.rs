@@ -445,6 +445,34 @@ async fn exactly_once_through_kill_9() {
     assert_eq!(report.rows, 3 * 600, "{report}");
 }
 
+/// DDL whose subject is the role itself, or what it owns.
+#[tokio::test]
+async fn a_role_gives_away_and_drops_what_it_owns() {
+    let script = format!(
+        "{GREEDY}; GRANT honest TO greedy; GRANT SELECT ON victim TO greedy;
+         GRANT CREATE ON DATABASE postgres TO honest"
+    );
+    let mut cluster = Cluster::start(&script, 1).await;
+    through(
+        &cluster,
+        "greedy",
+        "greedy, public",
+        &[
+            "REASSIGN OWNED BY greedy TO honest",
+            "CREATE TABLE mine (id int CHECK (greedy.yes(id)))",
+            "INSERT INTO mine VALUES (1)",
+            "DROP OWNED BY CURRENT_USER",
+            "ALTER TABLE greedy.other RENAME TO others",
+        ],
+    )
+    .await;
+    cluster.assert_equal().await;
+    let mut replica = cluster.followers[0].connect().await;
+    let query = "SELECT to_regclass('greedy.mine') IS NULL AND to_regclass('greedy.others') IS NOT NULL \
+                 AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname LIKE 'hihooi%')";
+    assert_eq!(replica.query(query).await.expect("reads").value(), Some("t"));
+}
+
 /// How long it takes; run by hand.
 #[tokio::test]
 #[ignore = "a measurement"]

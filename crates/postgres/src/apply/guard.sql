@@ -1,23 +1,22 @@
--- Whether writing to table t may run code that is not PostgreSQL's own or an extension's: true, or
+-- Whether writing to a table may run code that is not PostgreSQL's own or an extension's: true, or
 -- NULL or false. What isn't understood counts as such code (I6).
 --
--- Written to be part of a query that has c, the table's row of pg_class, and $4, the names of the
--- columns that get values (so defaults of others are computed).
-(with recursive used(class, object) as (
+-- $1 is the table, $2 the names of the columns that get values (so defaults of others are computed).
+with recursive used(class, object) as (
     -- What computes something when a row comes, or is planned for.
-    select 'pg_catalog.pg_class'::regclass::oid, c.oid
+    select 'pg_catalog.pg_class'::regclass::oid, $1::oid
     union select 'pg_catalog.pg_class'::regclass, relid::oid
-        from pg_catalog.pg_partition_ancestors(c.oid) relid
+        from pg_catalog.pg_partition_ancestors($1::oid) relid
     union select 'pg_catalog.pg_class'::regclass, indexrelid
-        from pg_catalog.pg_index where indrelid = c.oid
+        from pg_catalog.pg_index where indrelid = $1::oid
     union select 'pg_catalog.pg_constraint'::regclass, oid
-        from pg_catalog.pg_constraint where conrelid = c.oid and conbin is not null
+        from pg_catalog.pg_constraint where conrelid = $1::oid and conbin is not null
     union select 'pg_catalog.pg_statistic_ext'::regclass, oid
-        from pg_catalog.pg_statistic_ext where stxrelid = c.oid
+        from pg_catalog.pg_statistic_ext where stxrelid = $1::oid
     union select 'pg_catalog.pg_attrdef'::regclass, d.oid
         from pg_catalog.pg_attrdef d join pg_catalog.pg_attribute a
           on a.attrelid = d.adrelid and a.attnum = d.adnum
-        where d.adrelid = c.oid and (a.attgenerated <> '' or a.attname <> all ($4::text[]))
+        where d.adrelid = $1::oid and (a.attgenerated <> '' or a.attname <> all ($2::text[]))
     union
     -- What that uses, as far as it isn't PostgreSQL's own. (Functions of base types are a
     -- superuser's doing, like those of operator classes.)
@@ -38,43 +37,53 @@
         where u.class = 'pg_catalog.pg_type'::regclass and k.contypid = u.object
     ) next(class, object)
 ), tree(text) as (
-    select adbin::text from pg_catalog.pg_attrdef join used
-        on class = 'pg_catalog.pg_attrdef'::regclass and object = oid
-    union all
-    select conbin::text from pg_catalog.pg_constraint join used
-        on class = 'pg_catalog.pg_constraint'::regclass and object = oid
-    union all
-    select pg_catalog.concat(indexprs, indpred) from pg_catalog.pg_index join used
-        on class = 'pg_catalog.pg_class'::regclass and object = indexrelid
-    union all
-    select partexprs::text from pg_catalog.pg_partitioned_table join used
-        on class = 'pg_catalog.pg_class'::regclass and object = partrelid
-    union all
-    select stxexprs::text from pg_catalog.pg_statistic_ext join used
-        on class = 'pg_catalog.pg_statistic_ext'::regclass and object = oid
+    -- Laterally, and not to be flattened, so that each is looked up: the planner expects many more.
+    select found.text from used, lateral (
+        select adbin::text from pg_catalog.pg_attrdef
+            where class = 'pg_catalog.pg_attrdef'::regclass and oid = object
+        union all
+        select conbin::text from pg_catalog.pg_constraint
+            where class = 'pg_catalog.pg_constraint'::regclass and oid = object
+        union all
+        select pg_catalog.concat(indexprs, indpred) from pg_catalog.pg_index
+            where class = 'pg_catalog.pg_class'::regclass and indexrelid = object
+        union all
+        select partexprs::text from pg_catalog.pg_partitioned_table
+            where class = 'pg_catalog.pg_class'::regclass and partrelid = object
+        union all
+        select stxexprs::text from pg_catalog.pg_statistic_ext
+            where class = 'pg_catalog.pg_statistic_ext'::regclass and oid = object
+        offset 0
+    ) found(text)
 ), called(function) as (
     select object from used where class = 'pg_catalog.pg_proc'::regclass
-    union
-    select o.oprcode from used join pg_catalog.pg_operator o
-        on class = 'pg_catalog.pg_operator'::regclass and object = o.oid
-    union
-    select k.castfunc from used join pg_catalog.pg_cast k
-        on class = 'pg_catalog.pg_type'::regclass and object in (k.castsource, k.casttarget)
-        where k.castfunc <> 0
-    union
+    union all
+    select found.function from used, lateral (
+        select oprcode::oid from pg_catalog.pg_operator
+            where class = 'pg_catalog.pg_operator'::regclass and oid = object
+        union all
+        select castfunc from pg_catalog.pg_cast
+            where class = 'pg_catalog.pg_type'::regclass and castsource = object and castfunc <> 0
+        union all
+        select castfunc from pg_catalog.pg_cast
+            where class = 'pg_catalog.pg_type'::regclass and casttarget = object and castfunc <> 0
+        offset 0
+    ) found(function)
+    union all
     -- PostgreSQL's own stand in no list of dependencies.
     select found[1]::oid from tree,
         lateral pg_catalog.regexp_matches(text, ':funcid ([0-9]+)', 'g') found
-    union
+    union all
     select coalesce((select oprcode from pg_catalog.pg_operator where oid = found[1]::oid), 0)
         from tree, lateral pg_catalog.regexp_matches(text, ':opno ([0-9]+)', 'g') found
 )
 select exists (
-    select from called where not exists (
-        select from pg_catalog.pg_proc p join pg_catalog.pg_roles r on r.oid = p.proowner
-        where p.oid = function and p.provolatile = 'i' and r.rolsuper
-          and p.prolang in (select oid from pg_catalog.pg_language
-                            where lanname in ('internal', 'c')))
+    select from called where not coalesce((
+        select p.provolatile = 'i'
+            and (select rolsuper from pg_catalog.pg_roles where oid = p.proowner)
+            and (select lanname in ('internal', 'c') from pg_catalog.pg_language
+                 where oid = p.prolang)
+        from pg_catalog.pg_proc p where p.oid = function), false)
 ) or exists (
     -- Nodes whose functions are found above, or that call none.
     select from tree, lateral pg_catalog.regexp_matches(text, '\{([A-Z_]+)', 'g') found
@@ -85,4 +94,4 @@ select exists (
         'COERCETODOMAINVALUE', 'NULLIFEXPR', 'DISTINCTEXPR', 'ARRAYCOERCEEXPR', 'COLLATE',
         'COLLATEEXPR', 'MINMAX', 'MINMAXEXPR', 'FIELDSELECT', 'SUBSCRIPTINGREF', 'ROW', 'ROWEXPR',
         'SQLVALUEFUNCTION')
-))
+)

@@ -53,6 +53,7 @@ pub(super) fn control_login(site: &Site, database: &str) -> Login {
         .with("search_path", "pg_catalog")
         .with("statement_timeout", "0")
         .with("default_transaction_read_only", "off")
+        .with("jit", "off")
 }
 
 /// Ends connections that an earlier round or manager left behind, since they hold the origins

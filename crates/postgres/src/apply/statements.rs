@@ -112,7 +112,7 @@ fn nulls(relation: &Relation, row: &Tuple, shape: &mut Vec<u8>) {
 }
 
 /// A value as a constant whose meaning depends on no setting.
-fn quote_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
+pub(super) fn quote_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let Some(value) = value else { return out.extend_from_slice(b"NULL") };
     let escape = value.contains(&b'\\');
     out.extend_from_slice(if escape { b"E'" } else { b"'" });
