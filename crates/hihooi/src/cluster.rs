@@ -267,8 +267,10 @@ pub async fn clear_half_made(data: &DataDir) -> Result<()> {
     remove_file(&data.creating())
 }
 
+/// An `initdb` that outlived its `up` has the directory locked until it ends.
 fn remove_directory(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
+    let unlocked = fs::File::open(path).and_then(|directory| directory.lock());
+    match unlocked.and_then(|()| fs::remove_dir_all(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(file_error("remove", path, &error).into())
         }

@@ -4,46 +4,12 @@
 mod apply_support;
 mod support;
 
-use apply_support::Cluster;
+use apply_support::{Cluster, through};
 use hihooi_postgres::connection::Connection;
-use hihooi_replication::ddl::{Announced, seal};
+use hihooi_replication::ddl::seal;
 use hihooi_replication::entry::Ddl;
 use hihooi_replication::ids::Xid;
 use support::KEY;
-
-/// Runs statements in one transaction as `role`, with DDL announced as the relay does.
-async fn through(cluster: &Cluster, role: &str, path: &str, statements: &[&str]) {
-    let server = &cluster.primary.server;
-    let mut connection = server.connect_as(role, "postgres").await;
-    let mut run = async |text: &str| {
-        connection.query(text).await.unwrap_or_else(|error| panic!("{text}: {error}"))
-    };
-    run(&format!("SET search_path = {path}")).await;
-    run("BEGIN").await;
-    for (sequence, text) in (1..).zip(statements) {
-        let is_row = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| text.starts_with(verb));
-        if !is_row {
-            let xid = run("SELECT pg_current_xact_id()").await;
-            let xid = Xid(xid.value().expect("an xid").parse().expect("a number"));
-            let ddl = Ddl {
-                text: (*text).to_owned(),
-                role: role.to_owned(),
-                settings: vec![
-                    ("search_path".to_owned(), path.to_owned()),
-                    ("DateStyle".to_owned(), "German".to_owned()),
-                ],
-                outside_transaction: false,
-            };
-            let announced = Announced { is_settled: true, ..Announced::from(&ddl) };
-            let message = seal(&KEY, xid, sequence, announced);
-            let message = message.replace('\'', "''");
-            run(&format!("SELECT pg_logical_emit_message(true, 'hihooi', '{message}')")).await;
-        }
-        run(text).await;
-    }
-    run("COMMIT").await;
-    connection.close().await;
-}
 
 const ROLES: &str = "CREATE SCHEMA mine; CREATE TABLE before (id int PRIMARY KEY, d date)";
 

@@ -7,6 +7,7 @@ use ahash::AHashMap;
 use hihooi_replication::entry::{Identity, Relation};
 use hihooi_replication::items::RelId;
 
+use super::restricted::{Array, Guard};
 use crate::connection::{Connection, Result, Row};
 
 /// Tables that are remembered; beyond, all are forgotten and asked for again (I8).
@@ -43,6 +44,8 @@ pub(super) struct Table {
     pub columns: AHashMap<String, Column>,
     /// Rows with different keys can be in each other's way.
     pub is_coarse: bool,
+    /// Writing to it may run code of others, so it is done as the owner.
+    pub guard: Option<Guard>,
 }
 
 /// Tables of a replica, remembered until [`Catalog::clear`].
@@ -102,23 +105,45 @@ const COLUMNS: &str = "
     from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid
     where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped";
 
-/// The table, and whether another index than that of its identity keeps rows apart.
+/// Whether a table may run code of others.
+const GUARD: &str = include_str!("guard.sql");
+
+/// The table; whether another index than that of its identity keeps rows apart; its owner, if that
+/// is no superuser.
 const TABLE: &str = "
     select c.oid, exists (
         select from pg_catalog.pg_index i
         where i.indrelid = c.oid and (i.indisunique or i.indisexclusion)
-          and not case $3 when 'd' then i.indisprimary else i.indisreplident end)
+          and not case $3 when 'd' then i.indisprimary else i.indisreplident end),
+        case when not o.rolsuper then o.rolname end, c.relforcerowsecurity
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+        join pg_catalog.pg_roles o on o.oid = c.relowner
     where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p')";
 
 async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option<Table>> {
     let identity = if relation.identity == Identity::Default { "d" } else { "i" };
-    let values = [Some(relation.schema.as_str()), Some(relation.name.as_str()), Some(identity)];
+    let values = [relation.schema.as_str(), &relation.name, identity].map(Some);
     let found = connection.query_with(TABLE, &values).await?;
-    let Some([oid, coarse]) = found.rows.first().map(Vec::as_slice) else { return Ok(None) };
+    let Some([oid, coarse, owner, forced]) = found.rows.first().map(Vec::as_slice) else {
+        return Ok(None);
+    };
+    let mut guard = None;
+    if let (Some(oid), Some(owner)) = (oid, owner)
+        && is_guarded(oid, relation, connection).await?
+    {
+        guard = Some(Guard { owner: owner.clone(), is_forced: forced.as_deref() == Some("t") });
+    }
     let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
     let columns = columns.rows.into_iter().filter_map(column).collect();
-    Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f") }))
+    Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f"), guard }))
+}
+
+async fn is_guarded(oid: &str, relation: &Relation, connection: &mut Connection) -> Result<bool> {
+    let mut names = Array::default();
+    relation.columns.iter().for_each(|column| names.push(Some(column.name.as_bytes())));
+    let names = String::from_utf8_lossy(&names.text()).into_owned();
+    let answer = connection.query_with(GUARD, &[Some(oid), Some(&names)]).await?;
+    Ok(answer.value() != Some("f"))
 }
 
 fn column(row: Row) -> Option<(String, Column)> {

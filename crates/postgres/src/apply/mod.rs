@@ -3,6 +3,7 @@
 //!
 //! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
 //! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
+//! - `restricted`: how what may run code of others is carried out without a superuser's rights.
 //! - `statements`, `replay`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
 //! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
 //!   shows.
@@ -12,6 +13,7 @@ mod ddl;
 mod handle;
 pub mod progress;
 mod replay;
+mod restricted;
 mod round;
 mod session;
 mod statements;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hihooi_replication::ids::{Lsn, Tsid};
 
+use super::restricted;
 use crate::collector::TEXT_SETTINGS;
 use crate::connection::{Connection, Error, Login, Result};
 use crate::site::Site;
@@ -52,6 +53,7 @@ pub(super) fn control_login(site: &Site, database: &str) -> Login {
         .with("search_path", "pg_catalog")
         .with("statement_timeout", "0")
         .with("default_transaction_read_only", "off")
+        .with("jit", "off")
 }
 
 /// Ends connections that an earlier round or manager left behind, since they hold the origins
@@ -123,13 +125,15 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
         from pg_catalog.pg_publication where pubname = 'hihooi'
         union all
         select 'drop event trigger ' || pg_catalog.quote_ident(evtname)
-        from pg_catalog.pg_event_trigger where evtname like 'hihooi\\_%'
+        from pg_catalog.pg_event_trigger 
+        where evtname like 'hihooi\\_%' and evtname <> 'hihooi_rows'
         union all
         select 'alter subscription ' || pg_catalog.quote_ident(subname) || ' disable'
         from pg_catalog.pg_subscription s, pg_catalog.pg_database d
         where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()";
     let mut done = run_all(control, commands).await?;
     done.extend(disable_own_actions(control).await?);
+    restricted::prepare(control).await?;
     Ok(done)
 }
 
@@ -149,7 +153,8 @@ pub(super) async fn disable_own_actions(control: &mut Connection) -> Result<Vec<
         from pg_catalog.pg_rewrite where ev_enabled in ('A', 'R') and rulename <> '_RETURN'
         union all
         select pg_catalog.format('alter event trigger %I disable', evtname)
-        from pg_catalog.pg_event_trigger where evtenabled in ('A', 'R')";
+        from pg_catalog.pg_event_trigger
+        where evtenabled in ('A', 'R') and evtname <> 'hihooi_rows'";
     run_all(control, commands).await
 }
 

@@ -17,8 +17,9 @@ use hihooi_wire::backend::{self, tag};
 use hihooi_wire::frontend;
 
 use super::catalog::{Catalog, Table};
+use super::restricted::{self, Gathered, Guard, View};
 use super::statements::{self, Shape, Statement};
-use super::words::{What, advice, bypassed, statement_words, unknown};
+use super::words::{What, advice, bypassed, owner_advice, statement_words, unknown};
 use super::work::{Failure, Unit};
 use super::{ddl, progress};
 use crate::connection::{Connection, Error, Result, server_error};
@@ -42,10 +43,11 @@ struct Expected {
     what: What,
 }
 
-/// A statement that the server knows by a name.
+/// A statement that the server knows by a name, unless it is carried out as a guarded table's owner.
 struct Prepared {
     name: String,
     statement: Statement,
+    guard: Option<Guard>,
 }
 
 /// A connection that writes.
@@ -59,6 +61,8 @@ pub(super) struct Session {
     names: u64,
     generation: u64,
     expected: VecDeque<Expected>,
+    /// Changes of guarded tables that are not in the pipeline yet.
+    gathered: Option<Gathered>,
     failed: Option<Failure>,
     /// DDL that bypassed us up to here was repeated by the operator.
     repaired: Tsid,
@@ -91,6 +95,7 @@ impl Session {
             names: 0,
             generation: 0,
             expected: VecDeque::new(),
+            gathered: None,
             failed: None,
             repaired,
         })
@@ -185,6 +190,7 @@ impl Session {
         tsid: Tsid,
         values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
     ) -> Result<()> {
+        self.carry_out();
         frontend::bind(b"", name.as_bytes(), values, self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
         self.expected.push_back(Expected { tsid, rows: None, what: What::Housekeeping(what) });
@@ -258,7 +264,7 @@ impl Session {
                 self.row(tsid, *relation, "DELETE", shape, Some(old), None).await
             }
             Change::Truncate { relations, restart_identity } => {
-                self.truncate(tsid, relations, *restart_identity)
+                self.truncate(tsid, relations, *restart_identity).await
             }
             // It ran in front of the transaction.
             Change::Ddl(ddl) if ddl.outside_transaction => Ok(()),
@@ -287,7 +293,16 @@ impl Session {
         let prepared = self.prepare(tsid, &relation, shape, old, new).await?;
         let Some(prepared) = prepared else { return Ok(()) };
         let row = old.or(new).expect("a change has a row");
-        let values = prepared.statement.values(old.unwrap_or(row), new.unwrap_or(row));
+        let (old, new) = (old.unwrap_or(row), new.unwrap_or(row));
+        if let Some(guard) = &prepared.guard {
+            let text = prepared.statement.literal(old, new);
+            let force = guard.is_forced.then(|| statements::qualified(&relation));
+            let what = What::Row { verb, relation, row: row.clone() };
+            self.gather(guard, tsid, what, (Some(1), &text), force);
+            return Ok(());
+        }
+        self.carry_out();
+        let values = prepared.statement.values(old, new);
         frontend::bind(b"", prepared.name.as_bytes(), values, self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
         let what = What::Row { verb, relation, row: row.clone() };
@@ -326,7 +341,7 @@ impl Session {
             (None, None) => unreachable!("a change has a row"),
         };
         match built {
-            Ok(statement) => Ok(Some(self.parse(key, statement))),
+            Ok(statement) => Ok(Some(self.parse(key, statement, table.guard.clone()))),
             Err(error) => {
                 self.refuse(tsid, unknown(relation, &error.to_string()));
                 Ok(None)
@@ -334,14 +349,21 @@ impl Session {
         }
     }
 
-    fn parse(&mut self, key: (RelId, Shape), statement: Statement) -> Arc<Prepared> {
+    fn parse(
+        &mut self,
+        key: (RelId, Shape),
+        statement: Statement,
+        guard: Option<Guard>,
+    ) -> Arc<Prepared> {
         if self.prepared.len() >= PREPARED_MAX {
             self.close_prepared();
         }
         self.names += 1;
         let name = format!("h{}", self.names);
-        frontend::parse(name.as_bytes(), statement.text.as_bytes(), self.connection.buffer());
-        let prepared = Arc::new(Prepared { name, statement });
+        if guard.is_none() {
+            frontend::parse(name.as_bytes(), statement.text.as_bytes(), self.connection.buffer());
+        }
+        let prepared = Arc::new(Prepared { name, statement, guard });
         self.prepared.insert(key, Arc::clone(&prepared));
         prepared
     }
@@ -401,13 +423,14 @@ impl Session {
         let Some(relation) = self.described(tsid, *relation) else { return Ok(()) };
         let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
         let text = match statements::copy(&relation, &table) {
-            Ok(Some(text)) => text,
-            Ok(None) => return self.one_by_one(tsid, run).await,
+            Ok(Some(text)) if table.guard.is_none() => text,
+            Ok(_) => return self.one_by_one(tsid, run).await,
             Err(error) => {
                 self.refuse(tsid, unknown(&relation, &error.to_string()));
                 return Ok(());
             }
         };
+        self.carry_out();
         frontend::parse(b"", text.as_bytes(), self.connection.buffer());
         frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
@@ -439,21 +462,89 @@ impl Session {
         Ok(())
     }
 
-    fn truncate(&mut self, tsid: Tsid, ids: &[RelId], restart: bool) -> Result<()> {
+    async fn truncate(&mut self, tsid: Tsid, ids: &[RelId], restart: bool) -> Result<()> {
         let mut relations = Vec::with_capacity(ids.len());
+        let mut guard = None;
         for &id in ids {
             let Some(relation) = self.described(tsid, id) else { return Ok(()) };
+            let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
+            guard = guard.or_else(|| table.guard.clone());
             relations.push(relation);
         }
         let Some(first) = relations.first().cloned() else { return Ok(()) };
         let all: Vec<&Relation> = relations.iter().map(|relation| &**relation).collect();
         let text = statements::truncate(&all, restart);
-        frontend::parse(b"", text.as_bytes(), self.connection.buffer());
-        frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
-        frontend::execute(b"", 0, self.connection.buffer());
         let what = What::Table { verb: "TRUNCATE", relation: first };
-        self.expected.push_back(Expected { tsid, rows: None, what });
+        match guard {
+            // They stand in one statement because of the foreign keys between them.
+            Some(guard) => self.gather(&guard, tsid, what, (None, text.as_bytes()), None),
+            None => {
+                self.carry_out();
+                self.send(&text, [].into_iter(), Expected { tsid, rows: None, what });
+            }
+        }
         Ok(())
+    }
+
+    /// Takes in a change of a guarded table; `force` is its name if row security binds its owner.
+    fn gather(
+        &mut self,
+        guard: &Guard,
+        tsid: Tsid,
+        what: What,
+        (rows, text): (Option<u64>, &[u8]),
+        force: Option<String>,
+    ) {
+        let fits = |gathered: &Gathered| {
+            gathered.owner == guard.owner
+                && gathered.changes.len() < AHEAD_MAX
+                && gathered.work.len() < GATHERED_MAX
+        };
+        if !self.gathered.as_ref().is_some_and(fits) {
+            self.carry_out();
+        }
+        let gathered = self.gathered.get_or_insert_with(|| Gathered::new(guard));
+        gathered.work.push(rows, text);
+        gathered.changes.push((tsid, what));
+        gathered.forced.extend(force.filter(|name| !gathered.forced.contains(name)));
+    }
+
+    /// Puts what was gathered into the pipeline, as one operation.
+    fn carry_out(&mut self) {
+        let Some(Gathered { owner, work, changes, forced }) = self.gathered.take() else { return };
+        let tsid = changes[0].0;
+        let step = |what| Expected { tsid, rows: None, what: What::Housekeeping(what) };
+        let view = View::rows(&self.connection);
+        let force = |word: &'static str| {
+            move |name: &String| format!("ALTER TABLE ONLY {name} {word}FORCE ROW LEVEL SECURITY")
+        };
+        let before = view.create(&owner).into_iter().chain(forced.iter().map(force("NO ")));
+        for text in before {
+            self.send(&text, [].into_iter(), step("beginning a restricted operation"));
+        }
+        let work = work.text();
+        self.send(restricted::SET_WORK, [Some(&work[..])].into_iter(), step("setting the work"));
+        let what = What::Gathered { owner, changes };
+        self.send(&view.refresh(), [].into_iter(), Expected { tsid, rows: None, what });
+        for text in forced.iter().map(force("")).chain([view.drop()]) {
+            self.send(&text, [].into_iter(), step("ending a restricted operation"));
+        }
+        let expected = Expected { rows: Some(1), ..step(restricted::TEMPORARY) };
+        self.send(restricted::NOTHING_TEMPORARY, [].into_iter(), expected);
+    }
+
+    /// Puts a statement that is used once into the pipeline.
+    fn send<'a>(
+        &mut self,
+        text: &str,
+        values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+        expected: Expected,
+    ) {
+        let buffer = self.connection.buffer();
+        frontend::parse(b"", text.as_bytes(), buffer);
+        frontend::bind(b"", b"", values, buffer);
+        frontend::execute(b"", 0, buffer);
+        self.expected.push_back(expected);
     }
 
     async fn ddl(&mut self, tsid: Tsid, ddl: &Ddl) -> Result<()> {
@@ -481,6 +572,7 @@ impl Session {
 
     /// Sends everything and reads all answers. What failed is in `self.failed` afterwards.
     async fn settle(&mut self) -> Result<()> {
+        self.carry_out();
         frontend::sync(self.connection.buffer());
         self.connection.flush().await?;
         loop {
@@ -491,12 +583,9 @@ impl Session {
                     self.check(&command);
                 }
                 tag::ERROR => {
-                    let (tsid, what) = match self.expected.front() {
-                        Some(expected) => (expected.tsid, expected.what.words()),
-                        None => (Tsid::ZERO, "a statement".to_owned()),
-                    };
+                    let expected = self.expected.pop_front();
                     self.expected.clear();
-                    self.note(tsid, &what, server_error(&message.body))?;
+                    self.note_expected(expected, server_error(&message.body))?;
                 }
                 tag::READY_FOR_QUERY => {
                     self.expected.clear();
@@ -518,6 +607,9 @@ impl Session {
         let touched = backend::rows_of(command).unwrap_or(0);
         if touched != rows {
             let what = expected.what.words();
+            if what == restricted::TEMPORARY {
+                return self.refuse(expected.tsid, what);
+            }
             let reason = format!("{what} touched {touched} rows where {rows} had to be");
             self.refuse(expected.tsid, reason);
         }
@@ -525,6 +617,34 @@ impl Session {
 
     fn refuse(&mut self, tsid: Tsid, reason: String) {
         self.failed.get_or_insert(Failure::Refused { tsid, reason });
+    }
+
+    fn note_expected(&mut self, expected: Option<Expected>, error: Error) -> Result<()> {
+        match expected {
+            Some(Expected { what: What::Gathered { owner, changes }, .. }) => {
+                self.note_gathered(&owner, &changes, error)
+            }
+            Some(Expected { tsid, what, .. }) => self.note(tsid, &what.words(), error),
+            None => self.note(Tsid::ZERO, "a statement", error),
+        }
+    }
+
+    /// Says of a change that was carried out with others what would be said of it alone.
+    fn note_gathered(&mut self, owner: &str, changes: &[(Tsid, What)], error: Error) -> Result<()> {
+        let (at, error) = restricted::told(error);
+        let (tsid, what) = changes.get(at).unwrap_or(&changes[0]);
+        match &error {
+            Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
+                self.refuse(*tsid, format!("{} {}", what.words(), fields.message()));
+                Ok(())
+            }
+            Error::Server(fields) if !is_passing(fields.code()) => {
+                let reason = format!("{}: {fields}{}", what.words(), owner_advice(fields, owner));
+                self.refuse(*tsid, reason);
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
     /// Notes the server's error about an entry; errors that aren't about it are passed on.
@@ -545,6 +665,7 @@ impl Session {
         }
         let Some(failure) = self.failed.take() else { return Ok(()) };
         self.expected.clear();
+        self.gathered = None;
         self.abort().await?;
         Err(failure)
     }

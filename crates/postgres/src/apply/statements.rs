@@ -23,6 +23,31 @@ pub(super) struct Statement {
 }
 
 impl Statement {
+    /// The text for one change, with its values in place of the parameters.
+    pub(super) fn literal(&self, old: &[Value], new: &[Value]) -> Vec<u8> {
+        let values: Vec<Option<&[u8]>> = self.values(old, new).collect();
+        let mut text = Vec::new();
+        // Dollars stand in quoted names too, which are every other part.
+        for (number, part) in self.text.split('"').enumerate() {
+            if number > 0 {
+                text.push(b'"');
+            }
+            if number % 2 == 1 {
+                text.extend_from_slice(part.as_bytes());
+                continue;
+            }
+            let mut pieces = part.split('$');
+            text.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());
+            for piece in pieces {
+                let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+                let place: usize = piece[..digits].parse().expect("a parameter has a number");
+                quote_value(values[place - 1], &mut text);
+                text.extend_from_slice(&piece.as_bytes()[digits..]);
+            }
+        }
+        text
+    }
+
     /// The values of one change. An UPDATE or DELETE whose key did not change has no old row of
     /// its own: `old` is then the new one.
     pub(super) fn values<'a>(
@@ -84,6 +109,20 @@ fn nulls(relation: &Relation, row: &Tuple, shape: &mut Vec<u8>) {
     if relation.identity == Identity::Full {
         shape.extend(row.iter().map(|value| u8::from(*value == Value::Null)));
     }
+}
+
+/// A value as a constant whose meaning depends on no setting.
+pub(super) fn quote_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let Some(value) = value else { return out.extend_from_slice(b"NULL") };
+    let escape = value.contains(&b'\\');
+    out.extend_from_slice(if escape { b"E'" } else { b"'" });
+    for &byte in value {
+        if byte == b'\'' || byte == b'\\' {
+            out.push(byte);
+        }
+        out.push(byte);
+    }
+    out.push(b'\'');
 }
 
 /// An identifier in double quotes.
@@ -341,5 +380,24 @@ impl<'a> Builder<'a> {
             "ctid = (SELECT ctid FROM ONLY {} WHERE {condition} LIMIT 1)",
             qualified(self.relation)
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_take_the_place_of_parameters() {
+        let text = "UPDATE \"a$1\".\"b\"\"$2\" SET \"c\" = $1, d = $11 WHERE e = $2::x";
+        let mut slots = vec![Slot::New(0); 11];
+        slots[1] = Slot::Old(0);
+        slots[10] = Slot::New(1);
+        let statement = Statement { text: text.to_owned(), slots };
+        let value = |text: &'static str| Value::Text(text.into());
+        let literal = statement.literal(&[value("it's")], &[value("\\x$1"), Value::Null]);
+        let expected = "UPDATE \"a$1\".\"b\"\"$2\" SET \"c\" = E'\\\\x$1', d = NULL \
+                        WHERE e = 'it''s'::x";
+        assert_eq!(String::from_utf8_lossy(&literal), expected);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hihooi_replication::entry::{Relation, Tuple, Value};
+use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
 
 /// Characters that are shown of a value.
@@ -12,6 +13,13 @@ const STATEMENT_LEN_MAX: usize = 200;
 
 /// What a statement of an applier does.
 pub(super) enum What {
+    /// Changes that are carried out together, as their tables' owner.
+    Gathered {
+        /// The owner.
+        owner: String,
+        /// What each of them is, and whose.
+        changes: Vec<(Tsid, What)>,
+    },
     /// Belongs to every transaction.
     Housekeeping(&'static str),
     /// Changes a row.
@@ -57,9 +65,24 @@ pub(super) fn advice(error: &ErrorFields) -> &'static str {
         "; no replica learns of a role that a function or a DO block made, or that was made at the \
          primary: CREATE ROLE on the replica as well, with the same attributes and memberships, \
          then RESUME REPLICA"
+    } else if error.message().contains("within security-restricted operation") {
+        "; what a role that is no superuser defines is carried out where functions can't do this: run \
+         the statement on the replica as well, then RESUME REPLICA"
     } else {
         ""
     }
+}
+
+/// What to do about an error of a change that was made as the table's owner.
+pub(super) fn owner_advice(error: &ErrorFields, owner: &str) -> String {
+    if error.code() != "42501" {
+        return String::new();
+    }
+    format!(
+        "; the table runs functions, so replicas change it as its owner {owner}, who needs all \
+         rights on it, USAGE on its schema, and what its functions need: GRANT them to {owner} on \
+         the replica as well, then RESUME REPLICA"
+    )
 }
 
 /// The beginning of a statement.
@@ -71,6 +94,9 @@ impl What {
     /// The command, its table, its row's key.
     pub(super) fn words(&self) -> String {
         match self {
+            What::Gathered { changes, .. } => {
+                changes.first().map_or_else(String::new, |(_, what)| what.words())
+            }
             What::Housekeeping(what) => (*what).to_owned(),
             What::Row { verb, relation, row } => format!("{verb} {}", key_words(relation, row)),
             What::Table { verb, relation } => {

@@ -82,12 +82,17 @@ impl Server {
         self.os_user.own(&self.data)
     }
 
-    /// Makes the data directory with `initdb`. Nothing is flushed to disk.
+    /// Makes the data directory with `initdb`. Nothing is flushed to disk. As long as `initdb`
+    /// runs the directory is locked, also if we are killed: it holds the lock as its input, which
+    /// it doesn't read.
     ///
     /// # Errors
     /// What initdb says.
     pub fn init(&self) -> Result<()> {
         self.make_directory()?;
+        let lock = fs::File::open(&self.data)
+            .and_then(|directory| directory.lock().map(|()| directory))
+            .map_err(|error| file_error("lock", &self.data, &error))?;
         let mut said = String::new();
         for locale in LOCALES {
             let answer = self
@@ -96,6 +101,7 @@ impl Server {
                 .arg(&self.data)
                 .args(["--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8"])
                 .args(["--locale", locale, "--no-sync", "--no-instructions"])
+                .stdin(lock.try_clone().map_err(|error| self.cannot_run("initdb", &error))?)
                 .output()
                 .map_err(|error| self.cannot_run("initdb", &error))?;
             if answer.status.success() {

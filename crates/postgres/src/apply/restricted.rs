@@ -1,0 +1,230 @@
+//! Carrying out at a replica what may run code of others, without a superuser's rights.
+//!
+//! Appliers are superusers, and whoever logged in as one can take those rights back after SET
+//! SESSION AUTHORIZATION, also within a function. PostgreSQL's own remedy is the
+//! security-restricted operation, in which it runs the functions of a table's owner (manual, CREATE
+//! INDEX, REFRESH MATERIALIZED VIEW): the role can't be changed, nothing outlives it that would run
+//! later with other rights (cursors WITH HOLD, prepared statements, deferred triggers), and
+//! settings are rolled back at its end. From SQL it is entered by REFRESH MATERIALIZED VIEW, whose
+//! query is `hihooi.carry_out()` (restricted.sql): that reads statements from a setting and
+//! executes them as the view's owner. The view lives as long as the operation, so no role ever
+//! owns it, or depends on it, where anybody else could see.
+//!
+//! What outlives the operation all the same, temporary objects, is refused: in the session of a
+//! superuser their names come first.
+
+use hihooi_replication::ids::Tsid;
+use hihooi_wire::backend::ErrorFields;
+
+use super::statements::quote;
+use super::words::What;
+use crate::connection::{Connection, Error, Result};
+
+/// Sets what `hihooi.carry_out()` does next.
+pub(super) const SET_WORK: &str = "select pg_catalog.set_config('hihooi.work', $1, true)";
+/// Has one row unless something temporary was made in this session.
+pub(super) const NOTHING_TEMPORARY: &str =
+    "select 1 where pg_catalog.pg_my_temp_schema() operator(pg_catalog.=) 0";
+/// What is said if there is none.
+pub(super) const TEMPORARY: &str = "a function that runs at a replica made something temporary";
+/// SQLSTATE of `hihooi.carry_out()` when a statement touched another number of rows.
+pub(super) const WRONG_COUNT: &str = "HH000";
+
+/// Creates what an operation needs, and what keeps functions from defining things in it.
+pub(super) async fn prepare(control: &mut Connection) -> Result<()> {
+    let script = include_str!("restricted.sql").trim_end().trim_end_matches(';');
+    let done = control.simple(&format!("BEGIN; {script}; COMMIT")).await;
+    if done.is_err() {
+        control.simple("ROLLBACK").await?;
+    }
+    done.map(drop)
+}
+
+/// Refuses what would be left behind in the session.
+pub(super) async fn assert_nothing_temporary(connection: &mut Connection) -> Result<()> {
+    let answer = connection.query(NOTHING_TEMPORARY).await?;
+    if answer.rows.is_empty() { Err(refused(TEMPORARY)) } else { Ok(()) }
+}
+
+/// An error as if the server had refused something: 42501, insufficient privilege.
+pub(super) fn refused(what: &str) -> Error {
+    let fields = vec![(b'C', "42501".to_owned()), (b'M', what.to_owned())];
+    Error::Server(Box::new(ErrorFields { fields }))
+}
+
+/// Whose code a table runs when it is written to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Guard {
+    /// The table's owner.
+    pub owner: String,
+    /// Row security binds the owner too (`FORCE ROW LEVEL SECURITY`).
+    pub is_forced: bool,
+}
+
+/// An array in PostgreSQL's text form, of values or arrays.
+#[derive(Default)]
+pub(super) struct Array(Vec<u8>);
+
+impl Array {
+    /// Adds a value.
+    pub(super) fn push(&mut self, value: Option<&[u8]>) {
+        self.separate();
+        let Some(value) = value else { return self.0.extend_from_slice(b"NULL") };
+        self.0.push(b'"');
+        for &byte in value {
+            if matches!(byte, b'"' | b'\\') {
+                self.0.push(b'\\');
+            }
+            self.0.push(byte);
+        }
+        self.0.push(b'"');
+    }
+
+    /// Adds an array.
+    pub(super) fn push_array(&mut self, array: &Array) {
+        self.separate();
+        self.0.push(b'{');
+        self.0.extend_from_slice(&array.0);
+        self.0.push(b'}');
+    }
+
+    fn separate(&mut self) {
+        if !self.0.is_empty() {
+            self.0.push(b',');
+        }
+    }
+
+    /// The text form.
+    pub(super) fn text(&self) -> Vec<u8> {
+        [b"{", &self.0[..], b"}"].concat()
+    }
+}
+
+/// Statements for `hihooi.carry_out()`.
+#[derive(Default)]
+pub(super) struct Work(Array);
+
+impl Work {
+    /// Adds a statement and the rows that it must touch, if that is checked.
+    pub(super) fn push(&mut self, rows: Option<u64>, text: &[u8]) {
+        let rows = rows.map(|rows| rows.to_string());
+        let mut step = Array::default();
+        step.push(rows.as_ref().map(|rows| rows.as_bytes()));
+        step.push(Some(text));
+        self.0.push_array(&step);
+    }
+
+    /// Its value for [`SET_WORK`].
+    pub(super) fn text(&self) -> Vec<u8> {
+        self.0.text()
+    }
+
+    /// Bytes gathered.
+    pub(super) fn len(&self) -> usize {
+        self.0.0.len()
+    }
+}
+
+/// The view of one connection's operations of one kind.
+pub(super) struct View(String);
+
+impl View {
+    /// For changes of rows, during which DDL is refused.
+    pub(super) fn rows(connection: &Connection) -> View {
+        View(format!("hihooi.rows_{}", connection.key().process))
+    }
+
+    /// For DDL.
+    pub(super) fn ddl(connection: &Connection) -> View {
+        View(format!("hihooi.ddl_{}", connection.key().process))
+    }
+
+    /// Makes it, for operations as that role.
+    pub(super) fn create(&self, role: &str) -> [String; 2] {
+        let (view, role) = (&self.0, quote(role));
+        let query = "SELECT hihooi.carry_out() AS done WITH NO DATA";
+        [
+            format!("CREATE MATERIALIZED VIEW {view} AS {query}"),
+            format!("ALTER MATERIALIZED VIEW {view} OWNER TO {role}"),
+        ]
+    }
+
+    /// Carries out the work.
+    pub(super) fn refresh(&self) -> String {
+        format!("REFRESH MATERIALIZED VIEW {}", self.0)
+    }
+
+    /// Ends it.
+    pub(super) fn drop(&self) -> String {
+        format!("DROP MATERIALIZED VIEW {}", self.0)
+    }
+}
+
+/// Consecutive changes of tables of one owner.
+pub(super) struct Gathered {
+    /// The owner.
+    pub owner: String,
+    /// Their statements.
+    pub work: Work,
+    /// What each of them is.
+    pub changes: Vec<(Tsid, What)>,
+    /// Names of the tables among them whose row security binds the owner too.
+    pub forced: Vec<String>,
+}
+
+impl Gathered {
+    /// None yet.
+    pub(super) fn new(guard: &Guard) -> Gathered {
+        Gathered {
+            owner: guard.owner.clone(),
+            work: Work::default(),
+            changes: Vec::new(),
+            forced: Vec::new(),
+        }
+    }
+}
+
+/// The number of the statement that an error of `hihooi.carry_out()` is about, and the error
+/// without it.
+pub(super) fn told(error: Error) -> (usize, Error) {
+    let Error::Server(mut fields) = error else { return (0, error) };
+    fields.fields.retain(|(code, text)| *code != b'D' || !text.is_empty());
+    let mut at = 0;
+    if let Some((_, message)) = fields.fields.iter_mut().find(|(code, _)| *code == b'M')
+        && let Some((number, rest)) = message.split_once(' ')
+        && let Ok(number) = number.parse()
+    {
+        at = number;
+        *message = rest.to_owned();
+    }
+    (at, Error::Server(fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_an_array_of_pairs() {
+        let mut work = Work::default();
+        assert_eq!(work.text(), b"{}");
+        work.push(Some(1), b"a \"b\" '\\'");
+        work.push(None, b"");
+        assert_eq!(work.text(), br#"{{"1","a \"b\" '\\'"},{NULL,""}}"#);
+    }
+
+    #[test]
+    fn errors_tell_their_statement() {
+        let error = |message: &str| {
+            let fields = [(b'C', "23514"), (b'M', message), (b'D', "")];
+            let fields = fields.map(|(code, text)| (code, text.to_owned())).to_vec();
+            Error::Server(Box::new(ErrorFields { fields }))
+        };
+        let told = |message| {
+            let (at, error) = told(error(message));
+            (at, error.to_string())
+        };
+        assert_eq!(told("17 no 5"), (17, "no 5 (SQLSTATE 23514)".to_owned()));
+        assert_eq!(told("no 5"), (0, "no 5 (SQLSTATE 23514)".to_owned()));
+    }
+}

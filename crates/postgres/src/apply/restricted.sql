@@ -1,0 +1,65 @@
+-- What an applier creates at a replica, to carry out what may run code of others (see
+-- restricted.rs). As a replica, so that users' event triggers don't notice; anew each time, so that
+-- it is ours whoever made something of that name before.
+--
+-- Within the functions every name and operator is qualified: the code that they run may have set
+-- the search path, and what PL/pgSQL compiles once is used for others as well.
+
+SET LOCAL session_replication_role = replica;
+SET LOCAL client_min_messages = warning;
+CREATE SCHEMA IF NOT EXISTS hihooi;
+ALTER SCHEMA hihooi OWNER TO CURRENT_USER;
+REVOKE CREATE ON SCHEMA hihooi FROM PUBLIC;
+GRANT USAGE ON SCHEMA hihooi TO PUBLIC;
+DROP EVENT TRIGGER IF EXISTS hihooi_rows;
+DROP FUNCTION IF EXISTS hihooi.carry_out();
+DROP FUNCTION IF EXISTS hihooi.refuse_ddl();
+
+-- Carries out the statements of the setting hihooi.work, which is read once, before any of them:
+-- pairs of the rows that a statement must touch (or NULL) and its text. An error says in front
+-- which statement it is about, counted from 0.
+CREATE FUNCTION hihooi.carry_out() RETURNS pg_catalog.int4 LANGUAGE plpgsql AS $$
+DECLARE
+    work pg_catalog.text[] := pg_catalog.current_setting('hihooi.work')::pg_catalog.text[];
+    step pg_catalog.text[];
+    at pg_catalog.int4 := 0;
+    touched pg_catalog.int8;
+    said pg_catalog.text;
+    more pg_catalog.text;
+BEGIN
+    FOREACH step SLICE 1 IN ARRAY work LOOP
+        EXECUTE step[2];
+        GET DIAGNOSTICS touched = ROW_COUNT;
+        IF touched OPERATOR(pg_catalog.<>) step[1]::pg_catalog.int8 THEN
+            RAISE EXCEPTION USING ERRCODE = 'HH000', MESSAGE =
+                pg_catalog.format('touched %s rows where %s had to be', touched, step[1]);
+        END IF;
+        at := at OPERATOR(pg_catalog.+) 1;
+    END LOOP;
+    RETURN at;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, more = PG_EXCEPTION_DETAIL;
+    RAISE EXCEPTION USING
+        ERRCODE = SQLSTATE, MESSAGE = pg_catalog.format('%s %s', at, said), DETAIL = more;
+END
+$$;
+GRANT EXECUTE ON FUNCTION hihooi.carry_out() TO PUBLIC;
+
+-- While rows are carried out no function may define anything: appliers know which tables run code
+-- of others, and DDL that isn't in the log would change that behind their backs. What runs is told
+-- by the text of the applier's own statement, which nobody else can set.
+CREATE FUNCTION hihooi.refuse_ddl() RETURNS event_trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF tg_tag <> 'REFRESH MATERIALIZED VIEW'
+       AND starts_with(current_query(), 'REFRESH MATERIALIZED VIEW hihooi.rows_')
+    THEN
+        RAISE EXCEPTION '% in a function that a row runs at a replica', tg_tag
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION hihooi.refuse_ddl() FROM PUBLIC;
+CREATE EVENT TRIGGER hihooi_rows ON ddl_command_start EXECUTE FUNCTION hihooi.refuse_ddl();
+ALTER EVENT TRIGGER hihooi_rows ENABLE REPLICA;
