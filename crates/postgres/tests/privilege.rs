@@ -107,7 +107,7 @@ async fn rows_run_functions_as_the_owner() {
     let tables = tables.map(|table| format!("CREATE TABLE greedy.{table};")).join("\n");
     let (last, others) = ("; RESET SESSION AUTHORIZATION", format!("{others};"));
     let script = format!("{GREEDY}; {others} {}{last}", tables.trim_end_matches(';'));
-    let mut cluster = Cluster::start(&script, 1).await;
+    let cluster = Cluster::start(&script, 1).await;
     let names = [
         "check_",
         "generated",
@@ -155,7 +155,7 @@ async fn rows_run_functions_as_the_owner() {
 /// superuser's later statement to run.
 #[tokio::test]
 async fn nothing_is_left_behind_for_a_superuser_to_run() {
-    let mut cluster = Cluster::start(GREEDY, 1).await;
+    let cluster = Cluster::start(GREEDY, 1).await;
     let plans: &[&[&str]] = &[
         &["SELECT greedy.take()"],
         &["DECLARE c CURSOR WITH HOLD FOR SELECT greedy.win()"],
@@ -252,7 +252,7 @@ async fn what_is_temporary_is_refused() {
         "SELECT '{}'::text[]",
         "SELECT ARRAY['CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (greedy.yes(VALUE))']",
     );
-    let mut cluster = Cluster::start(&script, 1).await;
+    let cluster = Cluster::start(&script, 1).await;
     cluster.run("INSERT INTO victim VALUES ('k', 1)").await;
     cluster.run("INSERT INTO greedy.g VALUES (1)").await;
     cluster.run("UPDATE victim SET v = 2 WHERE k = 'k'").await;
@@ -279,7 +279,7 @@ async fn a_table_may_turn_dangerous_at_any_time() {
          CREATE TABLE greedy.part (id int PRIMARY KEY);
          RESET SESSION AUTHORIZATION"
     );
-    let mut cluster = Cluster::start(&script, 1).await;
+    let cluster = Cluster::start(&script, 1).await;
     through(
         &cluster,
         "greedy",
@@ -337,7 +337,7 @@ const GUARDED: &str = "
 
 #[tokio::test]
 async fn guarded_rows_arrive_like_all_others() {
-    let mut cluster = Cluster::start(GUARDED, 1).await;
+    let cluster = Cluster::start(GUARDED, 1).await;
     let table = "ann.\"t $1 \"\"x\"";
     let long = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 4000) n)";
     for script in [
@@ -388,7 +388,7 @@ async fn guarded_rows_arrive_like_all_others() {
 /// What doesn't fit is told of a guarded row in the words that every other row has.
 #[tokio::test]
 async fn divergence_is_told_in_the_same_words() {
-    let mut cluster = Cluster::start(GUARDED, 1).await;
+    let cluster = Cluster::start(GUARDED, 1).await;
     cluster.run("INSERT INTO bob.t SELECT n, 'a' FROM generate_series(1, 5) n").await;
     cluster.settle().await;
     cluster.run_behind("DELETE FROM bob.t WHERE id = 4").await;
@@ -419,7 +419,7 @@ async fn divergence_is_told_in_the_same_words() {
 /// I5: guarded rows too are applied exactly once, whenever the replica's server dies.
 #[tokio::test]
 async fn exactly_once_through_kill_9() {
-    let mut cluster = Cluster::start_with(GUARDED, "fsync = on", 1).await;
+    let cluster = Cluster::start_with(GUARDED, "fsync = on", 1).await;
     let port = &cluster.primary.server;
     let mut writer = port.connect().await;
     let load = tokio::spawn(async move {
@@ -452,7 +452,7 @@ async fn a_role_gives_away_and_drops_what_it_owns() {
         "{GREEDY}; GRANT honest TO greedy; GRANT SELECT ON victim TO greedy;
          GRANT CREATE ON DATABASE postgres TO honest"
     );
-    let mut cluster = Cluster::start(&script, 1).await;
+    let cluster = Cluster::start(&script, 1).await;
     through(
         &cluster,
         "greedy",
@@ -477,7 +477,7 @@ async fn a_role_gives_away_and_drops_what_it_owns() {
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn the_time_it_takes() {
-    let mut cluster = Cluster::start(GUARDED, 1).await;
+    let cluster = Cluster::start(GUARDED, 1).await;
     let mut primary: Connection = cluster.primary.server.connect().await;
     for (table, what) in [("plain", "unguarded"), ("bob.t", "guarded")] {
         for rows in [1, 1000] {

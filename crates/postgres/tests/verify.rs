@@ -95,7 +95,7 @@ const SUBTLE: &str = "CREATE TABLE swapped (v text, id int PRIMARY KEY);
 /// Each change is found, named by its row, and nothing else is; undone, all is equal.
 #[tokio::test]
 async fn finds_every_kind_of_difference() {
-    let mut cluster = Cluster::start(SUBTLE, 1).await;
+    let cluster = Cluster::start(SUBTLE, 1).await;
     cluster.run("INSERT INTO whole VALUES (2)").await;
     let report = cluster.assert_equal().await;
     assert_eq!((report.tables, report.rows), (14, 28), "{report}");
@@ -172,7 +172,7 @@ async fn a_table_that_its_owner_may_not_read_is_named() {
         CREATE TABLE hidden (id int PRIMARY KEY, two int GENERATED ALWAYS AS (id * 2) STORED);
         ALTER TABLE hidden OWNER TO nobody;
         CREATE TABLE open (id int PRIMARY KEY); INSERT INTO open VALUES (1)";
-    let mut cluster = Cluster::start(script, 1).await;
+    let cluster = Cluster::start(script, 1).await;
     cluster.settle().await;
     let text = cluster.verify().await.to_string();
     let why = "primary: not compared: public.hidden: permission denied for schema public";
