@@ -12,6 +12,7 @@ mod log_view;
 mod manager;
 mod plan;
 mod primary;
+mod print;
 mod process;
 mod relay;
 mod replication;

@@ -310,5 +310,8 @@ fn an_answer_that_cannot_be_written_is_an_error() {
     let output = command.output().expect("hihooi starts");
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.starts_with("hihooi: standard output: ") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.starts_with("hihooi: the results can't be written: ") && said.lines().count() == 1,
+        "{said}"
+    );
 }

@@ -7,11 +7,12 @@ mod isolation;
 mod scale_out;
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Arg, Subcommand};
-use hihooi_postgres::cluster::plain;
+
+use crate::failure::Failure;
+use crate::print;
 
 /// The planning tools.
 #[derive(Subcommand, Debug)]
@@ -45,22 +46,11 @@ pub fn run(command: &PlanCommand) -> ExitCode {
 /// Prints the answer: exit status 0; or one line on standard error, if the input is bad or the
 /// answer can't be written: 2.
 fn finish(answer: Result<String, impl Display>) -> ExitCode {
-    match answer.map_err(|why| why.to_string()).and_then(|text| print(&text)) {
+    match answer.map_err(Failure::new).and_then(|text| print::results(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("hihooi: {why}");
             ExitCode::from(2)
         }
-    }
-}
-
-/// A reader that has seen enough may close the pipe; nothing else may go wrong.
-fn print(text: &str) -> Result<(), String> {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("standard output: {}", plain(&error)))
-        }
-        _ => Ok(()),
     }
 }
