@@ -69,11 +69,10 @@ impl<C: Content> PlantedSite<C> {
     fn leave(&mut self, mut effects: Vec<Effect<C>>) -> Vec<Effect<C>> {
         for effect in &mut effects {
             match (self.planted, effect) {
-                (Planted::WithoutChanges, Effect::Send { message, .. }) => {
-                    if let Message::Redirect { changes, .. } = message {
-                        changes.clear();
-                    }
-                }
+                (
+                    Planted::WithoutChanges,
+                    Effect::Send { message: Message::Redirect { changes, .. }, .. },
+                ) => changes.clear(),
                 (Planted::NewestSnapshot, Effect::OpenSnapshot { at }) => self.newest = Some(*at),
                 (Planted::NewestSnapshot, Effect::Begin { snapshot, .. }) => {
                     *snapshot = self.newest.expect("a site opens a snapshot before it serves any");
