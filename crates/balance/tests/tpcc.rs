@@ -1,15 +1,17 @@
-//! The analysis of TPC-C in the vDBSM paper's section 5.2: 4 warehouses, 8 servers, random order.
+//! The analysis of TPC-C in the vDBSM paper's section 5.2: 4 warehouses, 8 servers, random order;
+//! of all types at once, as there, and of requests drawn by their frequency.
 //!
 //! The tables are golden: `HIHOOI_REWRITE_GOLDEN=1 cargo test -p hihooi-balance` rewrites them;
 //! read the difference before it is kept.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use hihooi_balance::assign::{Order, assign};
 use hihooi_balance::overlap::Figures;
 use hihooi_balance::policy::{Factor, Policy};
 use hihooi_balance::relation::ClassId;
-use hihooi_balance::tpcc::{Stock, workload};
+use hihooi_balance::tpcc::{REQUESTS_MAX, Stock, WAREHOUSES_MAX, requests, types};
 use hihooi_balance::workload::Workload;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
@@ -20,7 +22,12 @@ const SERVERS: usize = 8;
 const REQUESTS: usize = 200;
 
 fn tpcc() -> Workload {
-    workload(4, Stock::AsPrinted).expect("4 warehouses are possible")
+    types(4, Stock::AsPrinted).expect("4 warehouses are possible")
+}
+
+fn drawn(stock: Stock, seed: u64) -> Workload {
+    let mut generator = Pcg64Mcg::seed_from_u64(seed);
+    requests(4, stock, REQUESTS, &mut generator).expect("4 warehouses are possible")
 }
 
 fn policies() -> [(&'static str, Policy); 4] {
@@ -76,9 +83,9 @@ fn golden_table_of_all_transaction_types() {
 }
 
 #[test]
-fn golden_table_of_requests() {
-    let requests = tpcc().sample(REQUESTS, &mut Pcg64Mcg::seed_from_u64(1));
-    golden("tpcc-requests.txt", &table(&requests));
+fn golden_tables_of_requests() {
+    golden("tpcc-requests.txt", &table(&drawn(Stock::AsPrinted, 1)));
+    golden("tpcc-requests-whole-stock.txt", &table(&drawn(Stock::Whole, 1)));
 }
 
 /// Section 5.2 on Random: fair loads, very high overlap. MPF 1 behaves alike. MCF: far fewer
@@ -133,15 +140,17 @@ fn mcf_uses_four_servers_in_most_orders_and_hardly_ever_more() {
 /// is all but 1 under every policy (see `golden/tpcc-types.txt`).
 #[test]
 fn requests_overlap_as_in_figure_1() {
-    let types = tpcc();
-    for seed in 0..10 {
-        let requests = types.sample(REQUESTS, &mut Pcg64Mcg::seed_from_u64(seed));
-        let ratios = policies().map(|(_, policy)| {
-            figures(&requests, policy, SERVERS, seed).mean_overlap().expect("updates")
-        });
-        let [random, mcf, mpf_1, mpf_half] = ratios;
-        assert!(mcf < mpf_half / 1.5 && mpf_half < mpf_1 / 1.5 && mpf_1 < random, "{ratios:?}");
-        assert!(random > 0.9 && mpf_half < random / 2.0, "{ratios:?}");
+    for stock in [Stock::AsPrinted, Stock::Whole] {
+        for seed in 0..10 {
+            let requests = drawn(stock, seed);
+            let ratios = policies().map(|(_, policy)| {
+                figures(&requests, policy, SERVERS, seed).mean_overlap().expect("updates")
+            });
+            println!("{stock:?} {ratios:?}");
+            let [random, mcf, mpf_1, mpf_half] = ratios;
+            assert!(mcf < mpf_half / 1.5 && mpf_half < mpf_1 / 1.2 && mpf_1 < random, "{ratios:?}");
+            assert!(random > 0.9 && mpf_half < random / 1.5, "{ratios:?}");
+        }
     }
 }
 
@@ -229,7 +238,7 @@ fn conflict(workload: &Workload, a: &str, b: &str) -> bool {
 /// orders of one warehouse; but it sees only those that are both remote there.
 #[test]
 fn the_printed_relation_misses_conflicts_on_stock() {
-    let (printed, whole) = (tpcc(), workload(4, Stock::Whole).expect("4 warehouses"));
+    let (printed, whole) = (tpcc(), types(4, Stock::Whole).expect("4 warehouses"));
     for (a, b, seen) in [
         ("NO(1,1,{3})", "NO(2,5,{3})", true),
         ("NO(1,1,{3})", "NO(3,5,{})", false),
@@ -244,9 +253,59 @@ fn the_printed_relation_misses_conflicts_on_stock() {
 #[test]
 fn every_number_of_warehouses_adds_up() {
     for warehouses in 1..=6 {
-        let workload = workload(warehouses, Stock::AsPrinted).expect("possible");
+        let workload = types(warehouses, Stock::AsPrinted).expect("possible");
         let whole = workload.weight() as f64 / 1e12;
         assert!((whole - 1.0).abs() < 1e-6, "{warehouses}: {whole}");
     }
-    assert!(workload(0, Stock::AsPrinted).is_none() && workload(11, Stock::AsPrinted).is_none());
+    assert!(types(0, Stock::AsPrinted).is_none() && types(11, Stock::AsPrinted).is_none());
+}
+
+/// A type, its first warehouse, and how much of it is remote.
+fn group(name: &str) -> (&str, u32, usize) {
+    let kind = name.split('(').next().expect("a type");
+    let of = parameters(name);
+    let remote = match kind {
+        "NO" => remote_set(name).len(),
+        "P" => usize::from(of[0] != of[2]),
+        _ => 0,
+    };
+    (kind, of[0], remote)
+}
+
+/// Groups of what is drawn are as frequent as in `types`, give or take four standard deviations.
+#[test]
+fn requests_are_drawn_by_the_frequencies_of_types() {
+    for warehouses in [1, 2, 4] {
+        let (mut expected, mut seen) = (BTreeMap::new(), BTreeMap::new());
+        let types = types(warehouses, Stock::Whole).expect("possible");
+        for each in &types.transactions {
+            *expected.entry(group(&each.name)).or_insert(0.0) += each.weight.get() as f64 / 1e12;
+        }
+        let mut generator = Pcg64Mcg::seed_from_u64(1);
+        let drawn = requests(warehouses, Stock::Whole, REQUESTS_MAX, &mut generator);
+        let drawn = drawn.expect("possible").transactions;
+        drawn.iter().for_each(|each| *seen.entry(group(&each.name)).or_insert(0.0) += 1.0);
+        let count = drawn.len() as f64;
+        for (group, share) in expected {
+            let seen = seen.remove(&group).unwrap_or(0.0);
+            let deviation = (count * share * (1.0 - share)).sqrt();
+            assert!((seen - count * share).abs() < 4.0 * deviation, "{group:?}: {seen} of {share}");
+        }
+        assert!(seen.is_empty(), "{seen:?}");
+    }
+}
+
+/// Whatever the number of warehouses; at most one class for each request.
+#[test]
+fn requests_of_many_warehouses() {
+    let drawn = |warehouses, count| {
+        requests(warehouses, Stock::Whole, count, &mut Pcg64Mcg::seed_from_u64(1))
+    };
+    for warehouses in [11, 50, WAREHOUSES_MAX] {
+        let workload = drawn(warehouses, REQUESTS).expect("possible");
+        assert_eq!(workload.transactions.len(), REQUESTS);
+        assert!(workload.relation.classes() <= REQUESTS);
+    }
+    assert!(drawn(0, 1).is_none() && drawn(WAREHOUSES_MAX + 1, 1).is_none());
+    assert!(drawn(1, REQUESTS_MAX + 1).is_none());
 }

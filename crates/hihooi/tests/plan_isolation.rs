@@ -125,10 +125,21 @@ fn bad_input_is_refused_in_one_line() {
     for (arguments, named) in [
         ("--sites 0", "1..=64"),
         ("--read-only 101", "percentage"),
+        ("--read-only -5", "percentage"),
+        ("--mpl -1", "1..=10000"),
+        ("--rows -1", "1..=4294967296"),
         ("--certifier foo", "rsi, cp-roo, rssi"),
         ("--costs read=0", "not a number from"),
         ("--costs speed=1", "no cost speed"),
     ] {
         assert!(refused(arguments).contains(named), "{arguments}");
     }
+}
+
+/// A handful of aborts is no ratio.
+#[test]
+fn aborts_that_are_too_few_make_no_ratio() {
+    let few = "--workload tpcc++ --warehouses 5 --seconds 5 --certifier cp-roo,rssi";
+    assert!(!answer(few).contains("rw-conflicts:"));
+    assert!(json(few)["rw_over_descending"].is_null());
 }

@@ -157,6 +157,15 @@ fn bad_input_is_one_clear_line() {
     {
         refused(arguments);
     }
+    for (arguments, words) in [
+        ("--sites 4 --copies full --updates -0.2 --write-overhead 0.1", "'-0.2' for '--updates"),
+        ("--sites -1 --copies full --updates 0.2 --write-overhead 0.1", "a whole number from 0 on"),
+        ("--sites 4 --copies -1 --updates 0.2 --write-overhead 0.1", "nor a number from 1 on"),
+        ("--model shop.toml --plot b.svg", "'--model <FILE>' cannot be used with '--plot"),
+    ] {
+        let said = refused(arguments);
+        assert!(said.contains(words), "{words:?} is not in {said:?}");
+    }
     let said = refused("--sites 4 --copies full --updates 2 --write-overhead 0.1");
     assert!(said.contains("'2' for '--updates <U>': it is not a number from 0 to 1"), "{said}");
 }

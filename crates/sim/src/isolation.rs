@@ -20,7 +20,9 @@
 //!   with another transaction: an aborted update, which leaves other sites no work, makes room
 //!   for queries, so protocols that abort much look better.
 //! - No transaction waits for another's row lock, and none is aborted before certification: the
-//!   paper's prototype does both (appendix C.2.2), alike under all protocols.
+//!   paper's prototype does both (appendix C.2.2), alike under all protocols. What will abort works
+//!   on to its end here, so with ever more clients all protocols lose throughput; in the paper
+//!   those that abort little gain some.
 //! - Writesets that overlap are applied in parallel, since only becoming visible is ordered.
 //! - Managers share their sites' processors: the paper's machines had one each, and its Table 1
 //!   shows GDCP times that grow with the sites' load. With `own_managers` they don't, certifying

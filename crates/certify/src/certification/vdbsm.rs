@@ -59,7 +59,10 @@ fn version(transaction: &Transaction, i: usize) -> Timestamp {
 
 /// Up to where writes of the row were seen.
 fn seen(transaction: &Transaction, write: &Write) -> Timestamp {
-    let of_row = |read: &Read| matches!(read, Read::Row { table, key, .. } if *table == write.table && *key == write.key);
+    let of_row = |read: &Read| match read {
+        Read::Row { table, key, .. } => (*table, *key) == (write.table, write.key),
+        _ => false,
+    };
     let place = transaction.reads.iter().position(of_row);
     place.map_or(transaction.begin, |i| version(transaction, i))
 }

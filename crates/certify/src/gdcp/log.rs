@@ -6,9 +6,9 @@
 //! there, and alike. A log that is durable needs no further round for a decision to be safe.
 //!
 //! What a site has to say between two of its appends is one batch: proposals, edges to any number
-//! of proposals, its staleness value. At most [`Limits::batches_max`] batches of a site are on their way, so
-//! under load a site appends about that many per round trip, however many transactions there
-//! are. A batch may be lost, doubled or overtaken on its way to the log: only the next one of its
+//! of proposals, its staleness value. At most [`Limits::batches_max`] batches of a site are on
+//! their way, so under load a site appends about that many per round trip, however many
+//! transactions there are. A batch may be lost, doubled or overtaken on its way to the log: only the next one of its
 //! site counts, and [`LogManager::tick`] appends again what was not seen.
 //!
 //! # Departures

@@ -317,7 +317,7 @@ impl Group {
         self.keep(order, &proposal, &incoming);
         let staleness = vec![self.staleness()];
         if self.ring.is_alone() {
-            return self.home_again(order, incoming, staleness, effects);
+            return self.learn_all_edges(order, incoming, staleness, effects);
         }
         self.send(order, Body::Gather { proposal, stamp, incoming, staleness }, effects);
     }
@@ -335,7 +335,7 @@ impl Group {
     fn receive(&mut self, Message { order, body, .. }: Message, effects: &mut Effects) {
         match body {
             Body::Gather { incoming, staleness, .. } if self.ring.is_home(order) => {
-                self.home_again(order, incoming, staleness, effects);
+                self.learn_all_edges(order, incoming, staleness, effects);
             }
             Body::Gather { proposal, stamp, incoming, staleness } => {
                 if self.ring.receive(order, &stamp) {
@@ -373,8 +373,8 @@ impl Group {
         self.send(order, Body::Gather { proposal, stamp, incoming, staleness }, effects);
     }
 
-    /// A local writeset has been round: the second circulation begins.
-    fn home_again(
+    /// A local writeset has been round, and the second circulation begins; or that has come here.
+    fn learn_all_edges(
         &mut self,
         order: Order,
         incoming: Incoming,
@@ -385,20 +385,7 @@ impl Group {
         if self.ring.is_alone() {
             self.mark_safe(order);
             self.deliver(effects);
-        } else {
-            self.send(order, Body::Decide { incoming, staleness }, effects);
-        }
-    }
-
-    fn learn_all_edges(
-        &mut self,
-        order: Order,
-        incoming: Incoming,
-        staleness: Vec<(SiteId, Timestamp)>,
-        effects: &mut Effects,
-    ) {
-        self.complete(order, incoming.clone(), staleness.clone());
-        if self.ring.is_before_home(order) {
+        } else if self.ring.is_before_home(order) {
             self.mark_safe(order);
             self.send(order, Body::Safe, effects);
         } else {

@@ -107,7 +107,7 @@ pub struct Limits {
     /// commit is aborted as [`Cause::SnapshotTooOld`].
     pub committed_max: usize,
     /// Of those that may be forgotten, so many are kept nevertheless. With lsv chosen that spares
-    /// next to no aborts, and by the letter it costs some (`docs/decisions/0003`).
+    /// next to no aborts, and by the letter it costs some (`docs/decisions/0003`): 0 is best.
     pub spare_max: usize,
     /// Reads kept of one transaction; beyond: it counts as having read everything.
     pub reads_max: usize,
@@ -129,7 +129,7 @@ impl Default for Limits {
             pending_max: 1024,
             committed_max: 65_536,
             reads_max: 16_384,
-            spare_max: 4096,
+            spare_max: 0,
             batches_max: 2,
             report_every: 256,
             retry_ms: 200,

@@ -4,7 +4,9 @@
 mod file;
 mod report;
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use hihooi_balance::assign::{self, assign};
@@ -21,9 +23,13 @@ use crate::plan::balance::report::{Report, Result};
 /// The factor of MPF that the paper's evaluation favours.
 const DEFAULT_FACTOR: f64 = 0.5;
 
+/// How many requests of TPC-C run at one time, unless it is said.
+const TPCC_REQUESTS: i64 = 200;
+
 pub const EXAMPLES: &str = r#"Examples:
   hihooi plan balance --policy all --servers 8 --tpcc 4
-  hihooi plan balance --policy mpf --factor 0.5 --servers 8 --tpcc 4 --requests 200
+  hihooi plan balance --policy mpf --factor 0.5 --servers 8 --tpcc 100 --requests 2000
+  hihooi plan balance --servers 8 --tpcc 4 --requests all --stock printed    as in the paper
   hihooi plan balance --policy mcf --servers 3 --workload shop.toml --order weight
 
 A workload file names transactions, what they write and what they read:
@@ -49,6 +55,13 @@ something. Transactions are assigned one after another; with the same seed, alik
   least-loaded, round-robin, random   blind to conflicts
   all           a table that compares them
 
+TPC-C: a type of transactions with its warehouse and district as parameters conflicts as the vDBSM
+paper's section 5.1 says. --stock printed takes the relation as it stands there, where two orders
+meet only in one district or if both take items of one third warehouse; whole, the default, adds
+all orders that take items of the same warehouse. Drawn requests are what runs at one time. With
+all types at once, however rare, some rare payment of each server meets most of every other's
+transactions: overlapping ratios near 100 % then hide what the policies differ in.
+
 The overlapping ratio of two servers is the share of the first one's update weight that
 conflicts with some update transaction of the second. "Conflicting weight across servers" is
 the probability that two conflicting transactions, drawn by weight, are at two servers."#;
@@ -64,16 +77,19 @@ pub struct BalanceArgs {
     factor: Option<f64>,
     /// Number of servers
     #[arg(long, value_name = "N")]
-    servers: usize,
-    /// The TPC-C mix on so many warehouses
+    servers: i64,
+    /// The TPC-C mix on so many warehouses, 1 to 10000
     #[arg(long, value_name = "WAREHOUSES")]
-    tpcc: Option<u32>,
+    tpcc: Option<i64>,
+    /// Which conflicts between TPC-C's orders count (see below)
+    #[arg(long, value_enum, default_value = "whole", requires = "tpcc")]
+    stock: StockName,
     /// A file that describes the workload (see below)
     #[arg(long, value_name = "FILE", conflicts_with = "tpcc")]
     workload: Option<PathBuf>,
-    /// Assign so many transactions drawn by weight, instead of each once
-    #[arg(long, value_name = "N")]
-    requests: Option<usize>,
+    /// Assign so many transactions drawn by weight, or each once [default: tpcc 200, a file all]
+    #[arg(long, value_name = "N|all")]
+    requests: Option<Requests>,
     /// In which order transactions are assigned
     #[arg(long, value_enum, default_value = "random")]
     order: OrderName,
@@ -102,6 +118,40 @@ enum OrderName {
     Random,
 }
 
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum StockName {
+    Whole,
+    Printed,
+}
+
+impl StockName {
+    fn stock(self) -> Stock {
+        match self {
+            StockName::Whole => Stock::Whole,
+            StockName::Printed => Stock::AsPrinted,
+        }
+    }
+}
+
+/// How many transactions of a workload are assigned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Requests {
+    All,
+    Drawn(i64),
+}
+
+impl FromStr for Requests {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Requests, Self::Err> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(Requests::All),
+            (_, Ok(count)) => Ok(Requests::Drawn(count)),
+            _ => Err("it is neither a number nor all"),
+        }
+    }
+}
+
 impl OrderName {
     fn order(self) -> assign::Order {
         match self {
@@ -121,14 +171,13 @@ pub fn plan(args: &BalanceArgs) -> std::result::Result<String, String> {
 }
 
 fn report(args: &BalanceArgs) -> std::result::Result<Report, String> {
-    if !(1..=SERVERS_MAX).contains(&args.servers) {
-        return Err(format!("--servers {}: must be 1 to {SERVERS_MAX}", args.servers));
-    }
+    let servers = in_range("--servers", args.servers, SERVERS_MAX)?;
     let policies = policies(args)?;
     let workload = workload(args)?;
-    let results = policies.into_iter().map(|policy| result(args, &workload, policy)).collect();
+    let results =
+        policies.into_iter().map(|policy| result(args, servers, &workload, policy)).collect();
     Ok(Report {
-        servers: args.servers,
+        servers,
         order: args.order.to_possible_value().expect("no value is skipped").get_name().to_owned(),
         seed: args.seed,
         workload,
@@ -167,29 +216,61 @@ fn policies(args: &BalanceArgs) -> std::result::Result<Vec<(String, Policy)>, St
 }
 
 fn workload(args: &BalanceArgs) -> std::result::Result<Workload, String> {
-    let all = match (&args.workload, args.tpcc) {
-        (Some(path), _) => file::read(path)?,
-        (None, Some(warehouses)) => {
-            tpcc::workload(warehouses, Stock::AsPrinted).ok_or_else(|| {
-                format!("--tpcc {warehouses}: must be 1 to {} warehouses", tpcc::WAREHOUSES_MAX)
-            })?
-        }
-        (None, None) => return Err("either --tpcc or --workload is needed".to_owned()),
-    };
+    match (&args.workload, args.tpcc) {
+        (Some(path), _) => described(args, path),
+        (None, Some(warehouses)) => tpcc(args, warehouses),
+        (None, None) => Err("either --tpcc or --workload is needed".to_owned()),
+    }
+}
+
+fn described(args: &BalanceArgs, path: &Path) -> std::result::Result<Workload, String> {
+    let all = file::read(path)?;
     match args.requests {
-        None => Ok(all),
-        Some(count) if !(1..=TRANSACTIONS_MAX).contains(&count) => {
-            Err(format!("--requests {count}: must be 1 to {TRANSACTIONS_MAX}"))
+        None | Some(Requests::All) => Ok(all),
+        Some(Requests::Drawn(count)) => {
+            let count = in_range("--requests", count, TRANSACTIONS_MAX)?;
+            Ok(all.sample(count, &mut Pcg64Mcg::seed_from_u64(args.seed)))
         }
-        Some(count) => Ok(all.sample(count, &mut Pcg64Mcg::seed_from_u64(args.seed))),
+    }
+}
+
+fn tpcc(args: &BalanceArgs, warehouses: i64) -> std::result::Result<Workload, String> {
+    let stock = args.stock.stock();
+    let warehouses = in_range("--tpcc", warehouses, tpcc::WAREHOUSES_MAX)?;
+    match args.requests.unwrap_or(Requests::Drawn(TPCC_REQUESTS)) {
+        Requests::All => tpcc::types(warehouses, stock).ok_or_else(|| {
+            let most = tpcc::WAREHOUSES_OF_TYPES_MAX;
+            format!("--tpcc {warehouses}: --requests all is for 1 to {most} warehouses")
+        }),
+        Requests::Drawn(count) => {
+            let count = in_range("--requests", count, tpcc::REQUESTS_MAX)?;
+            let mut generator = Pcg64Mcg::seed_from_u64(args.seed);
+            Ok(tpcc::requests(warehouses, stock, count, &mut generator).expect("in range"))
+        }
+    }
+}
+
+/// A number from 1 to the most.
+fn in_range<N>(name: &str, value: i64, most: N) -> std::result::Result<N, String>
+where
+    N: TryFrom<i64> + From<u8> + PartialOrd + Display,
+{
+    match N::try_from(value) {
+        Ok(number) if number >= N::from(1) && number <= most => Ok(number),
+        _ => Err(format!("{name} {value}: must be 1 to {most}")),
     }
 }
 
 /// Every policy meets the same order.
-fn result(args: &BalanceArgs, workload: &Workload, (name, policy): (String, Policy)) -> Result {
+fn result(
+    args: &BalanceArgs,
+    servers: usize,
+    workload: &Workload,
+    (name, policy): (String, Policy),
+) -> Result {
     let mut generator = Pcg64Mcg::seed_from_u64(args.seed);
     let assigned: Vec<ServerId> =
-        assign(workload, policy, args.servers, args.order.order(), &mut generator);
-    let figures = Figures::of(workload, &assigned, args.servers);
+        assign(workload, policy, servers, args.order.order(), &mut generator);
+    let figures = Figures::of(workload, &assigned, servers);
     Result { policy: name, assigned, figures }
 }

@@ -36,7 +36,8 @@ cp-roo overtakes rssi depends much on --no-retry and --own-managers.
 Costs: milliseconds of a site's engine to read, update or insert a row (read, update, insert), of
 a site's manager for each certified transaction (certify), between two sites (hop), and the part
 of writing rows that applying them elsewhere takes (write-overhead). Unless given they are derived
-from the RSSI paper's Table 1, that is of Pentium IV machines: compare the certifiers, don't take throughput literally.";
+from the RSSI paper's Table 1, that is of Pentium IV machines: compare the certifiers, don't take
+throughput literally.";
 
 /// Arguments of `plan isolation`.
 #[derive(Args, Debug)]
@@ -73,8 +74,8 @@ pub struct IsolationArgs {
     #[arg(long)]
     own_managers: bool,
     /// ssibench: rows of each of its three tables [default: 100000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    rows: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=1 << 32))]
+    rows: Option<i64>,
     /// ssibench: rows that a transaction reads [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     reads: Option<u32>,
@@ -182,7 +183,7 @@ fn ssibench(args: &IsolationArgs) -> Result<Workload> {
     }
     let usual = Parameters::default();
     let parameters = Parameters {
-        rows: args.rows.unwrap_or(usual.rows),
+        rows: args.rows.map_or(usual.rows, i64::unsigned_abs),
         reads: args.reads.unwrap_or(usual.reads),
         writes: args.writes.unwrap_or(usual.writes),
         inserts: args.inserts.map_or(usual.inserts, |share| share / 100.0),

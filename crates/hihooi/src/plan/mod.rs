@@ -1,28 +1,37 @@
 //! `hihooi plan`: what a cluster would do, before anyone builds it. Each tool is one file; the
-//! models are pure crates. Results alone go to standard output.
+//! models are pure crates. Results alone go to standard output, for programs (`--json`) as one
+//! indented object.
 
 mod balance;
 mod isolation;
 mod scale_out;
 
 use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Arg, Subcommand};
+
+use crate::failure::Failure;
+use crate::print;
 
 /// The planning tools.
 #[derive(Subcommand, Debug)]
 pub enum PlanCommand {
     /// How much more can N sites do than one? (an analytical model of partial replication)
-    #[command(after_help = scale_out::EXAMPLES)]
+    #[command(after_help = scale_out::EXAMPLES, mut_args(negative_is_a_value))]
     ScaleOut(scale_out::ScaleOutArgs),
     /// Which transactions should run at which server, so that few conflict across servers?
-    #[command(after_help = balance::EXAMPLES)]
+    #[command(after_help = balance::EXAMPLES, mut_args(negative_is_a_value))]
     Balance(balance::BalanceArgs),
     /// What would each certification protocol abort, and why? (a simulation)
-    #[command(after_help = isolation::EXAMPLES)]
+    #[command(after_help = isolation::EXAMPLES, mut_args(negative_is_a_value))]
     Isolation(isolation::IsolationArgs),
+}
+
+/// A negative number is told to be out of range, instead of being taken for an option.
+fn negative_is_a_value(arg: Arg) -> Arg {
+    let takes_value = arg.get_action().takes_values();
+    arg.allow_negative_numbers(takes_value)
 }
 
 /// Runs one of them; exit status 2 for bad input.
@@ -34,14 +43,11 @@ pub fn run(command: &PlanCommand) -> ExitCode {
     }
 }
 
-/// Prints the answer: exit status 0; or one line on standard error about bad input: 2.
+/// Prints the answer: exit status 0; or one line on standard error, if the input is bad or the
+/// answer can't be written: 2.
 fn finish(answer: Result<String, impl Display>) -> ExitCode {
-    match answer {
-        Ok(text) => {
-            // A reader that has seen enough may close the pipe.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
+    match answer.map_err(Failure::new).and_then(|text| print::results(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("hihooi: {why}");
             ExitCode::from(2)

@@ -47,7 +47,7 @@ to run it."#;
 pub struct ScaleOutArgs {
     /// Number of sites, all equal
     #[arg(long, value_name = "N", required_unless_present = "model")]
-    #[arg(requires_all = ["copies", "updates", "write_overhead"])]
+    #[arg(requires_all = ["copies", "updates", "write_overhead"], value_parser = count)]
     sites: Option<usize>,
     /// Copies of each object: `full`, `half` (of the sites, rounded up) or a number
     #[arg(long, value_name = "full|half|K", requires = "sites")]
@@ -59,13 +59,13 @@ pub struct ScaleOutArgs {
     #[arg(long, value_name = "WO", requires = "sites", value_parser = fraction)]
     write_overhead: Option<f64>,
     /// Number of objects, all equal [default: one for each site that is not full]
-    #[arg(long, value_name = "M", requires = "sites")]
+    #[arg(long, value_name = "M", requires = "sites", value_parser = count)]
     objects: Option<usize>,
     /// Sites that hold everything, besides the copies at the others
-    #[arg(long, value_name = "N", requires = "sites", default_value_t = 0)]
+    #[arg(long, value_name = "N", requires = "sites", default_value_t = 0, value_parser = count)]
     full_sites: usize,
     /// A file that describes sites and objects (see below)
-    #[arg(long, value_name = "FILE", conflicts_with = "sites")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sites", "plot"])]
     model: Option<PathBuf>,
     /// Also draw the scale-out of up to N sites for several numbers of copies
     #[arg(long, value_name = "FILE.svg", requires = "sites")]
@@ -73,6 +73,10 @@ pub struct ScaleOutArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+fn count(text: &str) -> std::result::Result<usize, String> {
+    text.parse().map_err(|_| "it is not a whole number from 0 on".to_owned())
 }
 
 fn fraction(text: &str) -> std::result::Result<f64, String> {

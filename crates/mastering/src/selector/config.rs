@@ -20,7 +20,8 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// For short transactions on a few neighbouring partitions, with skew.
+    /// For short transactions on a few neighbouring partitions, with skew. Those of a client are
+    /// independent of each other: equation 7 counts for nothing.
     #[must_use]
     pub fn ycsb() -> Weights {
         Weights { balance: 3000.0, delay: 0.01, intra: 1.0, inter: 0.0 }
@@ -80,7 +81,7 @@ pub struct SelectorConfig {
 }
 
 impl SelectorConfig {
-    /// With the usual times (1 s, 50 ms, 20 ms) and the weights for YCSB.
+    /// With the usual times (1 s, 50 ms, 20 ms) and the weights for YCSB, so without equation 7.
     #[must_use]
     pub fn new(sites: usize, partitions: u32, homes: Homes) -> SelectorConfig {
         SelectorConfig {

@@ -13,6 +13,9 @@
 //!   that needs none overtakes. (The paper's locks leave this to chance.)
 //! - The paper holds shared locks until the transaction begins; here its partitions are pinned
 //!   until the client says that it began, for at most `pin_ms`.
+//! - Weights are the user's to set. The default is [`config::Weights::ycsb`], in which equation 7
+//!   (what a client's transactions need one after another) has the weight 0; the statistics for it
+//!   are kept all the same. [`config::Weights::tpcc`] turns it on.
 //! - Nothing moves unless a transaction needs it to, as in the paper. So data that starts at one
 //!   site stays there ([`crate::mastership::Homes::All`]), however unbalanced that is.
 

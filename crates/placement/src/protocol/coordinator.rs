@@ -9,7 +9,7 @@ use super::message::{
     Cause, Changes, Content, Done, Effect, Message, ObjectId, Operation, Proposal, Reply,
 };
 use super::part::Request;
-use super::site::{Planted, Site};
+use super::site::Site;
 
 /// A transaction of a client of this site.
 #[derive(Clone, Debug)]
@@ -93,14 +93,11 @@ impl<C: Content> Site<C> {
         known.steps += 1;
         known.phase = Phase::Running { site, since_ms };
         let (step, begin) = (known.steps, known.begin);
-        let mut changes = known.changes.clone();
+        let changes = known.changes.clone();
         if site == self.id {
             return self.request(Request { txn, step, begin, changes, operation });
         }
         known.participants.insert(site);
-        if self.planted == Planted::WithoutChanges {
-            changes.clear();
-        }
         self.send(site, Message::Redirect { txn, step, begin, changes, operation });
     }
 

@@ -6,7 +6,7 @@ use hihooi_certify::certification::Timestamp;
 use super::certification::Refusal;
 use super::message::{Cause, Content, Effect, Proposal, Reply};
 use super::part::local;
-use super::site::{Planted, Site};
+use super::site::Site;
 
 impl<C: Content> Site<C> {
     pub(super) fn deliver(&mut self, at: Timestamp, proposal: &Proposal<C>) {
@@ -29,14 +29,7 @@ impl<C: Content> Site<C> {
 
     /// The same verdict at all sites, whatever they hold.
     fn certify(&mut self, at: Timestamp, proposal: &Proposal<C>) -> Result<(), Refusal> {
-        if self.planted == Planted::PrintedInterval {
-            return Ok(());
-        }
-        let holds = |object| self.catalog.holds(self.id, object);
         let items = || proposal.changes.iter().map(|change| change.item);
-        if self.planted == Planted::HoldersOnly && !items().any(|item| holds(item.object)) {
-            return Ok(());
-        }
         self.certifier.validate(proposal.begin, items())?;
         self.certifier.remember(at, items(), self.limits.certified_changes_max);
         Ok(())
@@ -45,7 +38,7 @@ impl<C: Content> Site<C> {
     fn apply(&mut self, at: Timestamp, proposal: &Proposal<C>) {
         let txn = proposal.txn;
         self.end_rivals(txn, &proposal.changes);
-        if !proposal.changes.iter().any(|c| self.catalog.holds(self.id, c.item.object)) {
+        if !proposal.changes.iter().any(|change| self.holds(change.item.object)) {
             return self.end_part(txn);
         }
         let known = self.begun(proposal);

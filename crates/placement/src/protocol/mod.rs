@@ -41,6 +41,7 @@ mod delivery;
 mod limits;
 mod message;
 mod part;
+mod planted;
 mod site;
 mod snapshot;
 
@@ -51,4 +52,5 @@ pub use message::{
     Cause, Change, Changes, Content, Done, Effect, Event, Failure, Item, Message, ObjectId,
     Operation, Proposal, Reply, Run,
 };
-pub use site::{Planted, Site};
+pub use planted::{Planted, PlantedSite};
+pub use site::Site;

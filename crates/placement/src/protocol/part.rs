@@ -9,7 +9,7 @@ use hihooi_certify::certification::{SiteId, Timestamp, TxnId};
 use super::message::{
     Cause, Change, Changes, Content, Done, Effect, Failure, Item, Message, Operation, Run,
 };
-use super::site::{Planted, Site};
+use super::site::Site;
 
 /// An operation that is to run here.
 #[derive(Clone, Debug)]
@@ -84,11 +84,7 @@ impl<C: Content> Site<C> {
         if self.parts.len() >= self.limits.parts_max {
             return Err(Cause::Overloaded);
         }
-        let serving = match self.planted {
-            Planted::NewestSnapshot => self.snapshots.newest(),
-            _ => self.snapshots.serving(begin),
-        };
-        let snapshot = serving.ok_or(Cause::SnapshotTooOld)?;
+        let snapshot = self.snapshots.serving(begin).ok_or(Cause::SnapshotTooOld)?;
         self.parts.insert(txn, Part::new(begin, self.now_ms));
         self.effects.push(Effect::Begin { txn, snapshot });
         Ok(())

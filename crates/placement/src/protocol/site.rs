@@ -10,26 +10,9 @@ use super::catalog::Catalog;
 use super::certification::{Certifier, Checkpoint};
 use super::coordinator::Coordinated;
 use super::limits::Limits;
-use super::message::{Content, Effect, Event, Message, Run};
+use super::message::{Content, Effect, Event, Message, ObjectId, Run};
 use super::part::{Part, Request};
 use super::snapshot::Snapshots;
-
-/// Mistakes that tests make on purpose, to see that they are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Planted {
-    /// None: the protocol as it is meant.
-    #[default]
-    Nothing,
-    /// A site certifies only against writesets that it holds some of: what the paper's section 4
-    /// warns of, and what its Figure 3 prints.
-    HoldersOnly,
-    /// `validate` with the interval that Figure 3 prints.
-    PrintedInterval,
-    /// A redirected operation reads the newest snapshot instead of its transaction's.
-    NewestSnapshot,
-    /// A redirected operation doesn't see its transaction's earlier changes.
-    WithoutChanges,
-}
 
 /// What a site knows of another.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +30,6 @@ pub struct Site<C: Content> {
     pub(super) id: SiteId,
     pub(super) catalog: Catalog,
     pub(super) limits: Limits,
-    pub(super) planted: Planted,
     pub(super) now_ms: u64,
     /// The last position that was delivered.
     pub(super) delivered: Timestamp,
@@ -99,7 +81,6 @@ impl<C: Content> Site<C> {
             peers: others.map(|site| (site, Peer::default())).collect(),
             catalog,
             limits,
-            planted: Planted::Nothing,
             now_ms: 0,
             delivered: checkpoint.at,
             durable,
@@ -117,13 +98,6 @@ impl<C: Content> Site<C> {
             site.open_snapshot();
         }
         site
-    }
-
-    /// The same site with a mistake.
-    #[must_use]
-    pub fn with(mut self, planted: Planted) -> Site<C> {
-        self.planted = planted;
-        self
     }
 
     /// Something happened; returns what is to be done about it, in order.
@@ -185,6 +159,10 @@ impl<C: Content> Site<C> {
     /// Whether the database may be ahead of what was delivered.
     pub(super) fn is_recovering(&self) -> bool {
         self.delivered < self.durable
+    }
+
+    pub(super) fn holds(&self, object: ObjectId) -> bool {
+        self.catalog.holds(self.id, object)
     }
 
     pub(super) fn is_up(&self, site: SiteId) -> bool {

@@ -27,11 +27,6 @@ impl Snapshots {
         next.checked_sub(1).map(|index| self.open[index])
     }
 
-    /// The newest one.
-    pub(super) fn newest(&self) -> Option<Timestamp> {
-        self.open.back().copied()
-    }
-
     /// No transaction starts before `oldest`; returns those to close.
     pub(super) fn collect(&mut self, oldest: Timestamp) -> Vec<Timestamp> {
         let next = self.open.partition_point(|&at| at <= oldest);

@@ -10,7 +10,7 @@ use hihooi_certify::certification::items::RowKey;
 use hihooi_certify::certification::{SiteId, Timestamp, TxnId};
 use hihooi_placement::protocol::{
     Catalog, Checkpoint, Effect, Event, Item, Limits, Message, ObjectId, Operation, Planted,
-    Proposal, Reply, Site,
+    PlantedSite, Proposal, Reply, Site,
 };
 
 use engine::{Action, Engine, Rows};
@@ -35,7 +35,7 @@ pub struct World {
     pub catalog: Catalog,
     pub limits: Limits,
     pub planted: Planted,
-    pub sites: BTreeMap<SiteId, Site<Rows>>,
+    pub sites: BTreeMap<SiteId, PlantedSite<Rows>>,
     pub engines: BTreeMap<SiteId, Engine>,
     /// Messages on their way.
     pub network: VecDeque<(SiteId, SiteId, Message<Rows>)>,
@@ -79,7 +79,7 @@ impl World {
     pub fn start(&mut self, id: SiteId, checkpoint: Checkpoint) {
         let durable = self.engine(id).durable;
         let site = Site::recover(id, self.catalog.clone(), self.limits, checkpoint, durable);
-        self.sites.insert(id, site.with(self.planted));
+        self.sites.insert(id, PlantedSite::new(site, self.planted));
         self.tick(id);
     }
 

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use hihooi_certify::certification::{SiteId, Timestamp, TxnId};
 use hihooi_placement::protocol::{
-    self as sipre, Catalog, Changes, Checkpoint, Limits, Operation, Planted, Proposal, Reply, Run,
+    self as sipre, Catalog, Changes, Checkpoint, Limits, Operation, Planted, PlantedSite, Proposal,
+    Reply, Run,
 };
 use rand::RngExt;
 
@@ -90,7 +91,7 @@ struct Statement {
 #[derive(Debug)]
 pub struct Site {
     id: SiteId,
-    core: sipre::Site<Lists>,
+    core: PlantedSite<Lists>,
     engine: Engine,
     config: SiteConfig,
     random: Random,
@@ -123,7 +124,7 @@ impl Node for Site {
         let core = sipre::Site::recover(id, catalog, config.limits, checkpoint, durable);
         let mut site = Site {
             id,
-            core: core.with(config.planted),
+            core: PlantedSite::new(core, config.planted),
             engine,
             config: config.clone(),
             random: crate::generator(boot.seed, crate::Purpose::Setup),

@@ -39,7 +39,8 @@ fn heading(runs: &Runs) -> String {
     let retry = if setup.retry { "repeating what aborts" } else { "giving up what aborts" };
     let managers = if setup.own_managers { "managers have processors of their own; " } else { "" };
     format!(
-        "{workload}\n{} sites, {} clients {retry}; {managers}{} s simulated after {} s of ramp-up, seed {}\n",
+        "{workload}\n{} sites, {} clients {retry}; {managers}{} s simulated after {} s of ramp-up, \
+         seed {}\n",
         setup.sites,
         setup.clients,
         setup.seconds,

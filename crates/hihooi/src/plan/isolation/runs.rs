@@ -134,16 +134,19 @@ pub fn overtaken_at(results: &[Run]) -> Option<f64> {
     crossover(&leaders.filter_map(point).collect::<Vec<_>>())
 }
 
+/// Aborts of a cause that say something about how frequent it is.
+const ABORTS_MIN: u64 = 20;
+
 /// At the least share of queries: how many times the part of attempts that `rssi` aborts for
-/// descending structures `cp-roo` aborts for rw-conflicts. `None` if it aborts none.
+/// descending structures `cp-roo` aborts for rw-conflicts. `None` if they are too few to say.
 pub fn rw_over_ds(results: &[Run]) -> Option<f64> {
     let share = results.first()?.share;
     let cp_roo = same_share(results, share, CHALLENGER)?;
     let rssi = same_share(results, share, LEADER)?;
+    let (conflicts, structures) = (cp_roo.aborts().read_impact, rssi.aborts().descending());
     let part = |count: u64, report: &Report| count as f64 / report.attempts() as f64;
-    let structures = part(rssi.aborts().descending(), rssi);
-    let ratio = part(cp_roo.aborts().read_impact, cp_roo) / structures;
-    (structures > 0.0).then_some(ratio)
+    let ratio = part(conflicts, cp_roo) / part(structures, rssi);
+    (conflicts.min(structures) >= ABORTS_MIN).then_some(ratio)
 }
 
 fn same_share(results: &[Run], share: Option<f64>, protocol: Protocol) -> Option<&Report> {

@@ -32,7 +32,7 @@ pub fn text(system: &System, solved: &ScaleOut) -> String {
     text
 }
 
-/// For machines: one line.
+/// For machines: one object.
 pub fn json(system: &System, solved: &ScaleOut) -> String {
     let sites: Vec<serde_json::Value> = (system.sites.iter().zip(&solved.sites).enumerate())
         .map(|(i, (site, usage))| {
@@ -51,7 +51,7 @@ pub fn json(system: &System, solved: &ScaleOut) -> String {
         "sites": sites,
         "why": why(system, solved),
     });
-    format!("{answer}\n")
+    format!("{answer:#}\n")
 }
 
 /// What saturates first.
