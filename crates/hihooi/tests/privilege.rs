@@ -86,6 +86,32 @@ fn rows_run_functions_as_the_owner_and_nobody_else() {
     greedy.run("ALTER TABLE greedy2.t ADD CHECK (greedy2.f(id))");
     greedy.run("INSERT INTO greedy2.t VALUES (1)");
     assert_nobody("greedy2", "INSERT");
+    // The planner puts an operator's negator in place of NOT.
+    greedy.run(
+        "CREATE FUNCTION greedy2.h(int, int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql \
+         AS $$ BEGIN RETURN greedy2.g(); END $$",
+    );
+    greedy.run(
+        "CREATE OPERATOR greedy2.=== (leftarg = int, rightarg = int, function = int4eq, \
+         negator = OPERATOR(greedy2.!===))",
+    );
+    greedy.run(
+        "CREATE OPERATOR greedy2.!=== (leftarg = int, rightarg = int, function = greedy2.h, \
+         negator = OPERATOR(greedy2.===))",
+    );
+    greedy.run(
+        "CREATE TABLE greedy2.n (id int PRIMARY KEY, v int, \
+         CHECK (NOT (v OPERATOR(greedy2.===) id)))",
+    );
+    greedy.run("INSERT INTO greedy2.n VALUES (1, 2)");
+    assert_nobody("greedy2", "INSERT with a negator");
+    // A rule that isn't a view's, but is called so.
+    greedy.run("CREATE TABLE greedy2.r (id int PRIMARY KEY)");
+    greedy.run("CREATE RULE x AS ON INSERT TO greedy2.r DO ALSO SELECT greedy2.g()");
+    greedy.run("ALTER RULE x ON greedy2.r RENAME TO \"_RETURN\"");
+    greedy.run("ALTER TABLE greedy2.r ENABLE ALWAYS RULE \"_RETURN\"");
+    greedy.run("INSERT INTO greedy2.r VALUES (1)");
+    assert_nobody("greedy2", "INSERT with a rule");
     greedy.run("UPDATE greedy2.t SET id = 2");
     greedy.run("INSERT INTO greedy2.t SELECT generate_series(3, 100)");
     assert_nobody("greedy2", "COPY");
@@ -149,7 +175,7 @@ fn verifying_runs_no_functions_as_superuser() {
     for ddl in TRAPS.split(';') {
         greedy.run(ddl);
     }
-    // Only now, since appliers still run functions as superusers (see above).
+
     greedy.run(SPRUNG);
     cluster.caught_up();
     let sprung = root.error("SELECT FROM greedy3.t");

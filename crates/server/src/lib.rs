@@ -16,6 +16,7 @@ pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;
 pub mod one_by_one;
+pub mod own_types;
 mod passwords;
 pub mod pool;
 pub mod pump;

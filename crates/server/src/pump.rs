@@ -14,6 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::answers::Event;
 use crate::backend::{Backend, Deferred, commits_answer};
 use crate::client::{Client, INPUT_AHEAD_MAX, OUTPUT_MAX, written};
+use crate::own_types;
+use crate::route::PRIMARY;
 use crate::scratch;
 
 /// Frames above this length are passed through in pieces.
@@ -34,6 +36,8 @@ pub enum Step {
     Left,
     /// A held answer began with this error, which another site may not have (see [`Hold`]).
     Refused(Box<ErrorFields>),
+    /// A held answer describes something by a type that has another OID at the primary.
+    OwnTypes,
 }
 
 /// Whether the answer's beginning is held back from the client, so that another site can be
@@ -355,6 +359,9 @@ fn take(
         }
         *hold = Hold::No;
     }
+    if *hold == Hold::UntilRows && own_types::describes_own(tag, body)? {
+        return Ok(Some(Step::OwnTypes));
+    }
     let at_commit = server.answers.is_at_commit();
     let is_simple = server.answers.is_simple();
     let verdict = server.answers.received(tag, body);
@@ -366,6 +373,10 @@ fn take(
     } else if verdict.relay {
         settle_deferred(tag, at_commit, client, server);
         client.output.extend_from_slice(message);
+        if tag == tag::ROW_DESCRIPTION && server.site != PRIMARY {
+            let at = client.output.len() - body.len();
+            own_types::forget_tables(&mut client.output[at..])?;
+        }
         server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
         if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
             server.names_done += 1;

@@ -13,12 +13,13 @@ use tracing::warn;
 use crate::answers::{Audience, Sent};
 use crate::backend::Backend;
 use crate::client::Message;
+use crate::own_types;
 use crate::pool::Refusal;
 use crate::pump::{self, Hold, Lost, Step};
 use crate::relay::{ReadRequest, count};
 use crate::route::{Consistency, PRIMARY, Reason, Route};
 use crate::session::{Session, Work};
-use crate::unit::{Ends, Op, Unit};
+use crate::unit::{Ends, Op, Unit, executes};
 
 /// What a routed unit sends.
 pub enum Sends<'a> {
@@ -45,6 +46,8 @@ enum Tried {
     Answered,
     /// Nothing was relayed; another site may do better.
     Elsewhere,
+    /// Nothing was relayed; only the primary can answer.
+    OnPrimary,
 }
 
 impl Session {
@@ -107,6 +110,9 @@ impl Session {
         let mut not = Vec::new();
         loop {
             let relay = self.relay.clone();
+            if relay.own_types.borrow().has(read.statement) {
+                return Ok(Some(Route::primary(Reason::Unsafe)));
+            }
             let cost_us = relay.costs.borrow().expected_us(read.statement);
             let route = relay
                 .route_read(ReadRequest {
@@ -130,6 +136,10 @@ impl Session {
                     return Ok(None);
                 }
                 Tried::Elsewhere => not.push(route.site),
+                Tried::OnPrimary => {
+                    relay.own_types.borrow_mut().seen(read.statement);
+                    return Ok(Some(Route::primary(Reason::Unsafe)));
+                }
             }
         }
     }
@@ -160,21 +170,25 @@ impl Session {
         self.write_read(&mut server, sends);
         let mark = self.client.output.len();
         match self.relay_held(&mut server).await {
-            Ok(true) => {
+            Ok(Tried::Answered) => {
                 count(&relay.counters[site].reads);
                 self.settle(server).await?;
                 Ok(Tried::Answered)
             }
             outcome => {
-                count(&relay.counters[site].errors);
                 relay.pools.discard(server);
-                match outcome {
-                    Err((lost, false)) => Err(self.lost(&lost)),
-                    _ => {
-                        self.client.output.truncate(mark);
-                        Ok(Tried::Elsewhere)
+                let tried = match outcome {
+                    Ok(Tried::OnPrimary) => Tried::OnPrimary,
+                    outcome => {
+                        count(&relay.counters[site].errors);
+                        if let Err((lost, false)) = outcome {
+                            return Err(self.lost(&lost));
+                        }
+                        Tried::Elsewhere
                     }
-                }
+                };
+                self.client.output.truncate(mark);
+                Ok(tried)
             }
         }
     }
@@ -197,21 +211,22 @@ impl Session {
         }
     }
 
-    /// Whether the answer was relayed to its end. When the server is lost: whether another site
-    /// may still be asked.
-    async fn relay_held(&mut self, server: &mut Backend) -> Result<bool, (Lost, bool)> {
+    /// Relays the answer to its end, if that is the client's. When the server is lost: whether
+    /// another site may still be asked.
+    async fn relay_held(&mut self, server: &mut Backend) -> Result<Tried, (Lost, bool)> {
         let mut hold = Hold::UntilRows;
         self.client.tells_leaving = true;
         loop {
             match pump::pump(&mut self.client, server, &mut hold).await {
-                Ok(Step::Ready(Status::Idle)) => return Ok(true),
+                Ok(Step::Ready(Status::Idle)) => return Ok(Tried::Answered),
                 Ok(Step::Refused(fields)) => {
                     if fields.code() == "25006" {
                         count(&self.relay.counters[server.site].misjudged);
                         warn!(error = %fields, "a write was taken for a read; the primary runs it");
                     }
-                    return Ok(false);
+                    return Ok(Tried::Elsewhere);
                 }
+                Ok(Step::OwnTypes) => return Ok(Tried::OnPrimary),
                 Ok(Step::Left) => self.cancel_own(),
                 Ok(_) => {}
                 Err(lost) => return Err((lost, hold == Hold::UntilRows)),
@@ -228,7 +243,13 @@ impl Session {
     pub(crate) fn routable_unit(&self, unit: &Unit) -> Result<Wanted<'static>, Reason> {
         self.may_route()?;
         let mut wanted = Wanted::default();
+        let mut has_run = false;
         for op in &unit.ops {
+            // Behind rows the client can't be told to forget what a replica described.
+            if has_run && op.describes() {
+                return Err(Reason::Unsafe);
+            }
+            has_run |= executes(op);
             let (facts, text) = match op {
                 Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } => {
                     (facts.clone(), &prepared.query)
@@ -246,7 +267,10 @@ impl Session {
                 wanted.consistency = wanted.consistency.or(hint);
                 wanted.items = Cow::Owned(wanted.items.union(&statement.reads));
             }
-            if let Op::Bind { prepared: Some(prepared), .. } = op {
+            if let Some(prepared) = op.prepared() {
+                if own_types::any_own(&prepared.types) {
+                    return Err(Reason::Unsafe);
+                }
                 wanted.statement = prepared.id;
             }
         }

@@ -25,6 +25,7 @@ use tracing::warn;
 
 use crate::backend::Identity;
 use crate::costs::Costs;
+use crate::own_types::OwnTypes;
 use crate::pool::{Limits, Pools};
 use crate::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
 use crate::startup_key::StartupKey;
@@ -206,6 +207,8 @@ pub struct Relay {
     pub pools: Rc<Pools>,
     /// What statements usually take.
     pub costs: RefCell<Costs>,
+    /// Statements that replicas would describe by types of their own.
+    pub own_types: RefCell<OwnTypes>,
     /// Who must see what.
     pub freshness: RefCell<Freshness>,
     /// Somebody should look at the index again.
@@ -271,6 +274,7 @@ impl Relay {
             sites,
             replicas: shared.replicas,
             costs: RefCell::default(),
+            own_types: RefCell::default(),
             freshness: RefCell::new(Freshness::new(newest)),
             changed: Notify::new(),
             unresolved: Notify::new(),

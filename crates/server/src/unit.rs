@@ -66,6 +66,28 @@ pub enum Op {
 }
 
 impl Op {
+    /// The prepared statement that it is about, if the client has one of this name.
+    #[must_use]
+    pub fn prepared(&self) -> Option<&Prepared> {
+        match self {
+            Op::Parse { prepared, .. } => Some(prepared),
+            Op::Bind { prepared, .. } | Op::DescribeStatement { prepared, .. } => {
+                prepared.as_deref()
+            }
+            Op::Statement { .. } | Op::CloseStatement | Op::Portal(_) => None,
+        }
+    }
+
+    /// Whether it is a Describe.
+    #[must_use]
+    pub fn describes(&self) -> bool {
+        match self {
+            Op::DescribeStatement { .. } => true,
+            Op::Portal(message) => message.tag == tag::DESCRIBE,
+            _ => false,
+        }
+    }
+
     /// The facts of the statement that it runs.
     #[must_use]
     pub fn statement(&self) -> Option<&Statement> {

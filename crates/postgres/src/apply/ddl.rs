@@ -78,6 +78,7 @@ async fn carry_out(connection: &mut Connection, ddl: &Ddl) -> Result<()> {
     enter(connection, ddl, true).await?;
     connection.query(&view.refresh()).await.map_err(|error| told(error).1)?;
     leave(connection, ddl, true).await?;
+    connection.query(restricted::CLOSE).await?;
     connection.query(&view.drop()).await?;
     restricted::assert_nothing_temporary(connection).await
 }

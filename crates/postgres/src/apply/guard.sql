@@ -59,8 +59,10 @@ with recursive used(class, object) as (
     select object from used where class = 'pg_catalog.pg_proc'::regclass
     union all
     select found.function from used, lateral (
-        select oprcode::oid from pg_catalog.pg_operator
-            where class = 'pg_catalog.pg_operator'::regclass and oid = object
+        -- The planner puts an operator's negator or commutator in its place.
+        select p.oprcode::oid from pg_catalog.pg_operator o join pg_catalog.pg_operator p
+              on p.oid in (o.oid, o.oprnegate, o.oprcom)
+            where class = 'pg_catalog.pg_operator'::regclass and o.oid = object
         union all
         select castfunc from pg_catalog.pg_cast
             where class = 'pg_catalog.pg_type'::regclass and castsource = object and castfunc <> 0
@@ -74,8 +76,10 @@ with recursive used(class, object) as (
     select found[1]::oid from tree,
         lateral pg_catalog.regexp_matches(text, ':funcid ([0-9]+)', 'g') found
     union all
-    select coalesce((select oprcode from pg_catalog.pg_operator where oid = found[1]::oid), 0)
+    select coalesce(p.oprcode::oid, 0)
         from tree, lateral pg_catalog.regexp_matches(text, ':opno ([0-9]+)', 'g') found
+             left join pg_catalog.pg_operator o on o.oid = found[1]::oid
+             left join pg_catalog.pg_operator p on p.oid in (o.oid, o.oprnegate, o.oprcom)
 )
 select exists (
     select from called where not coalesce((

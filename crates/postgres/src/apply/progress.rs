@@ -26,7 +26,7 @@ const ORPHANS_GRACE_MS: u64 = 60;
 const ORPHANS_LOOK_MS: u64 = 5;
 
 /// What an applier must not be disturbed by, beside the text format of values.
-const SETTINGS: [(&str, &str); 11] = [
+const SETTINGS: [(&str, &str); 10] = [
     ("xmloption", "content"),
     ("standard_conforming_strings", "on"),
     ("session_replication_role", "replica"),
@@ -34,7 +34,6 @@ const SETTINGS: [(&str, &str); 11] = [
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
-    ("row_security", "off"),
     ("default_transaction_read_only", "off"),
     ("check_function_bodies", "off"),
     ("plan_cache_mode", "force_generic_plan"),
@@ -50,7 +49,6 @@ pub(super) fn applier_login(site: &Site, database: &str) -> Login {
 /// The login of a connection beside those that write.
 pub(super) fn control_login(site: &Site, database: &str) -> Login {
     Login::new(site.address.clone(), &site.user, database, BESIDE)
-        .with("search_path", "pg_catalog")
         .with("statement_timeout", "0")
         .with("default_transaction_read_only", "off")
         .with("jit", "off")
@@ -125,7 +123,7 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
         from pg_catalog.pg_publication where pubname = 'hihooi'
         union all
         select 'drop event trigger ' || pg_catalog.quote_ident(evtname)
-        from pg_catalog.pg_event_trigger 
+        from pg_catalog.pg_event_trigger
         where evtname like 'hihooi\\_%' and evtname <> 'hihooi_rows'
         union all
         select 'alter subscription ' || pg_catalog.quote_ident(subname) || ' disable'
@@ -150,7 +148,7 @@ pub(super) async fn disable_own_actions(control: &mut Connection) -> Result<Vec<
         union all
         select pg_catalog.format('alter table %s disable rule %I',
                                  ev_class::pg_catalog.regclass, rulename)
-        from pg_catalog.pg_rewrite where ev_enabled in ('A', 'R') and rulename <> '_RETURN'
+        from pg_catalog.pg_rewrite where ev_enabled in ('A', 'R')
         union all
         select pg_catalog.format('alter event trigger %I disable', evtname)
         from pg_catalog.pg_event_trigger

@@ -3,7 +3,7 @@
 //! The rows of `CREATE TABLE AS` and `SELECT INTO` come in the stream, so replicas only make the
 //! table. A materialized view's contents don't, so it is filled by its own statement.
 
-use hihooi_sql::lexer::{Token, TokenKind, tokens};
+use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
 /// The statement that replicas run for a statement of the primary.
 #[must_use]
@@ -16,6 +16,8 @@ pub(super) fn replayed(text: &str) -> String {
             words.iter().any(|word| word.upper == "AS").then(|| text.to_owned())
         }
         Some("SELECT" | "WITH") => create_instead_of_into(text, &tokens, &words),
+        // That would need a temporary table, which a restricted operation can't have.
+        Some("REFRESH") => return without_concurrently(text).unwrap_or_else(|| text.to_owned()),
         _ => None,
     };
     rewritten.map_or_else(|| text.to_owned(), |text| without_data(&text))
@@ -108,6 +110,11 @@ mod tests {
         same("create materialized view v as select 1");
         same("create view v as select 1 as one");
         same("alter table t add column b int");
+        same("refresh materialized view v with no data");
+        assert_eq!(
+            replayed("refresh materialized view concurrently v"),
+            "refresh materialized view  v"
+        );
         let cases = [
             ("create table t as select 1 as a;", "create table t as select 1 as a WITH NO DATA"),
             (

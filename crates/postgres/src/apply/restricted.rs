@@ -22,6 +22,8 @@ use crate::connection::{Connection, Error, Result};
 
 /// Sets what `hihooi.carry_out()` does next.
 pub(super) const SET_WORK: &str = "select pg_catalog.set_config('hihooi.work', $1, true)";
+/// Closes cursors that functions left open: their names and tables may be another operation's too.
+pub(super) const CLOSE: &str = "CLOSE ALL";
 /// Has one row unless something temporary was made in this session.
 pub(super) const NOTHING_TEMPORARY: &str =
     "select 1 where pg_catalog.pg_my_temp_schema() operator(pg_catalog.=) 0";

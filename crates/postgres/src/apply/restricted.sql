@@ -12,7 +12,8 @@ ALTER SCHEMA hihooi OWNER TO CURRENT_USER;
 REVOKE CREATE ON SCHEMA hihooi FROM PUBLIC;
 GRANT USAGE ON SCHEMA hihooi TO PUBLIC;
 DROP EVENT TRIGGER IF EXISTS hihooi_rows;
-DROP FUNCTION IF EXISTS hihooi.carry_out();
+-- CASCADE: what a role made at the replica only, to be in the way.
+DROP FUNCTION IF EXISTS hihooi.carry_out() CASCADE;
 DROP FUNCTION IF EXISTS hihooi.refuse_ddl();
 
 -- Carries out the statements of the setting hihooi.work, which is read once, before any of them:

@@ -526,7 +526,8 @@ impl Session {
         self.send(restricted::SET_WORK, [Some(&work[..])].into_iter(), step("setting the work"));
         let what = What::Gathered { owner, changes };
         self.send(&view.refresh(), [].into_iter(), Expected { tsid, rows: None, what });
-        for text in forced.iter().map(force("")).chain([view.drop()]) {
+        let close = [restricted::CLOSE.to_owned()].into_iter();
+        for text in close.chain(forced.iter().map(force(""))).chain([view.drop()]) {
             self.send(&text, [].into_iter(), step("ending a restricted operation"));
         }
         let expected = Expected { rows: Some(1), ..step(restricted::TEMPORARY) };

@@ -66,8 +66,9 @@ pub(super) fn advice(error: &ErrorFields) -> &'static str {
          primary: CREATE ROLE on the replica as well, with the same attributes and memberships, \
          then RESUME REPLICA"
     } else if error.message().contains("within security-restricted operation") {
-        "; what a role that is no superuser defines is carried out where functions can't do this: run \
-         the statement on the replica as well, then RESUME REPLICA"
+        "; what a role that is no superuser defines is carried out where functions can't do this: if \
+         you trust the statement, ALTER ROLE … SUPERUSER on the replica, RESUME REPLICA, and take it \
+         back when it is applied"
     } else {
         ""
     }

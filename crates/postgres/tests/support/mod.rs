@@ -142,7 +142,8 @@ impl Server {
     }
 
     pub fn login(&self, user: &str, database: &str) -> Login {
-        Login::new(self.address(), user, database, "test")
+        let login = Login::new(self.address(), user, database, "test");
+        login.with("search_path", "\"$user\", public")
     }
 
     pub async fn connect(&self) -> Connection {
