@@ -73,6 +73,7 @@ impl Drop for Folder {
 
 async fn connect(server: &Server, application: &str) -> Connection {
     let login = Login::new(server.address(), SUPERUSER, "postgres", application);
+    let login = login.with("search_path", "public");
     Connection::open(&login).await.expect("a running server")
 }
 
