@@ -1,6 +1,6 @@
 //! Sites with their databases, a network and a total order, driven step by step by a test.
 
-#![allow(dead_code)] // Each test file uses its own part of it.
+#![allow(dead_code, reason = "each test file uses its own part of it")]
 
 pub mod engine;
 

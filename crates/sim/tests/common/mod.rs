@@ -1,6 +1,6 @@
 //! What the property files share: the protocols, how they are tried, how planted mistakes are
 //! hunted for. Each file uses some of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 pub mod naive;
 
