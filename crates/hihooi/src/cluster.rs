@@ -200,7 +200,6 @@ pub async fn make(
         tell(format!("copying {} to {}", primary.name, replica.name));
         copy(primary, replica, tell)?;
     }
-    data.cluster_key()?;
     sync(data.path())?;
     write_durably(&data.config(), &config.to_text(), 0o644)?;
     remove_file(&data.creating())

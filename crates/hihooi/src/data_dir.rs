@@ -6,18 +6,16 @@
 //! | `hihooi.lock` | locked while a manager runs |
 //! | `hihooi.log` | what `up` logs |
 //! | `creating` | there while the first `up` makes the cluster |
-//! | `cluster.key` | the secret that authenticates DDL messages |
 //! | `log/` | the log |
 //! | `primary/`, `replica1/` … | the servers' data, `primary.log` … their logs |
 //! | `sockets/` | the servers' Unix sockets |
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hihooi_postgres::cluster::file_error;
-use hihooi_replication::ddl::ClusterKey;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::failure::{Failure, Result};
@@ -119,30 +117,6 @@ impl DataDir {
             }
         }
     }
-
-    /// The cluster key; made at first use, readable for us alone.
-    ///
-    /// # Errors
-    /// What the operating system says, or a damaged file.
-    pub fn cluster_key(&self) -> Result<ClusterKey> {
-        let path = self.file("cluster.key");
-        match fs::read_to_string(&path) {
-            Ok(text) => from_hex(text.trim()).map(ClusterKey).ok_or_else(|| {
-                Failure::new(format!("{} is damaged: restore it from a copy", path.display()))
-            }),
-            Err(error) if error.kind() == ErrorKind::NotFound => self.make_key(&path),
-            Err(error) => Err(file_error("read", &path, &error).into()),
-        }
-    }
-
-    fn make_key(&self, path: &Path) -> Result<ClusterKey> {
-        let mut key = [0; 32];
-        getrandom::fill(&mut key)
-            .map_err(|error| Failure::new(format!("cannot get random bytes: {error}")))?;
-        let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        write_durably(path, &format!("{text}\n"), 0o600)?;
-        Ok(ClusterKey(key))
-    }
 }
 
 /// Writes a file so that after a crash it is there whole or not at all.
@@ -163,33 +137,9 @@ pub fn write_durably(path: &Path, text: &str, mode: u32) -> Result<()> {
     write().map_err(|error| file_error("write", path, &error).into())
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn the_key_is_made_once_and_is_ours_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let data = DataDir::new(folder.path()).expect("it exists");
-        let key = data.cluster_key().expect("made");
-        assert_eq!(data.cluster_key().expect("read"), key);
-        let mode = fs::metadata(data.file("cluster.key")).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        fs::write(data.file("cluster.key"), "nonsense").expect("writable");
-        assert!(data.cluster_key().is_err(), "a damaged key is not replaced");
-    }
 
     #[test]
     fn one_manager_at_a_time() {

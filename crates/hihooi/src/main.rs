@@ -8,6 +8,7 @@ mod config;
 mod data_dir;
 mod desk;
 mod failure;
+mod following;
 mod log_view;
 mod manager;
 mod plan;

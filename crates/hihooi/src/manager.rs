@@ -43,7 +43,6 @@ impl Manager {
     /// # Errors
     /// One line: the log, the primary or its slot can't be used.
     pub async fn start(config: &Config, data: &DataDir, listener: TcpListener) -> Result<Manager> {
-        let key = data.cluster_key()?;
         let log = Log::open(&data.file("log"))?;
         let replicas: Vec<Arc<Replica>> =
             config.replicas().into_iter().map(|site| Arc::new(Replica::new(site))).collect();
@@ -55,7 +54,6 @@ impl Manager {
             database: config.database().to_owned(),
             replicas: replicas.clone(),
             log: log.clone(),
-            key: key.clone(),
         };
         let replication = spawn("replication", failed.clone(), || {
             replication::run(replication, ready, stopping)

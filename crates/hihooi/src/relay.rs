@@ -33,7 +33,6 @@ pub async fn run(
         primary: parts.primary,
         replicas: parts.replicas,
         log: parts.log,
-        key: parts.key,
         fence: parts.fence,
         events: parts.events,
         poke: parts.poke,

@@ -14,10 +14,10 @@ use hihooi_postgres::collector::{
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{self, ControlRequest};
 use hihooi_postgres::site::{Replica, Site, State};
-use hihooi_replication::ddl::ClusterKey;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::sleep;
 
+use crate::following::keep_following;
 use crate::desk::Desk;
 use crate::failure::{Failure, Result};
 use crate::log_view::View;
@@ -41,8 +41,6 @@ pub struct Replication {
     pub replicas: Vec<Arc<Replica>>,
     /// The log.
     pub log: Log,
-    /// The cluster's secret.
-    pub key: ClusterKey,
 }
 
 /// What the relay gets of the replication side.
@@ -55,8 +53,6 @@ pub struct Parts {
     pub appliers: Appliers,
     /// The log.
     pub log: Log,
-    /// The cluster's secret.
-    pub key: ClusterKey,
     /// This manager's epoch, for the record of server connections.
     pub fence: Fence,
     /// What the stream tells.
@@ -113,7 +109,6 @@ pub async fn run(
         replicas: replication.replicas.clone(),
         appliers: appliers.clone(),
         log: replication.log.clone(),
-        key: replication.key.clone(),
         fence: fence.clone(),
         events: told,
         poke: Arc::new(Notify::new()),
@@ -140,6 +135,7 @@ pub async fn run(
         let config = replication.applier(replica, &visibility);
         tokio::spawn(start_applier(fence.clone(), config, appliers.clone()));
     }
+    tokio::spawn(keep_following(replication.login("hihooi following")));
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
     tokio::spawn(Desk { replication, appliers: appliers.clone(), view }.answer(requests));
 
@@ -165,7 +161,6 @@ impl Replication {
             user: self.primary.user.clone(),
             database: self.database.clone(),
             incarnation,
-            key: self.key.clone(),
         }
     }
 

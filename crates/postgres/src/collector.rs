@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hihooi_log::Log;
-use hihooi_replication::ddl::ClusterKey;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::Items;
@@ -78,8 +77,6 @@ pub enum StreamEvent {
 pub struct CollectorStatus {
     /// Whether the stream runs. While it does not, lag is unknown.
     pub connected: AtomicBool,
-    /// Messages under our prefix that did not count.
-    pub refused: AtomicU64,
     received: AtomicU64,
     confirmed: AtomicU64,
     error: Mutex<String>,
@@ -120,8 +117,6 @@ pub struct CollectorConfig {
     pub database: String,
     /// Incarnation of the primary.
     pub incarnation: u32,
-    /// Authenticates DDL messages.
-    pub key: ClusterKey,
 }
 
 /// Why the collector gave up; what can mend itself is retried instead.

@@ -6,7 +6,7 @@
 //! before it is flushed. Right behind a page header the insert position is past what an idle
 //! stream ever reports, which ends at the page's boundary: so the header is taken off.
 
-use hihooi_replication::ddl::FLUSH_PREFIX;
+use hihooi_replication::assemble::FLUSH_PREFIX;
 use hihooi_replication::ids::Lsn;
 
 use crate::connection::{Connection, Error, Result};

@@ -21,8 +21,8 @@ pub const COLLECTOR_NAME: &str = "hihooi collector";
 
 /// Oldest and newest major version that we know.
 const VERSIONS: std::ops::RangeInclusive<u32> = 14..=18;
-/// Stands in the schema's comment; a change of `setup.sql` needs another one.
-const SETUP_VERSION: &str = "hihooi set-up 1";
+/// Stands in the schema's comment, with a hash of the scripts.
+const SETUP_VERSION: &str = "hihooi set-up 2";
 /// Making the slot waits for open writers; how long until we name them in the log.
 const SLOT_TRY_MS: u64 = 5_000;
 /// How often it is tried.
@@ -90,32 +90,51 @@ pub async fn install(connection: &mut Connection) -> Result<SetUp> {
     }
 }
 
+/// What describes objects and roles, at the primary and at replicas alike.
+pub(crate) const DESCRIPTIONS: [&str; 2] =
+    [include_str!("describe.sql"), include_str!("shared.sql")];
+/// What the primary has beside them.
+const NOTES: &str = include_str!("setup.sql");
+
+/// What the schema's comment says if it was made by these scripts.
+fn mark() -> String {
+    let scripts = [DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES].concat();
+    format!("{SETUP_VERSION} {:016x}", xxhash_rust::xxh3::xxh3_64(scripts.as_bytes()))
+}
+
 async fn is_installed(connection: &mut Connection) -> Result<bool> {
     let found = connection
         .query(
             "SELECT pg_catalog.obj_description(n.oid, 'pg_namespace'),
                  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_event_trigger
-                  WHERE evtname IN ('hihooi_ddl_end', 'hihooi_drop', 'hihooi_rewrite')
-                    AND evtenabled = 'O')
+                  WHERE evtname LIKE '!hihooi\\_%' AND evtenabled = 'A')
              FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hihooi'",
         )
         .await?;
     let row = found.rows.first();
-    Ok(row.is_some_and(|row| text(row, 0) == SETUP_VERSION && text(row, 1) == "3"))
+    Ok(row.is_some_and(|row| text(row, 0) == mark() && text(row, 1) == "6"))
 }
 
+/// Makes our objects, in place of those of other versions. Their event triggers go with their
+/// functions; what the tables hold stays.
 async fn install_objects(connection: &mut Connection) -> Result<()> {
-    let script = format!(
-        "BEGIN;
-         SET LOCAL client_min_messages = warning;
-         DROP EVENT TRIGGER IF EXISTS hihooi_ddl_end;
-         DROP EVENT TRIGGER IF EXISTS hihooi_drop;
-         DROP EVENT TRIGGER IF EXISTS hihooi_rewrite;
-         {};
-         COMMENT ON SCHEMA hihooi IS '{SETUP_VERSION}';
-         COMMIT",
-        include_str!("setup.sql").trim_end().trim_end_matches(';')
-    );
+    const BEGIN: &str = "BEGIN;
+        SET LOCAL client_min_messages = warning;
+        SET LOCAL check_function_bodies = off;
+        SET LOCAL search_path = pg_catalog;
+        CREATE SCHEMA IF NOT EXISTS hihooi;
+        DO $$
+        DECLARE
+            function regprocedure;
+        BEGIN
+            FOR function IN SELECT oid FROM pg_proc WHERE pronamespace = 'hihooi'::regnamespace LOOP
+                EXECUTE format('DROP ROUTINE IF EXISTS %s CASCADE', function);
+            END LOOP;
+        END
+        $$;
+        DROP TABLE IF EXISTS hihooi.ddl;";
+    let comment = format!("COMMENT ON SCHEMA hihooi IS '{}'; COMMIT", mark());
+    let script = [BEGIN, DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES, &comment].join("\n");
     let done = connection.simple(&script).await;
     if done.is_err() {
         connection.simple("ROLLBACK").await?;
@@ -128,7 +147,8 @@ async fn set_identities(connection: &mut Connection) -> Result<()> {
     let found = connection
         .query(
             "SELECT c.oid FROM pg_catalog.pg_class c
-             WHERE c.relkind IN ('r', 'p') AND hihooi.wanted_identity(c.oid) IS NOT NULL",
+             WHERE c.relkind IN ('r', 'p')
+                 AND (SELECT wanted FROM hihooi.wanted_identity(c.oid)) IS NOT NULL",
         )
         .await?;
     for row in &found.rows {

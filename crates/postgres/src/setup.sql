@@ -1,171 +1,520 @@
 -- What hihooi creates in a replicated database of the primary, beside a publication and a slot.
--- Run by a superuser, in one transaction, with our event triggers absent.
+-- Run by a superuser, in one transaction, with our event triggers absent; describe.sql comes first.
 --
--- The event triggers do two things behind every DDL command, whoever runs it:
---   1. They tell the log (table hihooi.ddl), so that DDL which did not come through hihooi is
---      noticed. The rows vanish at once; the write-ahead log has seen them.
---   2. They give tables without a usable primary key REPLICA IDENTITY FULL, since PostgreSQL
---      refuses UPDATE and DELETE on published tables without identity; and take it back when a
---      key appears.
--- They run as their owner, so that they work for every role, and no role can call them, write
--- into the tables or switch any of it off.
+-- Replicas follow what the primary did (docs/decisions/0005): behind every command that changes the
+-- schema, however deeply it is nested in functions, an event trigger writes a note into
+-- hihooi.note: the command's own text, who ran it under which settings, and what the objects that
+-- it touched are like now. The row stands in the write-ahead log where the command ran, between the
+-- rows of tables, and goes with a subtransaction that is rolled back. Replicas run the command
+-- there, and compare.
+--
+-- The event triggers also give tables without a usable key REPLICA IDENTITY FULL, since PostgreSQL
+-- refuses UPDATE and DELETE on published tables without identity.
+--
+-- Their names sort before those of users' event triggers, whose own commands must be noted behind
+-- the one that they react to. Only superusers can write notes or switch any of this off.
 
 CREATE SCHEMA IF NOT EXISTS hihooi;
 REVOKE ALL ON SCHEMA hihooi FROM PUBLIC;
 -- Seeing is allowed: pg_dump, run by an ordinary role, locks every table for reading.
 GRANT USAGE ON SCHEMA hihooi TO PUBLIC;
 
--- Empty whenever one looks.
-CREATE TABLE IF NOT EXISTS hihooi.ddl (
+-- Empty whenever another transaction looks: a note is deleted by the command that it is about. (No
+-- sequence gives the key: it would change the session's lastval().)
+CREATE TABLE IF NOT EXISTS hihooi.note (
     id uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
     event text NOT NULL,
-    tag text NOT NULL,
-    object text,
-    text text NOT NULL
+    body jsonb NOT NULL
 );
-REVOKE ALL ON hihooi.ddl FROM PUBLIC;
-GRANT SELECT ON hihooi.ddl TO PUBLIC;
+REVOKE ALL ON hihooi.note FROM PUBLIC;
+GRANT SELECT ON hihooi.note TO PUBLIC;
 
--- Tables whose FULL identity is our doing. As regclass, a dump names them, and is right wherever
--- it is restored. "busy" marks a table in the middle of our own ALTER TABLE.
+-- Tables whose FULL identity is our doing, and what they return to when that is usable: 'd' the
+-- primary key, 'i' an index, 'n' nothing. As regclass, a dump names them, and is right wherever it
+-- is restored.
 CREATE TABLE IF NOT EXISTS hihooi.identity (
     relation regclass PRIMARY KEY,
-    busy boolean NOT NULL DEFAULT false
+    choice "char" NOT NULL DEFAULT 'd',
+    index regclass
 );
+ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS choice "char" NOT NULL DEFAULT 'd';
+ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS index regclass;
+ALTER TABLE hihooi.identity DROP COLUMN IF EXISTS busy;
 REVOKE ALL ON hihooi.identity FROM PUBLIC;
 GRANT SELECT ON hihooi.identity TO PUBLIC;
 
--- FULL or DEFAULT if the table needs another identity than it has, else NULL.
--- A usable key is not deferrable, valid, and has no generated column: those are not published.
-CREATE OR REPLACE FUNCTION hihooi.wanted_identity(t oid) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-    WITH usable AS (
-        SELECT i.indisprimary, i.indisreplident
-        FROM pg_index i
-        WHERE i.indrelid = t AND i.indisunique AND i.indisvalid AND i.indimmediate
-          AND NOT EXISTS (
-              SELECT FROM pg_attribute a
-              WHERE a.attrelid = t AND a.attgenerated <> ''
-                AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
-    )
-    SELECT CASE
-        WHEN c.relreplident = 'f' AND EXISTS (SELECT FROM usable WHERE indisprimary)
-             AND EXISTS (SELECT FROM hihooi.identity h WHERE h.relation = c.oid) THEN 'DEFAULT'
-        WHEN c.relreplident = 'n' THEN 'FULL'
-        WHEN c.relreplident = 'd' AND NOT EXISTS (SELECT FROM usable WHERE indisprimary)
-            THEN 'FULL'
-        WHEN c.relreplident = 'i' AND NOT EXISTS (SELECT FROM usable WHERE indisreplident)
-            THEN 'FULL'
-    END
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = t AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
-      AND n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
-$$;
-
--- Gives a table the identity it needs. As a replica, so that users' event triggers don't notice.
-CREATE OR REPLACE FUNCTION hihooi.set_identity(t oid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET session_replication_role = replica
-AS $$
-DECLARE
-    wanted text := hihooi.wanted_identity(t);
-BEGIN
-    IF wanted IS NULL THEN
-        RETURN;
-    END IF;
-    INSERT INTO hihooi.identity (relation, busy) VALUES (t, true)
-        ON CONFLICT (relation) DO UPDATE SET busy = true;
-    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', t::regclass, wanted);
-    IF wanted = 'FULL' THEN
-        UPDATE hihooi.identity SET busy = false WHERE relation = t;
-    ELSE
-        DELETE FROM hihooi.identity WHERE relation = t;
-    END IF;
-END
-$$;
-
--- Tells the log of the command that runs now.
-CREATE OR REPLACE FUNCTION hihooi.note(event text, tag text, object text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Writes a note.
+CREATE FUNCTION hihooi.write_note(event text, body jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     place tid;
 BEGIN
-    INSERT INTO hihooi.ddl (event, tag, object, text)
-        VALUES (event, tag, object, coalesce(current_query(), '')) RETURNING ctid INTO place;
-    DELETE FROM hihooi.ddl WHERE ctid = place;
+    INSERT INTO hihooi.note (event, body) VALUES (event, body) RETURNING ctid INTO place;
+    DELETE FROM hihooi.note WHERE ctid = place;
 END
 $$;
 
--- What changes nothing that replicas need to know, whatever it touches: publications and
--- subscriptions; REINDEX (which has events since PostgreSQL 17); and indexes built or dropped
--- CONCURRENTLY, whose event comes before hihooi can log the command, and which change no row.
-CREATE OR REPLACE FUNCTION hihooi.is_local(tag text) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Replica identity -----------------------------------------------------------------------------
+
+-- Whether rows can be identified by this index: it is valid, not deferrable, on columns that are
+-- published, which generated ones are not.
+CREATE FUNCTION hihooi.is_usable(i pg_index) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT tag ~ ' (PUBLICATION|SUBSCRIPTION)$'
-        OR tag = 'REINDEX'
-        OR tag ~ '^(CREATE|DROP) INDEX$' AND current_query() ~* 'concurrently'
+    SELECT i.indisunique AND i.indisvalid AND i.indimmediate AND NOT EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = i.indrelid AND a.attgenerated <> ''
+          AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
 $$;
 
-CREATE OR REPLACE FUNCTION hihooi.on_ddl_end() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- The identity that a table needs, NULL if it has it; and what its users chose.
+CREATE FUNCTION hihooi.wanted_identity(t oid, OUT wanted text, OUT choice "char", OUT index oid)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    command record;
-    noted boolean := false;
+    is_ours boolean := false;
+    usable boolean;
 BEGIN
-    IF tg_tag = 'ALTER TABLE' AND EXISTS (
-        SELECT FROM pg_event_trigger_ddl_commands() c
-        JOIN hihooi.identity h ON h.relation = c.objid WHERE h.busy)
-    THEN
+    SELECT c.relreplident INTO choice FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = t AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+          AND n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_';
+    IF choice = 'f' THEN
+        SELECT h.choice, h.index, true INTO choice, index, is_ours
+            FROM hihooi.identity h WHERE h.relation = t;
+    ELSIF choice = 'i' THEN
+        SELECT indexrelid INTO index FROM pg_index WHERE indrelid = t AND indisreplident;
+    END IF;
+    usable := EXISTS (SELECT FROM pg_index i WHERE i.indrelid = t AND hihooi.is_usable(i)
+        AND CASE choice WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indexrelid = index END);
+    wanted := CASE
+        WHEN NOT usable AND is_ours IS NOT TRUE AND choice IS NOT NULL THEN 'FULL'
+        WHEN usable AND is_ours AND choice = 'd' THEN 'DEFAULT'
+        WHEN usable AND is_ours AND choice = 'i' THEN
+            (SELECT format('USING INDEX %I', relname) FROM pg_class c WHERE c.oid = index)
+        END;
+END
+$$;
+
+-- Gives a table the identity it needs. As a replica, so that users' event triggers don't notice;
+-- ours do, so that it is the same at all sites.
+CREATE FUNCTION hihooi.set_identity(t oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+AS $$
+DECLARE
+    wanted record;
+BEGIN
+    SELECT * INTO wanted FROM hihooi.wanted_identity(t);
+    IF wanted.wanted IS NULL THEN
+        -- Users chose anew.
+        DELETE FROM hihooi.identity h USING pg_class c
+            WHERE h.relation = t AND c.oid = t AND c.relreplident <> 'f';
         RETURN;
     END IF;
-    IF NOT hihooi.is_local(tg_tag) THEN
-        -- Objects of a session's own have the schema pg_temp here.
-        FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
-            IF NOT noted AND command.schema_name IS DISTINCT FROM 'pg_temp' THEN
-                PERFORM hihooi.note('end', tg_tag, command.object_identity);
-                noted := true;
-            END IF;
-        END LOOP;
-        -- These may report nothing of what they did.
-        IF NOT noted AND tg_tag IN ('DROP OWNED', 'REASSIGN OWNED') THEN
-            PERFORM hihooi.note('end', tg_tag, NULL);
-        END IF;
+    DELETE FROM hihooi.identity WHERE relation = t;
+    IF wanted.wanted = 'FULL' THEN
+        INSERT INTO hihooi.identity (relation, choice, index)
+            VALUES (t, wanted.choice, wanted.index);
     END IF;
-    IF tg_tag = 'ALTER TABLE' AND current_query() ~* 'replica\s+identity' THEN
-        DELETE FROM hihooi.identity h USING pg_event_trigger_ddl_commands() c
-            WHERE h.relation = c.objid;
-    END IF;
-    PERFORM hihooi.set_identity(touched.relation) FROM (
-        SELECT c.objid AS relation FROM pg_event_trigger_ddl_commands() c
-            WHERE c.classid = 'pg_class'::regclass
-        UNION
-        SELECT p.relid FROM pg_event_trigger_ddl_commands() c, pg_partition_tree(c.objid) p
-            WHERE c.classid = 'pg_class'::regclass
-        UNION
-        SELECT i.indrelid FROM pg_event_trigger_ddl_commands() c
-            JOIN pg_index i ON i.indexrelid = c.objid
-            WHERE c.classid = 'pg_class'::regclass
-    ) touched;
+    EXECUTE format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t::regclass, wanted.wanted);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hihooi.on_drop() RETURNS event_trigger
+-- What a note tells ----------------------------------------------------------------------------
+
+-- The settings that decide what a command means. It must not have a search path of its own.
+CREATE FUNCTION hihooi.settings() RETURNS pg_catalog.jsonb LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.jsonb_object_agg(name, pg_catalog.current_setting(name, true))
+    FROM pg_catalog.unnest('{
+        search_path, check_function_bodies, default_table_access_method,
+        default_toast_compression, xmloption, standard_conforming_strings, backslash_quote,
+        escape_string_warning, array_nulls, transform_null_equals, default_text_search_config,
+        DateStyle, IntervalStyle, TimeZone, timezone_abbreviations, extra_float_digits,
+        bytea_output, xmlbinary, lc_monetary, lc_numeric, lc_time, default_with_oids,
+        allow_in_place_tablespaces, createrole_self_grant
+    }'::pg_catalog.text[]) name
+    WHERE pg_catalog.current_setting(name, true) IS NOT NULL
+$$;
+
+-- An object as a note tells it: its address, which is the same at every site, and its description.
+-- (In PL/pgSQL like whatever runs for every command, since it keeps its plans.)
+CREATE FUNCTION hihooi.object_note(class oid, object oid) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    address record;
+BEGIN
+    SELECT * INTO address FROM hihooi.address(class, object);
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN jsonb_build_object('kind', address.kind, 'names', address.names, 'args', address.args,
+        'identity', (pg_identify_object(class, object, 0)).identity,
+        'description', hihooi.describe(class, object));
+END
+$$;
+
+-- Whether an object of this class belongs to one server: replicas don't have it.
+CREATE FUNCTION hihooi.is_local(class oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT class IN ('pg_publication'::regclass, 'pg_publication_rel'::regclass,
+        'pg_subscription'::regclass, 'pg_largeobject'::regclass,
+        'pg_largeobject_metadata'::regclass, 'pg_tablespace'::regclass, 'pg_database'::regclass,
+        'pg_authid'::regclass, to_regclass('pg_publication_namespace'),
+        to_regclass('pg_parameter_acl'))
+$$;
+
+-- Raises an error if a relation can't be replicated.
+CREATE FUNCTION hihooi.check_relation(t oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    bad record;
+BEGIN
+    SELECT a.attname AS column, format_type(a.atttypid, a.atttypmod) AS type,
+           hihooi.is_temporary('pg_type'::regclass, a.atttypid)
+               OR hihooi.is_temporary('pg_attrdef'::regclass, d.oid) AS temporary
+    INTO bad
+    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+        LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.oid = t AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND NOT a.attisdropped
+      AND (a.atttypid IN ('pg_node_tree'::regtype, 'pg_ndistinct'::regtype,
+                          'pg_dependencies'::regtype, 'pg_mcv_list'::regtype)
+           OR a.atttypid >= 16384 AND hihooi.is_temporary('pg_type'::regclass, a.atttypid)
+           OR d.oid IS NOT NULL AND hihooi.is_temporary('pg_attrdef'::regclass, d.oid))
+    LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF bad.temporary THEN
+        RAISE 'column "%" of table % depends on something temporary, so it can''t be replicated',
+            bad.column, t::regclass
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Create what it depends on in a permanent schema, or make the table temporary.';
+    END IF;
+    RAISE 'column "%" of table % has type %, whose values can''t be replicated',
+        bad.column, t::regclass, bad.type
+    USING ERRCODE = 'feature_not_supported',
+        HINT = 'Store it as text, or make the table temporary.';
+END
+$$;
+
+-- What a table is made with whose rows come in the stream: CREATE TABLE AS and the like.
+CREATE FUNCTION hihooi.create_table(t oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT format('CREATE %sTABLE %s (%s)%s%s',
+        CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED ' ELSE '' END, t::regclass,
+        (SELECT string_agg(concat(quote_ident(a.attname), ' ',
+                format_type(a.atttypid, a.atttypmod),
+                ' COLLATE ' || (SELECT nullif(a.attcollation, y.typcollation)::regcollation
+                    FROM pg_type y WHERE y.oid = a.atttypid AND a.attcollation <> 0)),
+            ', ' ORDER BY a.attnum)
+         FROM pg_attribute a WHERE a.attrelid = t AND a.attnum > 0 AND NOT a.attisdropped),
+        ' USING ' || (SELECT quote_ident(amname) FROM pg_am m WHERE m.oid = c.relam),
+        ' WITH (' || (SELECT string_agg(o, ', ') FROM (
+                SELECT o FROM unnest(c.reloptions) o
+                UNION ALL SELECT 'toast.' || o FROM pg_class s, unnest(s.reloptions) o
+                    WHERE s.oid = c.reltoastrelid) p(o)) || ')')
+    FROM pg_class c WHERE c.oid = t
+$$;
+
+-- The bodies of SQL functions of this name: what runs in one is told only by name and number.
+CREATE FUNCTION hihooi.bodies(context text) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT starts_with(context, 'SQL function "') THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT jsonb_agg(p.prosrc)
+        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE l.lanname = 'sql'
+          AND starts_with(context, format('SQL function "%s" statement ', p.proname)));
+END
+$$;
+
+-- Values that a command gave existing rows without touching them, as ADD COLUMN does with a default
+-- that is one value for all (attmissingval), in a table and what inherits from it.
+CREATE FUNCTION hihooi.missing_values(t oid) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET timezone = 'UTC'
+SET extra_float_digits = 1 SET bytea_output = 'hex' SET xmlbinary = 'base64' SET lc_monetary = 'C'
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(relation) AS (
+            SELECT t UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = relation)
+        SELECT jsonb_agg(DISTINCT jsonb_build_object('column', a.attname,
+            'value', (a.attmissingval::text::text[])[1],
+            'default', pg_get_expr(d.adbin, d.adrelid)))
+        FROM tree JOIN pg_attribute a ON a.attrelid = relation
+            LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE a.atthasmissing AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin));
+END
+$$;
+
+-- Whether the current transaction, or one within it, wrote a row that it sees.
+CREATE FUNCTION hihooi.is_own(writer xid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT age(writer) <= 0 AND pg_xact_status(
+        (next - ((next - writer::text::bigint) & 4294967295))::text::xid8) = 'in progress'
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) s(next)
+$$;
+
+-- Rows that travel whole ------------------------------------------------------------------------
+
+-- Puts all rows of a table into the stream, behind a note that describes them: an array of texts
+-- each, in UTF-8, in a message that names the note by something that nobody else knows.
+CREATE FUNCTION hihooi.send_rows(t oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET timezone = 'UTC'
+SET extra_float_digits = 1 SET bytea_output = 'hex' SET xmlbinary = 'base64' SET lc_monetary = 'C'
+SET row_security = off
+AS $$
+DECLARE
+    token text := gen_random_uuid();
+    columns text[];
+BEGIN
+    SELECT array_agg(a.attname ORDER BY a.attnum) INTO columns FROM pg_attribute a
+        WHERE a.attrelid = t AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
+    PERFORM hihooi.write_note('rows', jsonb_build_object('token', token, 'relation', t::bigint,
+        'schema', (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                   WHERE c.oid = t),
+        'name', (SELECT relname FROM pg_class WHERE oid = t),
+        'columns', columns));
+    IF columns IS NOT NULL THEN
+        EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
+                'convert_to(%L || ARRAY[%s]::text, ''UTF8''))) FROM ONLY %s',
+            token, (SELECT string_agg(format('%I::text', c), ', ') FROM unnest(columns) c),
+            t::regclass);
+    ELSE
+        EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
+            'convert_to(%L || ''{}'', ''UTF8''))) FROM ONLY %s', token, t::regclass);
+    END IF;
+    PERFORM hihooi.write_note('rows_end', jsonb_build_object('token', token));
+END
+$$;
+
+-- GRANT and REVOKE ------------------------------------------------------------------------------
+
+-- Rows that the transaction changed so far in the catalogs that GRANT changes.
+CREATE FUNCTION hihooi.changed() RETURNS bigint[]
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT array_agg(pg_stat_get_xact_tuples_updated(catalog) ORDER BY place)
+    FROM unnest('{pg_class,pg_attribute,pg_proc,pg_type,pg_namespace,pg_language,
+        pg_foreign_server,pg_foreign_data_wrapper}'::regclass[]) WITH ORDINALITY c(catalog, place)
+$$;
+
+-- The objects that a GRANT or REVOKE changed, which the event doesn't tell: those rows that the
+-- transaction changed last, as many as `before` tells to be new.
+CREATE FUNCTION hihooi.granted(before bigint[]) RETURNS TABLE (class oid, object oid)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    catalogs constant text[] := '{pg_class,pg_attribute,pg_proc,pg_type,pg_namespace,pg_language,
+        pg_foreign_server,pg_foreign_data_wrapper}';
+    now bigint[] := hihooi.changed();
+    changed bigint;
+BEGIN
+    FOR place IN 1 .. cardinality(catalogs) LOOP
+        changed := now[place] - coalesce(before[place], 0);
+        CONTINUE WHEN changed <= 0;
+        class := CASE WHEN place = 2 THEN 'pg_class'::regclass ELSE catalogs[place]::regclass END;
+        RETURN QUERY EXECUTE format(
+            'SELECT DISTINCT $1, o FROM (SELECT %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)
+             ORDER BY cmin::text::bigint DESC LIMIT $2) r(o)',
+            CASE WHEN place = 2 THEN 'attrelid' ELSE 'oid' END, catalogs[place])
+            USING class, changed;
+    END LOOP;
+END
+$$;
+
+-- What no event tells ---------------------------------------------------------------------------
+
+-- What replicas were told last of roles and the like, as a hash, with the names that roles had by
+-- then, by OID.
+CREATE TABLE IF NOT EXISTS hihooi.told (
+    what text PRIMARY KEY,
+    hash text NOT NULL,
+    names jsonb NOT NULL
+);
+REVOKE ALL ON hihooi.told FROM PUBLIC;
+GRANT SELECT ON hihooi.told TO PUBLIC;
+
+-- Changes with every change of a role, a membership, a setting of a role or this database, this
+-- database's rights, or an event trigger.
+CREATE FUNCTION hihooi.hash_of_shared() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT md5(string_agg(part, ' ' ORDER BY part)) FROM (
+        SELECT concat('r', oid, '/', xmin) FROM pg_authid
+        UNION ALL SELECT concat('m', roleid, '/', member, '/', xmin) FROM pg_auth_members
+        UNION ALL SELECT concat('s', setrole, '/', setdatabase, '/', s.xmin)
+            FROM pg_db_role_setting s, pg_database
+            WHERE datname = current_database() AND setdatabase IN (0, pg_database.oid)
+        UNION ALL SELECT concat('c', objoid, '/', classoid, '/', xmin) FROM pg_shdescription
+        UNION ALL SELECT concat('d', datdba, datacl) FROM pg_database
+            WHERE datname = current_database()
+        UNION ALL SELECT concat('e', oid, '/', xmin) FROM pg_event_trigger
+            WHERE evtname !~ 'hihooi'
+        UNION ALL SELECT concat('f', objoid, '/', description) FROM pg_description
+            WHERE classoid = 'pg_event_trigger'::regclass
+    ) parts(part));
+END
+$$;
+
+-- Notes them if replicas were told otherwise. Whoever tells holds a lock until its transaction
+-- ends, so that states come in their order.
+CREATE FUNCTION hihooi.follow_shared() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    before record;
+    renamed jsonb;
+    dropped jsonb;
+BEGIN
+    IF EXISTS (SELECT FROM hihooi.told WHERE what = 'shared' AND hash = hihooi.hash_of_shared()) THEN
+        RETURN;
+    END IF;
+    INSERT INTO hihooi.told VALUES ('shared', '', '{}') ON CONFLICT DO NOTHING;
+    SELECT * INTO before FROM hihooi.told WHERE what = 'shared' FOR UPDATE;
+    IF before.hash = hihooi.hash_of_shared() THEN
+        RETURN;
+    END IF;
+    SELECT jsonb_agg(jsonb_build_array(quote_ident(o.value), quote_ident(r.rolname))) INTO renamed
+        FROM jsonb_each_text(before.names) o JOIN pg_roles r ON r.oid = o.key::oid
+        WHERE r.rolname <> o.value;
+    SELECT jsonb_agg(quote_ident(o.value)) INTO dropped
+        FROM jsonb_each_text(before.names) o
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.key::oid OR r.rolname = o.value);
+    PERFORM hihooi.write_note('shared', jsonb_build_object(
+        'renamed', renamed, 'dropped', dropped, 'state', hihooi.shared()));
+    UPDATE hihooi.told SET hash = hihooi.hash_of_shared(),
+            names = (SELECT jsonb_object_agg(oid, rolname) FROM pg_roles WHERE rolname !~ '^pg_')
+        WHERE what = 'shared';
+END
+$$;
+
+-- Notes what the transaction did that no event told: the above, owners that REASSIGN OWNED changed,
+-- tables that EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
+CREATE FUNCTION hihooi.follow() RETURNS SETOF void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    gone record;
+    object record;
+    owners jsonb;
 BEGIN
-    IF NOT hihooi.is_local(tg_tag) THEN
-        -- What hangs on a temporary table is not itself called temporary before PostgreSQL 18.
-        SELECT d.object_identity INTO gone FROM pg_event_trigger_dropped_objects() d
-            WHERE d.original AND NOT d.is_temporary
-              AND d.object_identity !~ ' (on|for) pg_temp\.' LIMIT 1;
-        IF FOUND THEN
-            PERFORM hihooi.note('drop', tg_tag, gone.object_identity);
+    PERFORM hihooi.follow_shared();
+    FOR object IN
+        SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind = 'r'
+          AND c.relpersistence <> 't' AND n.nspname <> 'hihooi'
+          AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
+    LOOP
+        PERFORM hihooi.check_relation(object.oid);
+        PERFORM hihooi.write_note('command', jsonb_build_object(
+            'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb,
+            'role', (SELECT relowner::regrole::text FROM pg_class WHERE oid = object.oid),
+            'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, object.oid)),
+            'relation', object.oid::bigint, 'create',
+            regexp_replace(hihooi.create_table(object.oid), 'TABLE', 'TABLE IF NOT EXISTS')));
+        PERFORM hihooi.set_identity(object.oid);
+    END LOOP;
+    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'identity', i.identity,
+            'owner', o.owner::regrole::text)) INTO owners
+        FROM hihooi.own_owners() o, pg_identify_object(o.class, o.object, 0) i;
+    IF owners IS NOT NULL THEN
+        PERFORM hihooi.write_note('owners', owners);
+    END IF;
+    RETURN; -- no row
+END
+$$;
+
+-- Owners of objects whose row in their catalog the transaction wrote.
+CREATE FUNCTION hihooi.own_owners() RETURNS TABLE (class oid, object oid, owner oid)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    catalog record;
+BEGIN
+    FOR catalog IN
+        SELECT a.attrelid, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
+          AND a.attname IN ('relowner', 'proowner', 'typowner', 'nspowner', 'oprowner', 'opcowner',
+              'opfowner', 'collowner', 'conowner', 'dictowner', 'cfgowner', 'fdwowner', 'srvowner',
+              'stxowner', 'lanowner')
+    LOOP
+        RETURN QUERY EXECUTE format(
+            'SELECT $1, x.oid, x.%I FROM %s x WHERE age(x.xmin) <= 0 AND hihooi.is_own(x.xmin) %s',
+            catalog.attname, catalog.attrelid::regclass,
+            CASE catalog.attname
+                WHEN 'relowner' THEN 'AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')
+                    AND x.relpersistence <> ''t'' AND NOT EXISTS (SELECT FROM pg_depend d
+                        WHERE d.classid = $1 AND d.objid = x.oid AND d.refclassid = $1
+                          AND d.deptype IN (''a'', ''i''))'
+                WHEN 'typowner' THEN 'AND x.typelem = 0 AND x.typrelid = 0' ELSE '' END)
+            USING catalog.attrelid;
+    END LOOP;
+END
+$$;
+
+-- The event triggers ----------------------------------------------------------------------------
+
+-- Leaves the role that runs the command in a setting, for the trigger behind it, which runs as a
+-- superuser; nothing of others runs in between.
+CREATE FUNCTION hihooi.on_caller() RETURNS event_trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_catalog.set_config('hihooi.caller', current_user::pg_catalog.text, true);
+END
+$$;
+
+-- An extension's script runs at replicas too, so what it does there comes twice; and GRANT doesn't
+-- tell what it changes. It must not write in front of DROP INDEX CONCURRENTLY.
+CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
+        PERFORM hihooi.write_note('script', '{}');
+    ELSIF tg_tag IN ('GRANT', 'REVOKE') THEN
+        PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION hihooi.on_end() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET lc_messages = 'C'
+AS $$
+DECLARE
+    context pg_catalog.text;
+BEGIN
+    -- In PostgreSQL's own words, under the caller's search path.
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    PERFORM hihooi.note_end(tg_tag, context, hihooi.settings());
+END
+$$;
+
+CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    dropped record;
+BEGIN
+    IF tg_tag ~ '^DROP ' AND tg_tag <> 'DROP OWNED' THEN
+        SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity', d.object_identity))
+               FILTER (WHERE d.original AND NOT hihooi.is_local(d.classid)
+                   AND NOT hihooi.is_temporary_drop(d)) AS objects,
+               bool_or(d.normal AND NOT d.original) AS cascades
+            INTO dropped FROM pg_event_trigger_dropped_objects() d;
+        IF dropped.objects IS NOT NULL THEN
+            PERFORM hihooi.follow_shared();
+            PERFORM hihooi.write_note('drop', jsonb_build_object(
+                'tag', tg_tag, 'role', current_setting('hihooi.caller'),
+                'objects', dropped.objects, 'cascades', dropped.cascades));
         END IF;
     END IF;
     DELETE FROM hihooi.identity h USING pg_event_trigger_dropped_objects() d
@@ -175,31 +524,145 @@ BEGIN
         SELECT DISTINCT
             to_regclass(format('%I.%I', d.address_names[1], d.address_names[2])) AS relation
         FROM pg_event_trigger_dropped_objects() d
-        WHERE d.object_type IN ('table constraint', 'table column')
+        WHERE d.object_type IN ('table constraint', 'table column', 'index')
     ) touched WHERE touched.relation IS NOT NULL;
 END
 $$;
 
--- A rewrite that computes new values row by row may compute others on each replica, unless there
--- is no row. (Bits of the reason: 2 is a column's default, 4 a column's new type.) hihooi says of
--- the statements that it announces whether what they compute is the same everywhere.
-CREATE OR REPLACE FUNCTION hihooi.on_rewrite() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Kept, unlike other notes, until the command's end takes it: values that a rewrite computes for
+-- rows are the primary's alone. (Bits of the reason: 1 is SET LOGGED or UNLOGGED, 2 a column's
+-- default, 4 a column's new type.)
+CREATE FUNCTION hihooi.on_rewrite() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_messages = 'C'
 AS $$
 DECLARE
-    t regclass := pg_event_trigger_table_rewrite_oid();
+    context text;
 BEGIN
-    IF pg_event_trigger_table_rewrite_reason() & 6 <> 0
-       AND EXISTS (SELECT FROM pg_class c WHERE c.oid = t AND c.relpersistence = 'p')
-       AND pg_relation_size(t) > 0
-    THEN
-        PERFORM hihooi.note('rewrite', tg_tag, t::text);
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    IF pg_event_trigger_table_rewrite_reason() & 7 <> 0 THEN
+        INSERT INTO hihooi.note (event, body) VALUES ('rewrite', jsonb_build_object(
+            'relation', pg_event_trigger_table_rewrite_oid()::bigint,
+            'context', hihooi.outside(context)));
     END IF;
 END
 $$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
+-- A context without its first frame, our own trigger's.
+CREATE FUNCTION hihooi.outside(context text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN strpos(context, chr(10)) = 0 THEN ''
+        ELSE substr(context, strpos(context, chr(10)) + 1) END
+$$;
 
-CREATE EVENT TRIGGER hihooi_ddl_end ON ddl_command_end EXECUTE FUNCTION hihooi.on_ddl_end();
-CREATE EVENT TRIGGER hihooi_drop ON sql_drop EXECUTE FUNCTION hihooi.on_drop();
-CREATE EVENT TRIGGER hihooi_rewrite ON table_rewrite EXECUTE FUNCTION hihooi.on_rewrite();
+-- Whether a dropped object was temporary, or hung on something temporary. What hangs on a temporary
+-- table is not itself called temporary by all versions.
+CREATE FUNCTION hihooi.is_temporary_drop(d record) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN d.is_temporary OR d.address_names[1] = 'pg_temp' OR 'pg_temp' = ANY (d.address_args)
+        OR d.object_identity ~ '(^|[ (,])pg_temp(_[0-9]+)?\.';
+END
+$$;
+
+-- Notes what a command did.
+CREATE FUNCTION hihooi.note_end(tag text, whole text, settings jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    context constant text := hihooi.outside(whole);
+    caller constant text := current_setting('hihooi.caller');
+    command record;
+    objects jsonb[] := '{}';
+    touched oid[] := '{}';
+    note jsonb;
+    matters boolean := tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'DROP OWNED',
+        'ALTER DEFAULT PRIVILEGES');
+    created oid;
+    rewritten oid[];
+    seen text[] := '{}';
+    root record;
+BEGIN
+    FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+        CONTINUE WHEN command.in_extension;
+        IF command.objid IS NULL THEN
+            CONTINUE WHEN tag NOT IN ('GRANT', 'REVOKE')
+                OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
+            SELECT array_agg(hihooi.object_note(g.class, g.object)) INTO objects
+                FROM hihooi.granted(nullif(current_setting('hihooi.changed', true), '')::bigint[]) g
+                WHERE NOT hihooi.is_temporary(g.class, g.object);
+            objects := coalesce(objects, '{}');
+            CONTINUE;
+        END IF;
+        CONTINUE WHEN hihooi.is_local(command.classid);
+        IF command.classid = 'pg_class'::regclass THEN
+            PERFORM hihooi.check_relation(command.objid);
+        END IF;
+        CONTINUE WHEN command.schema_name = 'pg_temp'
+            OR hihooi.is_temporary(command.classid, command.objid);
+        SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
+        IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
+            seen := seen || concat(root.class, ' ', root.object);
+            objects := objects || hihooi.object_note(root.class, root.object);
+        END IF;
+        IF command.classid = 'pg_class'::regclass THEN
+            touched := touched || command.objid;
+        END IF;
+        IF command.command_tag IN ('CREATE TABLE AS', 'SELECT INTO') THEN
+            created := command.objid;
+        END IF;
+    END LOOP;
+    WITH taken AS (DELETE FROM hihooi.note n
+        WHERE n.event = 'rewrite' AND n.body ->> 'context' = context RETURNING n.body)
+    SELECT array_agg(DISTINCT c.oid) INTO rewritten
+        FROM taken JOIN pg_class c ON c.oid = (body ->> 'relation')::oid
+        WHERE c.relpersistence = 'p';
+    IF cardinality(objects) > 0 OR matters THEN
+        PERFORM hihooi.follow_shared();
+        note := jsonb_build_object('tag', tag, 'role', caller, 'settings', settings,
+            'version', current_setting('server_version_num')::int / 10000,
+            'objects', to_jsonb(objects));
+        IF context = '' THEN
+            note := note || jsonb_build_object('query', current_query());
+        ELSE
+            note := note || jsonb_build_object('context', context,
+                'bodies', hihooi.bodies(context));
+        END IF;
+        IF created IS NOT NULL THEN
+            note := note || jsonb_build_object('relation', created::bigint,
+                'create', hihooi.create_table(created));
+        END IF;
+        IF tag = 'ALTER TABLE' AND cardinality(touched) > 0 THEN
+            note := note || jsonb_build_object('missing', hihooi.missing_values(touched[1]));
+        END IF;
+        IF rewritten IS NOT NULL THEN
+            note := note || jsonb_build_object('rewritten',
+                (SELECT jsonb_agg(r::regclass::text) FROM unnest(rewritten) r));
+        END IF;
+        PERFORM hihooi.write_note('command', note);
+        PERFORM hihooi.send_rows(r) FROM unnest(rewritten) r;
+    END IF;
+    PERFORM hihooi.set_identity(r) FROM (
+        SELECT unnest(touched)
+        UNION SELECT p.relid FROM unnest(touched) t, pg_partition_tree(t) p
+        UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)
+    ) t(r);
+END
+$$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION hihooi.follow() TO PUBLIC;
+
+CREATE EVENT TRIGGER "!hihooi_1_caller_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_caller();
+CREATE EVENT TRIGGER "!hihooi_1_caller_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_caller();
+CREATE EVENT TRIGGER "!hihooi_2_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_drop();
+CREATE EVENT TRIGGER "!hihooi_2_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_end();
+CREATE EVENT TRIGGER "!hihooi_2_rewrite" ON table_rewrite EXECUTE FUNCTION hihooi.on_rewrite();
+CREATE EVENT TRIGGER "!hihooi_2_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_start();
+ALTER EVENT TRIGGER "!hihooi_1_caller_drop" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "!hihooi_1_caller_end" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "!hihooi_2_drop" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "!hihooi_2_end" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "!hihooi_2_rewrite" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "!hihooi_2_start" ENABLE ALWAYS;

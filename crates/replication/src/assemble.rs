@@ -6,34 +6,34 @@
 //! that changes nothing that we replicate gets neither entry nor TSID. Keeps I6: items are exact
 //! or everything.
 //!
-//! DDL is in the stream twice. Our sessions put it there in front of the statement, with a MAC
-//! ([`crate::ddl`]); event triggers on the primary insert a row into `hihooi.ddl` behind every
-//! DDL statement, whoever ran it. A row whose statement was not announced becomes
-//! [`Change::Bypassed`].
+//! What the primary did to its schema stands in the stream as rows of `hihooi.note`, which event
+//! triggers write ([`crate::note`]). Two kinds of rows are not passed on as they come: those that an
+//! extension's script wrote, since replicas run the script, and those of tables whose rows travel
+//! whole, which come as messages that an authentic note vouches for.
 
 use ahash::{AHashMap, AHashSet};
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 use crate::codec::ChunkWriter;
-use crate::ddl::{self, Announced, ClusterKey, Refused};
-use crate::entry::{Change, Entry, Header, Relation, Tuple, Value};
+use crate::entry::{Change, Column, Entry, Header, Identity, Relation, Tuple, Value};
 use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
+use crate::note::{self, Note, Row};
 use crate::pgoutput::Message;
 
 /// Schema of everything that we create on the primary; its changes are not replicated.
 pub const OUR_SCHEMA: &str = "hihooi";
 /// Table in it into which the event triggers write.
-pub const DDL_TABLE: &str = "ddl";
+pub const NOTE_TABLE: &str = "note";
+/// Prefix of the messages that hold rows which travel whole.
+pub const ROWS_PREFIX: &str = "hihooi_rows";
+/// Prefix of messages that only make the primary flush its log; their content means nothing.
+pub const FLUSH_PREFIX: &str = "hihooi_flush";
 /// An entry that writes more tables counts as touching everything.
 pub const ITEMS_TABLES_MAX: usize = 256;
 /// Relations that one stream may describe. Beyond, the stream begins anew, which forgets those
 /// that are gone.
 pub const RELATIONS_MAX: usize = 1 << 20;
-/// Announced statements remembered in one transaction; later ones count as bypassed.
-pub const ANNOUNCED_MAX: usize = 1 << 20;
-
 /// What the messages amount to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
@@ -50,13 +50,6 @@ pub enum Output {
     Entry(Entry),
     /// Every transaction whose commit record begins before this LSN was told.
     Passed(Lsn),
-    /// A message under our prefix that does not count.
-    Refused {
-        /// Low bits of its transaction's id.
-        xid: u32,
-        /// Why.
-        why: Refused,
-    },
 }
 
 /// Messages in an order that makes no sense: the stream must begin anew.
@@ -79,7 +72,6 @@ type Result<T> = std::result::Result<T, AssembleError>;
 #[derive(Debug)]
 pub struct Assembler {
     incarnation: u32,
-    key: ClusterKey,
     next: Tsid,
     /// Transactions up to this commit LSN are in the log.
     resume: Lsn,
@@ -100,21 +92,20 @@ struct Transaction {
     changes: u64,
     tables: AHashSet<RelId>,
     has_ddl: bool,
-    /// Of the last announcement that counted.
-    sequence: Option<u32>,
-    /// Announced statements, by their digests, and whether replicas compute what they compute.
-    announced: AHashMap<[u8; 32], bool>,
+    /// Scripts of extensions that are running.
+    scripts: u32,
+    /// The table whose rows come in messages, and what stands in front of each.
+    whole: Option<(Relation, Vec<u8>)>,
 }
 
 impl Assembler {
     /// An assembler for a stream that goes on behind `last`, the last entry of the log, and
     /// belongs to this incarnation of the primary.
     #[must_use]
-    pub fn new(incarnation: u32, key: ClusterKey, last: Option<&Header>) -> Assembler {
+    pub fn new(incarnation: u32, last: Option<&Header>) -> Assembler {
         let known = last.filter(|last| last.incarnation == incarnation);
         Assembler {
             incarnation,
-            key,
             next: last.map_or(Tsid(1), |last| last.tsid.next()),
             resume: known.map_or(Lsn(0), |last| last.commit_lsn),
             relations: AHashMap::new(),
@@ -159,8 +150,8 @@ impl Assembler {
                 self.truncate(relations, restart_identity, out)
             }
             Message::Logical { transactional, prefix, content } => {
-                if transactional && prefix == ddl::PREFIX.as_bytes() {
-                    self.announcement(&content, out);
+                if transactional && prefix == ROWS_PREFIX.as_bytes() {
+                    self.whole_row(&content, out)?;
                 }
                 Ok(())
             }
@@ -182,8 +173,8 @@ impl Assembler {
             changes: 0,
             tables: AHashSet::new(),
             has_ddl: false,
-            sequence: None,
-            announced: AHashMap::new(),
+            scripts: 0,
+            whole: None,
         });
         Ok(())
     }
@@ -251,7 +242,7 @@ impl Assembler {
     fn insert(&mut self, relation: RelId, new: Tuple, out: &mut Vec<Output>) -> Result<()> {
         self.check(relation, [&new])?;
         if self.is_ours(relation)? {
-            return self.detected(relation, &new, out);
+            return self.note(relation, &new, out);
         }
         self.change(&[relation], Change::Insert { relation, new }, out)
     }
@@ -277,7 +268,7 @@ impl Assembler {
             return Ok(());
         }
         let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
-        if transaction.known {
+        if transaction.known || transaction.scripts > 0 {
             return Ok(());
         }
         for id in relations {
@@ -291,42 +282,55 @@ impl Assembler {
         Ok(())
     }
 
-    /// Takes DDL that somebody announces: one of our sessions, if the MAC is right.
-    fn announcement(&mut self, content: &[u8], out: &mut Vec<Output>) {
-        let Some(transaction) = &mut self.open else { return };
-        if transaction.known {
-            return;
-        }
-        match transaction.admit(&self.key, content) {
-            Ok(announced) => {
-                transaction.has_ddl = true;
-                transaction.announce(announced.on_primary(), announced.is_settled);
-                transaction.push(&Change::Ddl(announced.ddl), self.next, out);
+    /// Takes a row that an event trigger wrote into one of our tables.
+    fn note(&mut self, id: RelId, row: &Tuple, out: &mut Vec<Output>) -> Result<()> {
+        let relation = self.relations.get(&id).ok_or(AssembleError::Relation(id.0))?;
+        let read = match relation.name.as_str() {
+            NOTE_TABLE => {
+                Row::read(&value_of(relation, row, "event"), &value_of(relation, row, "body"))
             }
-            Err(why) => out.push(Output::Refused { xid: transaction.xid, why }),
+            // The first versions' table: what they announced is not understood any more.
+            "ddl" => {
+                let text = value_of(relation, row, "text");
+                Row::Note(Note::Unknown(format!("DDL noted by an earlier version: {text}")))
+            }
+            _ => return Ok(()),
+        };
+        let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
+        if transaction.known {
+            return Ok(());
         }
+        match read {
+            Row::Script => transaction.scripts += 1,
+            Row::Rows(rows) => transaction.begin_rows(rows),
+            Row::RowsEnd => transaction.end_rows(),
+            Row::Nothing => {}
+            Row::Note(note) => {
+                transaction.scripts -= u32::from(note.ends_script() && transaction.scripts > 0);
+                if transaction.scripts == 0 {
+                    transaction.has_ddl = true;
+                    transaction.push(&Change::Note(note), self.next, out);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Takes a row that an event trigger wrote into one of our tables.
-    fn detected(&mut self, id: RelId, row: &Tuple, out: &mut Vec<Output>) -> Result<()> {
-        let relation = self.relations.get(&id).ok_or(AssembleError::Relation(id.0))?;
-        if relation.name != DDL_TABLE {
-            return Ok(());
-        }
-        let column = |name| value_of(relation, row, name);
-        let (event, command, text) = (column("event"), column("tag"), column("text"));
+    /// Takes a row of a table whose rows travel whole. A message that isn't one means nothing: any
+    /// role may emit messages.
+    fn whole_row(&mut self, content: &[u8], out: &mut Vec<Output>) -> Result<()> {
         let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
-        let is_rewrite = event == "rewrite";
-        if transaction.known || transaction.is_announced(&text, is_rewrite) {
-            return Ok(());
+        let Some((relation, token)) = &transaction.whole else { return Ok(()) };
+        let Some(row) = content.strip_prefix(&token[..]) else { return Ok(()) };
+        let id = relation.id;
+        let values = note::elements(row).filter(|values| values.len() == relation.columns.len());
+        let values = values.ok_or(AssembleError::Relation(id.0))?;
+        let value = |value: Option<Vec<u8>>| value.map_or(Value::Null, |v| Value::Text(v.into()));
+        let new = values.into_iter().map(value).collect();
+        if !transaction.chunk.describes(id) {
+            transaction.chunk.push(&Change::Relation(relation.clone()));
         }
-        let command = if is_rewrite {
-            format!("{command} that computes values which replicas can't know")
-        } else {
-            command
-        };
-        transaction.has_ddl = true;
-        transaction.push(&Change::Bypassed { command, text }, self.next, out);
+        transaction.push(&Change::Insert { relation: id, new }, self.next, out);
         Ok(())
     }
 }
@@ -361,34 +365,28 @@ impl Transaction {
         }
     }
 
-    fn admit(
-        &mut self,
-        key: &ClusterKey,
-        content: &[u8],
-    ) -> std::result::Result<Announced, Refused> {
-        let (sequence, announced) = ddl::open(key, self.xid, content)?;
-        if self.sequence.is_some_and(|last| sequence <= last) {
-            return Err(Refused::Replayed);
+    /// The stream describes the table as it was, or not at all, when its rows come as messages.
+    fn begin_rows(&mut self, rows: note::Rows) {
+        let id = RelId(rows.relation);
+        let columns = rows.columns.unwrap_or_default().into_iter();
+        let column = |name| Column { name, type_oid: 0, key: false };
+        let relation = Relation {
+            id,
+            schema: rows.schema,
+            name: rows.name,
+            identity: Identity::Nothing,
+            columns: columns.map(column).collect(),
+        };
+        self.chunk.redefine(id);
+        self.whole = Some((relation, rows.token.into_bytes()));
+    }
+
+    /// From here on the stream's own description counts.
+    fn end_rows(&mut self) {
+        if let Some((relation, _)) = self.whole.take() {
+            self.chunk.redefine(relation.id);
         }
-        self.sequence = Some(sequence);
-        Ok(announced)
     }
-
-    fn announce(&mut self, text: &str, is_settled: bool) {
-        if self.announced.len() < ANNOUNCED_MAX {
-            self.announced.insert(digest(text), is_settled);
-        }
-    }
-
-    /// Whether replicas do what the statement does; with `is_rewrite`, also what it computes.
-    fn is_announced(&self, text: &str, is_rewrite: bool) -> bool {
-        let is_settled = self.announced.get(&digest(text));
-        is_settled.is_some_and(|is_settled| *is_settled || !is_rewrite)
-    }
-}
-
-fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text.trim().as_bytes()).into()
 }
 
 fn value_of(relation: &Relation, row: &Tuple, name: &str) -> String {

@@ -6,9 +6,10 @@
 use ahash::AHashSet;
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::entry::{CHUNK_LEN_MAX, Change, Column, Ddl, Header, Identity, Relation, Tuple, Value};
+use crate::entry::{CHUNK_LEN_MAX, Change, Column, Header, Identity, Relation, Tuple, Value};
 use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
+use crate::note::{Command, Note};
 
 /// The format that this version writes, and the only one it reads.
 pub const FORMAT_VERSION: u8 = 1;
@@ -154,7 +155,10 @@ mod kind {
     pub const UPDATE_OLD: u8 = b'O';
     pub const DELETE: u8 = b'D';
     pub const TRUNCATE: u8 = b'T';
+    pub const NOTE: u8 = b'N';
+    /// A statement to run, of the first versions.
     pub const DDL: u8 = b'L';
+    /// DDL that the first versions could not follow.
     pub const BYPASSED: u8 = b'B';
 }
 
@@ -175,11 +179,10 @@ fn put_change(change: &Change, out: &mut BytesMut) {
             put_len(relations.len(), out);
             relations.iter().for_each(|relation| out.put_u32(relation.0));
         }
-        Change::Ddl(ddl) => put_ddl(ddl, out),
-        Change::Bypassed { command, text } => {
-            out.put_u8(kind::BYPASSED);
-            put_text(command, out);
-            put_text(text, out);
+        Change::Note(note) => {
+            out.put_u8(kind::NOTE);
+            let json = serde_json::to_vec(note).expect("a note is text and lists of it");
+            put_bytes(&json, out);
         }
     }
 }
@@ -216,18 +219,6 @@ fn put_relation(relation: &Relation, out: &mut BytesMut) {
         out.put_u32(column.type_oid);
         out.put_u8(u8::from(column.key));
     }
-}
-
-fn put_ddl(ddl: &Ddl, out: &mut BytesMut) {
-    out.put_u8(kind::DDL);
-    put_text(&ddl.text, out);
-    put_text(&ddl.role, out);
-    put_len(ddl.settings.len(), out);
-    for (name, value) in &ddl.settings {
-        put_text(name, out);
-        put_text(value, out);
-    }
-    out.put_u8(u8::from(ddl.outside_transaction));
 }
 
 fn put_items(items: &Items, out: &mut BytesMut) {
@@ -377,13 +368,23 @@ impl<'a> Reader<'a> {
                 restart_identity: self.bool()?,
                 relations: self.list(4, Reader::rel_id)?,
             },
-            kind::DDL => Change::Ddl(Ddl {
-                text: self.text()?,
-                role: self.text()?,
-                settings: self.list(8, |reader| Ok((reader.text()?, reader.text()?)))?,
-                outside_transaction: self.bool()?,
-            }),
-            kind::BYPASSED => Change::Bypassed { command: self.text()?, text: self.text()? },
+            kind::NOTE => {
+                let len = self.u32()? as usize;
+                let note = serde_json::from_slice(self.bytes(len)?);
+                Change::Note(note.map_err(|_| CodecError::Damaged("a note that can't be read"))?)
+            }
+            kind::DDL => {
+                let (query, role) = (Some(self.text()?), self.text()?);
+                let settings = self.list(8, |reader| Ok((reader.text()?, reader.text()?)))?;
+                self.bool()?;
+                let settings = settings.into_iter().collect();
+                let command = Command { query, role, settings, ..Command::default() };
+                Change::Note(Note::Command(Box::new(command)))
+            }
+            kind::BYPASSED => {
+                let (command, text) = (self.text()?, self.text()?);
+                Change::Note(Note::Unknown(format!("{command}: {text}")))
+            }
             _ => return Err(CodecError::Damaged("an unknown kind of change")),
         })
     }
@@ -450,7 +451,6 @@ mod tests {
 
     fn change() -> impl Strategy<Value = Change> {
         let id = || any::<u32>().prop_map(RelId);
-        let settings = proptest::collection::vec((".*", ".*"), 0..3);
         prop_oneof![
             relation().prop_map(Change::Relation),
             (id(), tuple()).prop_map(|(relation, new)| Change::Insert { relation, new }),
@@ -460,15 +460,16 @@ mod tests {
             (proptest::collection::vec(id(), 0..4), any::<bool>()).prop_map(
                 |(relations, restart_identity)| Change::Truncate { relations, restart_identity }
             ),
-            (".*", ".*", settings, any::<bool>()).prop_map(
-                |(text, role, settings, outside_transaction)| Change::Ddl(Ddl {
-                    text,
+            (".*", ".*", proptest::option::of(".*"), any::<u32>()).prop_map(
+                |(tag, role, query, relation)| Change::Note(Note::Command(Box::new(Command {
+                    tag,
                     role,
-                    settings,
-                    outside_transaction
-                })
+                    query,
+                    relation: Some(relation),
+                    ..Command::default()
+                })))
             ),
-            (".*", ".*").prop_map(|(command, text)| Change::Bypassed { command, text }),
+            ".*".prop_map(|text| Change::Note(Note::Unknown(text))),
         ]
     }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
+use crate::note::Note;
 
 /// A chunk is closed when it reaches this size. Only a single change that is larger by itself
 /// (a row with a huge value) makes a larger one.
@@ -31,7 +32,7 @@ pub struct Header {
     pub commit_time_us: i64,
     /// What the transaction wrote; everything if it holds DDL.
     pub items: Items,
-    /// Whether it holds DDL (carried, or detected after it bypassed us).
+    /// Whether it holds notes of DDL.
     pub has_ddl: bool,
     /// Number of chunks.
     pub chunks: u32,
@@ -103,21 +104,8 @@ pub enum Value {
 /// The values of a row, one for each column of its relation.
 pub type Tuple = Vec<Value>;
 
-/// DDL that hihooi itself put into the stream in front of the statement, MAC verified.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ddl {
-    /// The statement's text.
-    pub text: String,
-    /// The role that ran it (`current_user`).
-    pub role: String,
-    /// Settings it ran under, `search_path` among them.
-    pub settings: Vec<(String, String)>,
-    /// Whether it must run outside a transaction block at replicas too.
-    pub outside_transaction: bool,
-}
-
 /// One change of a transaction, in its order.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// Describes a relation that later changes of the same chunk use.
     Relation(Relation),
@@ -152,13 +140,6 @@ pub enum Change {
         /// `RESTART IDENTITY`.
         restart_identity: bool,
     },
-    /// DDL to run at replicas.
-    Ddl(Ddl),
-    /// DDL that reached the primary another way: replicas stop here and say so.
-    Bypassed {
-        /// Command tag, such as `ALTER TABLE`.
-        command: String,
-        /// The statement, as far as known.
-        text: String,
-    },
+    /// What the primary did to the schema.
+    Note(Note),
 }

@@ -72,7 +72,7 @@ impl<'a, F: Fn(RelId) -> bool> Builder<'a, F> {
             }
             Change::Delete { relation, old } => self.row(*relation, old),
             Change::Truncate { relations, .. } => self.built.whole.extend(relations),
-            Change::Ddl(_) | Change::Bypassed { .. } => self.built.everything = true,
+            Change::Note(_) => self.built.everything = true,
         }
     }
 

@@ -3,12 +3,12 @@
 
 pub mod assemble;
 pub mod codec;
-pub mod ddl;
 pub mod entry;
 pub mod footprint;
 pub mod freshness;
 pub mod ids;
 pub mod items;
+pub mod note;
 pub mod pgoutput;
 pub mod retention;
 pub mod schedule;

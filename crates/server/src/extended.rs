@@ -258,11 +258,10 @@ impl Session {
 
     /// What must be refused before the server sees it.
     fn check(&self, unit: &Unit) -> Result<(), Report> {
-        for (index, op) in unit.ops.iter().enumerate() {
-            let Op::Bind { facts: Some(facts), prepared: Some(prepared), .. } = op else {
+        for op in &unit.ops {
+            let Op::Bind { facts: Some(facts), .. } = op else {
                 continue;
             };
-            let is_executed = unit.ops[index..].iter().any(crate::unit::executes);
             for statement in &facts.statements {
                 match &statement.kind {
                     Kind::Hihooi(_) => {
@@ -272,14 +271,6 @@ impl Session {
                         )
                         .hint("Send a Sync between them."));
                     }
-                    Kind::Ddl(ddl) if !is_executed && self.is_carried(ddl) => {
-                        return Err(Report::error(
-                            "0A000",
-                            "DDL must be executed in the pipeline that binds it",
-                        )
-                        .hint("Send Execute before Sync or Flush."));
-                    }
-                    Kind::Ddl(ddl) => self.check_ddl(ddl, &prepared.query)?,
                     _ => {}
                 }
             }

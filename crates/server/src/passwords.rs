@@ -4,13 +4,15 @@
 //! What the server would not make a SCRAM verifier of stays as it was typed: `password_encryption`
 //! is md5, `scram_iterations` isn't the default, or server and client write it in other bytes.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hihooi_sql::{ClearPassword, clear_passwords};
 use hihooi_wire::backend::Report;
 use hihooi_wire::frontend::{Parse, tag};
 use postgres_protocol::password::scram_sha_256;
 
+use crate::backend::Backend;
 use crate::client::Message;
+use crate::pump::Lost;
 use crate::route::PRIMARY;
 use crate::session::{End, Session, Work, mentions, shadow};
 
@@ -36,6 +38,23 @@ fn may_hold_password(text: &[u8]) -> bool {
 }
 
 impl Session {
+    /// Runs a query of our own inside the client's unit; its row, unless the unit failed.
+    async fn ask(
+        &mut self,
+        server: &mut Backend,
+        query: &str,
+        values: &[Option<&[u8]>],
+    ) -> Result<Option<Vec<Option<Bytes>>>, Lost> {
+        server.write_own(query, values);
+        server.write_flush();
+        self.drain(server).await?;
+        let mut rows = server.answers.take_rows();
+        let row = if server.failed { None } else { rows.pop() };
+        // What came before it answers questions for transaction ids.
+        self.flight.keep(rows);
+        Ok(row)
+    }
+
     /// The same text with verifiers in place of passwords in clear text; `None` if there are none.
     /// Inner errors are for the client: there is no server that could be asked.
     pub(crate) async fn without_clear_passwords(

@@ -15,7 +15,6 @@ use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
-use hihooi_replication::ddl::ClusterKey;
 use hihooi_replication::freshness::{Freshness, Need, WriteId};
 use hihooi_replication::ids::{Tsid, Xid};
 use hihooi_replication::items::Items;
@@ -66,8 +65,6 @@ pub struct Shared {
     pub replicas: Vec<Arc<Replica>>,
     /// The log.
     pub log: Log,
-    /// The key of DDL messages.
-    pub key: ClusterKey,
     /// This manager's epoch, for the record of server connections.
     pub fence: Fence,
     /// What the stream tells.
@@ -227,8 +224,6 @@ pub struct Relay {
     pub forgotten: Cell<u64>,
     /// The log.
     pub log: Log,
-    /// The key of DDL messages.
-    pub key: ClusterKey,
     /// The collector's state.
     pub collector: Arc<CollectorStatus>,
     /// Where the operator's requests go.
@@ -284,7 +279,6 @@ impl Relay {
             welcomes: RefCell::default(),
             forgotten: Cell::new(0),
             log: shared.log,
-            key: shared.key,
             collector: shared.collector,
             control: shared.control,
             poke: shared.poke,

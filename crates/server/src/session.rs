@@ -59,8 +59,8 @@ pub struct Transaction {
     pub has_shared_ddl: bool,
     /// It changed settings that sessions start with.
     pub changes_defaults: bool,
-    /// DDL messages that it emitted.
-    pub ddl_messages: u32,
+    /// It may have changed what replicas have without an event trigger being told.
+    pub may_hide: bool,
 }
 
 /// A session.

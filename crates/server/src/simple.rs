@@ -29,10 +29,6 @@ enum How {
     Raw,
     /// By the extended protocol, statement by statement, in one transaction.
     Extended,
-    /// One by one, in a transaction block that stands for the implicit one.
-    OneByOne,
-    /// Not at all.
-    Refused(Report),
 }
 
 impl Session {
@@ -140,33 +136,19 @@ impl Session {
                 let unit = Unit { ops, audience: Audience::Simple, ends };
                 self.run_on_primary(&unit, route).await
             }
-            How::OneByOne => {
-                let text = message.bytes.slice_ref(text);
-                self.run_one_by_one(&text, facts, route).await
-            }
-            How::Refused(report) => self.refuse_and_fail(&report).await,
         }
     }
 
     fn how(&self, text: &[u8], facts: &Analysis) -> How {
         let statements = &facts.statements;
-        for statement in statements {
-            if let Kind::Ddl(ddl) = &statement.kind
-                && let Err(report) = self.check_ddl(ddl, own_text(text, statement))
-            {
-                return How::Refused(report);
-            }
-        }
         let carried = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if self.is_carried(ddl));
-        if statements.iter().any(carried) {
-            return if statements.len() == 1 { How::Extended } else { How::OneByOne };
-        }
         match &**statements {
             [statement @ Statement { kind: Kind::Commit { .. }, .. }]
                 if self.asks_for_xid(statement) =>
             {
                 How::Extended // a parameter can only stand in a comment
             }
+            [statement] if carried(statement) => How::Extended,
             [statement] if self.asks_for_xid(statement) && !has_parameter(text) => How::Extended,
             _ => How::Raw,
         }
@@ -253,6 +235,7 @@ impl Session {
             let writes = self.writes_of(statement);
             self.transaction.writes = self.transaction.writes.union(&writes);
             self.transaction.commit_writes |= crate::unit::holds_cursor(statement);
+            self.transaction.may_hide |= self.may_hide(statement);
         }
     }
 
@@ -265,16 +248,18 @@ impl Session {
         }
     }
 
-    /// DDL that can't run in a transaction is logged when it has succeeded.
+    /// What has committed by itself is asked about when it has succeeded.
     async fn after_raw(&mut self, server: &mut Backend, text: &[u8], facts: &Analysis) -> Work<()> {
-        let [Statement { kind: Kind::Ddl(ddl), .. }] = &*facts.statements else { return Ok(()) };
-        if ddl.shared && server.status == Status::Idle {
-            self.forget_welcomes(crate::ddl::changes_defaults(text));
+        if server.failed || server.status != Status::Idle {
+            return Ok(());
         }
-        let logs = self.is_replicated && ddl.replicate && !ddl.in_transaction;
-        if logs && !server.failed && server.status == Status::Idle {
+        let shared = |s: &&Statement| matches!(&s.kind, Kind::Ddl(ddl) if ddl.shared);
+        if let Some(statement) = facts.statements.iter().find(shared) {
+            self.forget_welcomes(crate::ddl::changes_defaults(own_text(text, statement)));
+        }
+        if facts.statements.iter().any(|statement| self.may_hide(statement)) {
             self.client.flush().await;
-            self.log_ddl_afterwards(server, text, ddl).await?;
+            self.follow_afterwards(server).await?;
         }
         Ok(())
     }

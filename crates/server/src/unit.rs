@@ -163,7 +163,7 @@ impl Session {
             Ok(Driven::Ready) => {
                 self.count_unit(unit, &server);
                 self.land(&mut server);
-                self.log_unit_afterwards(unit, &mut server).await?;
+                self.follow_unit(unit, &mut server).await?;
                 self.settle(server).await
             }
             Ok(Driven::Open) => {
@@ -175,22 +175,15 @@ impl Session {
         }
     }
 
-    /// DDL that can't run in a transaction is logged when it has succeeded.
-    async fn log_unit_afterwards(&mut self, unit: &Unit, server: &mut Backend) -> Work<()> {
-        let outside = |op: &&Op| match op.statement().map(|statement| &statement.kind) {
-            Some(Kind::Ddl(ddl)) => ddl.replicate && !ddl.in_transaction,
-            _ => false,
-        };
-        if !self.is_replicated || server.failed || server.status != Status::Idle {
+    /// What may have committed by itself is asked about when it has succeeded.
+    async fn follow_unit(&mut self, unit: &Unit, server: &mut Backend) -> Work<()> {
+        let hides = |statement: &Statement| statement.may_commit_inside && self.may_hide(statement);
+        let hides = unit.ops.iter().filter_map(Op::statement).any(hides);
+        if !hides || server.failed || server.status != Status::Idle {
             return Ok(());
         }
-        for op in unit.ops.iter().filter(outside) {
-            self.client.flush().await;
-            if let Some(Statement { kind: Kind::Ddl(ddl), .. }) = op.statement() {
-                self.log_ddl_afterwards(server, op.text(), ddl).await?;
-            }
-        }
-        Ok(())
+        self.client.flush().await;
+        self.follow_afterwards(server).await
     }
 
     fn count_unit(&self, unit: &Unit, server: &Backend) {
@@ -355,12 +348,13 @@ impl Session {
                 self.transaction.changes_defaults |=
                     ddl.shared && crate::ddl::changes_defaults(op.text());
                 self.transaction.writes = Items::Everything;
-                self.announce_ddl(server, op.text(), ddl, is_first).await?;
+                self.transaction.may_hide |= self.may_hide(statement);
             }
             _ => {
                 let writes = self.writes_of(statement);
                 self.transaction.writes = self.transaction.writes.union(&writes);
                 self.transaction.commit_writes |= holds_cursor(statement);
+                self.transaction.may_hide |= self.may_hide(statement);
                 if statement.may_commit_inside {
                     self.flight.opaque.push(self.relay.begin_write(writes));
                 }
@@ -378,9 +372,14 @@ impl Session {
     /// own when it can be: in a block that has failed unseen, the question fails and the COMMIT
     /// must not be skipped with it.
     pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_first: bool) {
-        let Transaction { writes, commit_writes, .. } = std::mem::take(&mut self.transaction);
+        let transaction = std::mem::take(&mut self.transaction);
+        let Transaction { writes, commit_writes, may_hide, .. } = transaction;
         if writes.is_empty() || server.status == Status::Failed {
             return;
+        }
+        if may_hide {
+            let audience = if is_first { Audience::Us } else { Audience::Hidden };
+            server.write_follow(audience);
         }
         let write = self.relay.begin_write(writes);
         if commit_writes {
@@ -405,6 +404,9 @@ impl Session {
                 // It may wait for a lock: in flight only from its Sync, not while it waits.
                 server.write_flush();
                 self.drain(server).await?;
+            }
+            if self.transaction.may_hide && !server.failed {
+                server.write_follow(Audience::Hidden);
             }
             if self.transaction.commit_writes {
                 self.flight.opaque.push(self.relay.begin_write(writes));

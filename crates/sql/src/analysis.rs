@@ -50,7 +50,7 @@ fn statements(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Box<[
 
 /// Where a statement stands: the parser counts the space before it, and says length 0 for "to the
 /// end of the text".
-fn range_of(raw: &RawStmt, text: &str) -> Range<usize> {
+pub(crate) fn range_of(raw: &RawStmt, text: &str) -> Range<usize> {
     let start = usize::try_from(raw.stmt_location).unwrap_or(0).min(text.len());
     let end = match usize::try_from(raw.stmt_len) {
         Ok(0) | Err(_) => text.len(),

@@ -102,18 +102,6 @@ fn is_server_state(name: &str) -> bool {
         || contains(SERVER_STATE, name)
 }
 
-/// Whether a function of PostgreSQL's own that isn't volatile has one value throughout a
-/// transaction, given its arguments.
-pub(crate) fn is_fixed(name: &str) -> bool {
-    name != "statement_timestamp" && (contains(SAFE_STABLE, name) || contains(FIXED, name))
-}
-
-/// Whether a function of PostgreSQL's own that isn't volatile has one value at all sites, given
-/// its arguments and the settings.
-pub(crate) fn is_settled(name: &str) -> bool {
-    contains(SAFE_STABLE, name) && !contains(UNSETTLED, name)
-}
-
 fn contains(sorted: &[&str], name: &str) -> bool {
     sorted.binary_search(&name).is_ok()
 }
@@ -325,41 +313,13 @@ const SAFE_STABLE: &[&str] = &[
     "xml_is_well_formed",
 ];
 
-/// Stable functions that no transaction changes the value of, though sites have their own. Sorted.
-const FIXED: &[&str] = &[
-    "current_setting",
-    "inet_client_addr",
-    "inet_client_port",
-    "inet_server_addr",
-    "inet_server_port",
-    "pg_backend_pid",
-    "pg_current_xact_id",
-    "pg_postmaster_start_time",
-    "txid_current",
-    "version",
-];
-
-/// Those of [`SAFE_STABLE`] that depend on more than arguments and settings: the clock, the
-/// session. Sorted.
-const UNSETTLED: &[&str] = &[
-    "age",
-    "current_schema",
-    "current_schemas",
-    "current_user",
-    "getpgusername",
-    "now",
-    "session_user",
-    "statement_timestamp",
-    "transaction_timestamp",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn lists_are_sorted() {
-        for list in [SAFE_VOLATILE, SERVER_STATE, ABOUT_CATALOG, SAFE_STABLE, FIXED, UNSETTLED] {
+        for list in [SAFE_VOLATILE, SERVER_STATE, ABOUT_CATALOG, SAFE_STABLE] {
             assert!(list.is_sorted(), "{list:?}");
         }
     }

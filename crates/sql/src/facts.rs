@@ -227,19 +227,16 @@ pub struct Ddl {
     /// It may run in a transaction block. False: … CONCURRENTLY, CREATE DATABASE, VACUUM,
     /// ALTER SYSTEM and the like.
     pub in_transaction: bool,
-    /// It is carried to the replicas. False for maintenance (VACUUM, ANALYZE, CLUSTER, REINDEX,
-    /// CHECKPOINT), for what belongs to one server (ALTER SYSTEM, tablespaces, publications,
-    /// subscriptions), for databases, and for temporary objects.
+    /// It changes what replicas have as well. False for maintenance (VACUUM, ANALYZE, CLUSTER,
+    /// REINDEX, CHECKPOINT), for what belongs to one server (ALTER SYSTEM, tablespaces,
+    /// publications, subscriptions), for databases, and for temporary objects.
     pub replicate: bool,
     /// Whether it is about objects that only its session sees.
     pub temporary: Temporary,
     /// It is about objects that all databases share: roles, databases, tablespaces.
     pub shared: bool,
-    /// It has CONCURRENTLY; replicas replay it without (see [`crate::lexer`]).
-    pub concurrently: bool,
-    /// It makes a table and fills it (CREATE TABLE AS, SELECT INTO): the rows travel in the
-    /// stream as well (see [`crate::rewrite::without_rows`]).
-    pub carries_rows: bool,
+    /// No event trigger fires for it: whoever runs it must have it noted.
+    pub hidden: bool,
 }
 
 /// Whether objects are temporary.

@@ -13,13 +13,12 @@ pub mod cache;
 pub mod catalog;
 pub mod catalog_builder;
 pub mod catalog_queries;
-pub mod computed;
+pub mod ddl_text;
 pub mod facts;
 pub mod hint;
 pub mod lexer;
 mod own_objects;
 mod passwords;
-pub mod rewrite;
 mod routines;
 mod template;
 

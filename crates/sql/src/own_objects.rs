@@ -1,5 +1,5 @@
 //! Statements about hihooi's own objects on the primary: schema `hihooi`, publication `hihooi`,
-//! event triggers `hihooi_*`. A dump of a replicated database has them; when it is restored
+//! event triggers `!hihooi_*`. A dump of a replicated database has them; when it is restored
 //! through hihooi they are there already, and nobody may change them.
 
 use crate::lexer::{Token, TokenKind, tokens};
@@ -57,7 +57,7 @@ fn tag(verb: &str, rest: &[&str]) -> Option<&'static str> {
 fn is_ours(words: &[&str]) -> bool {
     words.windows(2).any(|pair| match pair {
         ["schema" | "publication" | "exists", "hihooi"] | ["hihooi", "."] => true,
-        ["trigger" | "exists", name] => name.starts_with("hihooi_"),
+        ["trigger" | "exists", name] => name.starts_with("!hihooi_"),
         _ => false,
     })
 }
@@ -75,8 +75,8 @@ mod tests {
             ("ALTER TABLE ONLY hihooi.ddl ADD CONSTRAINT k PRIMARY KEY (id)", "ALTER TABLE"),
             ("CREATE FUNCTION hihooi.f() RETURNS event_trigger AS $$x$$", "CREATE FUNCTION"),
             ("CREATE PUBLICATION hihooi FOR ALL TABLES", "CREATE PUBLICATION"),
-            ("CREATE EVENT TRIGGER hihooi_drop ON sql_drop", "CREATE EVENT TRIGGER"),
-            ("DROP EVENT TRIGGER IF EXISTS hihooi_drop", "DROP EVENT TRIGGER"),
+            ("CREATE EVENT TRIGGER \"!hihooi_2_drop\" ON sql_drop", "CREATE EVENT TRIGGER"),
+            ("DROP EVENT TRIGGER IF EXISTS \"!hihooi_2_drop\"", "DROP EVENT TRIGGER"),
             ("DROP SCHEMA IF EXISTS \"hihooi\"", "DROP SCHEMA"),
             ("GRANT USAGE ON SCHEMA hihooi TO PUBLIC", "GRANT"),
             ("-- x\nREVOKE ALL ON FUNCTION hihooi.f() FROM PUBLIC", "REVOKE"),

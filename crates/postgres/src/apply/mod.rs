@@ -4,18 +4,20 @@
 //! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
 //! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
 //! - `restricted`: how what may run code of others is carried out without a superuser's rights.
-//! - `statements`, `replay`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
+//! - `follow`: what the primary did to its schema; `replay` and `shared` say what to run for it.
+//! - `statements`, `replay`, `shared`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
 //! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
 //!   shows.
 
 mod catalog;
-mod ddl;
+mod follow;
 mod handle;
 pub mod progress;
 mod replay;
 mod restricted;
 mod round;
 mod session;
+mod shared;
 mod statements;
 pub mod stats;
 pub mod visibility;
@@ -30,6 +32,7 @@ use hihooi_log::Log;
 use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
 
+pub(crate) use follow::differing_lines;
 pub use handle::{ApplierHandle, HoldError};
 pub use stats::ApplyStats;
 pub use visibility::Visibility;

@@ -122,7 +122,11 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
         select 'drop publication ' || pg_catalog.quote_ident(pubname)
         from pg_catalog.pg_publication where pubname = 'hihooi'
         union all
-        select 'drop event trigger ' || pg_catalog.quote_ident(evtname)
+        select pg_catalog.format('alter event trigger %I disable', evtname)
+        from pg_catalog.pg_event_trigger
+        where evtname like '!hihooi\\_%' and evtenabled <> 'D'
+        union all
+        select pg_catalog.format('drop event trigger %I', evtname)
         from pg_catalog.pg_event_trigger
         where evtname like 'hihooi\\_%' and evtname <> 'hihooi_rows'
         union all

@@ -1,141 +1,370 @@
-//! The text of DDL as replicas run it. Pure.
+//! What replicas run for what the primary noted. Pure.
 //!
-//! The rows of `CREATE TABLE AS` and `SELECT INTO` come in the stream, so replicas only make the
-//! table. A materialized view's contents don't, so it is filled by its own statement.
+//! A note holds the text in which a command stands: a client's query, which may have several
+//! statements, or PostgreSQL's description of the call stack, in which a quoted name can imitate
+//! the end of the text. So there may be several readings. They come here likeliest first; the
+//! applier takes the one after which the objects are as the primary described them.
 
+use ahash::AHashMap;
+use hihooi_replication::note::{Command, Drop};
+use hihooi_sql::ddl_text::{AddedValue, statements, with_values, without_tablespaces};
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
-/// The statement that replicas run for a statement of the primary.
-#[must_use]
-pub(super) fn replayed(text: &str) -> String {
-    let tokens: Vec<Token<'_>> = tokens(text).collect();
-    let words = top_words(&tokens);
-    let first = words.first().map(|word| word.upper.as_str());
-    let rewritten = match first {
-        Some("CREATE") if creates_table(&words) => {
-            words.iter().any(|word| word.upper == "AS").then(|| text.to_owned())
+use super::statements::{quote, quote_value};
+
+/// Readings of a note that are tried.
+const READINGS_MAX: usize = 6;
+/// Significant tokens at a statement's beginning among which its command tag's words stand.
+const HEAD_LEN: usize = 9;
+
+/// Which statement of a text ran last, by text: those of one text run in order.
+pub(super) type Memory = AHashMap<String, usize>;
+
+/// The texts that may be the command's own, as replicas run it; empty if nothing must be run.
+pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
+    if let Some(create) = &command.create {
+        return vec![create.clone()];
+    }
+    let found = sources(command).into_iter().flat_map(|source| parts(command, source, memory));
+    let mut texts: Vec<String> = Vec::new();
+    for text in found.map(|text| at_replicas(command, &text)) {
+        if !texts.contains(&text) && texts.len() < READINGS_MAX {
+            texts.push(text);
         }
-        Some("SELECT" | "WITH") => create_instead_of_into(text, &tokens, &words),
-        // That would need a temporary table, which a restricted operation can't have.
-        Some("REFRESH") => return without_concurrently(text).unwrap_or_else(|| text.to_owned()),
-        _ => None,
+    }
+    texts
+}
+
+/// A text that holds the command.
+enum Source<'a> {
+    /// Any statement of it may be the command.
+    Any(&'a str),
+    /// It is the statement of that number, from 1.
+    Nth(&'a str, usize),
+}
+
+fn sources(command: &Command) -> Vec<Source<'_>> {
+    let context = match (&command.context, &command.query) {
+        (Some(context), _) => context,
+        (None, Some(query)) => return vec![Source::Any(query)],
+        (None, None) => return Vec::new(),
     };
-    rewritten.map_or_else(|| text.to_owned(), |text| without_data(&text))
+    if let Some(text) = context.strip_prefix("SQL statement \"") {
+        // It ends at a quote in front of the next frame, or of nothing.
+        let ends = text.match_indices('"').map(|(at, _)| at);
+        let is_end = |at: &usize| matches!(text.as_bytes().get(at + 1), None | Some(b'\n'));
+        return ends.filter(is_end).map(|at| Source::Any(&text[..at])).collect();
+    }
+    let number = context.lines().next().and_then(|frame| frame.rsplit(' ').next()?.parse().ok());
+    let bodies = command.bodies.iter().flatten();
+    number.map_or(Vec::new(), |number| bodies.map(|body| Source::Nth(body, number)).collect())
 }
 
-/// A word outside of parentheses.
-struct Word {
-    /// Number of its token.
-    at: usize,
-    upper: String,
+/// The statements of a text that may be the command, likeliest first.
+fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<String> {
+    let (Source::Any(text) | Source::Nth(text, _)) = source;
+    let Some(ranges) = statements(text) else {
+        // Strings may have backslashes that the parser doesn't expect.
+        let is_odd = command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
+        return if is_odd { vec![text.to_owned()] } else { Vec::new() };
+    };
+    if let Source::Nth(_, number) = source {
+        return ranges.get(number - 1).map(|range| text[range.clone()].to_owned()).into_iter().collect();
+    }
+    let fitting = |at: &usize| is_of_tag(&text[ranges[*at].clone()], &command.tag);
+    let mut fit: Vec<usize> = (0..ranges.len()).filter(fitting).collect();
+    if fit.len() > 1 {
+        let last = memory.get(text).copied();
+        let names = |at: &usize| names_object(&text[ranges[*at].clone()], command);
+        fit.sort_by_key(|at| (!names(at), last.is_some_and(|last| *at <= last), *at));
+        memory.insert(text.to_owned(), fit[0]);
+    }
+    fit.into_iter().map(|at| text[ranges[at].clone()].to_owned()).collect()
 }
 
-fn top_words(tokens: &[Token<'_>]) -> Vec<Word> {
-    let mut depth = 0;
-    let mut words = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        match (token.kind, token.text) {
-            (TokenKind::Other, "(") => depth += 1,
-            (TokenKind::Other, ")") => depth -= 1,
-            (TokenKind::Word, text) if depth == 0 => {
-                words.push(Word { at, upper: text.to_ascii_uppercase() });
-            }
-            _ => {}
+/// Whether a statement can have that command tag: the tag's words stand at its beginning, in order.
+fn is_of_tag(text: &str, tag: &str) -> bool {
+    let head = significant(text).take(HEAD_LEN).map(|token| token.text.to_ascii_uppercase());
+    let mut words = tag.split(' ').peekable();
+    for (at, word) in head.enumerate() {
+        if words.next_if(|wanted| *wanted == word).is_none() && at == 0 {
+            return false;
         }
     }
-    words
+    words.peek().is_none()
 }
 
-fn creates_table(words: &[Word]) -> bool {
-    const KINDS: [&str; 5] = ["GLOBAL", "LOCAL", "TEMP", "TEMPORARY", "UNLOGGED"];
-    let kind = words[1..].iter().find(|word| !KINDS.contains(&word.upper.as_str()));
-    kind.is_some_and(|word| word.upper == "TABLE")
-}
-
-/// `SELECT … INTO t …` as `CREATE TABLE t AS SELECT … …`.
-fn create_instead_of_into(text: &str, tokens: &[Token<'_>], words: &[Word]) -> Option<String> {
-    let into = words.iter().find(|word| word.upper == "INTO")?.at;
-    let mut kind = String::new();
-    let mut at = next_token(tokens, into)?;
-    while let word @ ("UNLOGGED" | "TABLE") = tokens[at].text.to_ascii_uppercase().as_str() {
-        if word == "UNLOGGED" {
-            kind.push_str("UNLOGGED ");
+/// Whether a statement names the first object that the command touched.
+fn names_object(text: &str, command: &Command) -> bool {
+    let Some(name) = command.objects.first().and_then(|object| object.names.last()) else {
+        return true;
+    };
+    significant(text).any(|token| match token.kind {
+        TokenKind::Quoted => {
+            let inner = token.text.trim_matches('"').replace("\"\"", "\"");
+            inner == *name
         }
-        at = next_token(tokens, at)?;
-    }
-    let name_start = tokens[at].start;
-    while let Some(dot) = next_token(tokens, at).filter(|&dot| tokens[dot].text == ".") {
-        at = next_token(tokens, dot)?;
-    }
-    let name_end = tokens[at].start + tokens[at].text.len();
-    let (before, name) = (&text[..tokens[into].start], &text[name_start..name_end]);
-    Some(format!("CREATE {kind}TABLE {name} AS {before}{}", &text[name_end..]))
+        TokenKind::Word => token.text.to_lowercase() == *name,
+        _ => false,
+    })
 }
 
-fn next_token(tokens: &[Token<'_>], after: usize) -> Option<usize> {
-    (after + 1..tokens.len()).find(|&at| tokens[at].kind != TokenKind::Space)
+fn significant(text: &str) -> impl Iterator<Item = Token<'_>> {
+    tokens(text).filter(|token| token.kind != TokenKind::Space)
 }
 
-/// The text with `WITH NO DATA` at its end, in place of what it says there itself.
-fn without_data(text: &str) -> String {
-    let tokens: Vec<Token<'_>> = tokens(text).collect();
-    let significant: Vec<&Token<'_>> =
-        tokens.iter().filter(|token| token.kind != TokenKind::Space && token.text != ";").collect();
-    let ends_with = |words: &[&str]| {
-        let tail = significant.len().checked_sub(words.len()).map(|from| &significant[from..]);
-        tail.is_some_and(|tail| {
-            tail.iter().zip(words).all(|(token, word)| token.text.eq_ignore_ascii_case(word))
+fn is_word(token: &Token<'_>, word: &str) -> bool {
+    token.kind == TokenKind::Word && token.text.eq_ignore_ascii_case(word)
+}
+
+/// The text as a replica runs it: in a transaction, without what belongs to one server, with the
+/// primary's values.
+fn at_replicas(command: &Command, text: &str) -> String {
+    if let "GRANT" | "REVOKE" = command.tag.as_str() {
+        return by_identity(command, text).unwrap_or_else(|| text.to_owned());
+    }
+    let mut text = text.to_owned();
+    let has = |text: &str, word| significant(text).any(|token| is_word(&token, word));
+    if ["CREATE INDEX", "ALTER TABLE", "REFRESH MATERIALIZED VIEW"].contains(&command.tag.as_str())
+        && let Some(plain) = without_concurrently(&text)
+        && statements(&plain).is_some()
+    {
+        text = plain;
+    }
+    if has(&text, "tablespace") {
+        text = without_tablespaces(&text);
+    }
+    let literal = |value: &str| {
+        let mut literal = Vec::new();
+        quote_value(Some(value.as_bytes()), &mut literal);
+        String::from_utf8_lossy(&literal).into_owned()
+    };
+    let missing = command.missing.iter().flatten();
+    let values: Vec<AddedValue<'_>> = missing
+        .map(|missing| AddedValue {
+            column: &missing.column,
+            literal: literal(&missing.value),
+            default: missing.default.as_deref(),
         })
+        .collect();
+    if values.is_empty() { text } else { with_values(&text, &values).unwrap_or(text) }
+}
+
+/// GRANT and REVOKE on what they changed at the primary: the names in the text may be those of
+/// temporary objects, or stand for all of a schema.
+fn by_identity(command: &Command, text: &str) -> Option<String> {
+    let all: Vec<Token<'_>> = significant(text).collect();
+    let on = all.iter().position(|token| is_word(token, "on"))?;
+    let end = on + all[on..].iter().position(|t| is_word(t, "to") || is_word(t, "from"))?;
+    let words = all[on + 1..].iter().filter(|token| !is_word(token, "all"));
+    let first = words.clone().next()?.text.to_ascii_uppercase();
+    let kind = match first.trim_end_matches('S') {
+        "FUNCTION" | "PROCEDURE" | "ROUTINE" => "ROUTINE".to_owned(),
+        "SEQUENCE" => "SEQUENCE".to_owned(),
+        "FOREIGN" if words.clone().nth(1)?.text.eq_ignore_ascii_case("data") => {
+            "FOREIGN DATA WRAPPER".to_owned()
+        }
+        "FOREIGN" => "FOREIGN SERVER".to_owned(),
+        word @ ("SCHEMA" | "TYPE" | "DOMAIN" | "LANGUAGE") => word.to_owned(),
+        _ => "TABLE".to_owned(),
     };
-    let drop = if ends_with(&["WITH", "NO", "DATA"]) {
-        3
-    } else if ends_with(&["WITH", "DATA"]) {
-        2
-    } else {
-        0
+    let identities: Option<Vec<&str>> =
+        command.objects.iter().map(|object| object.identity.as_deref()).collect();
+    let (before, after) = (&text[..all[on].start], &text[all[end].start..]);
+    Some(format!("{before}ON {kind} {} {after}", identities?.join(", ")))
+}
+
+/// What drops the same objects, as far as a replica has them.
+pub(super) fn drops(drop: &Drop) -> Vec<String> {
+    let cascade = if drop.cascades { " CASCADE" } else { "" };
+    let mut drops: Vec<(String, Vec<String>)> = Vec::new();
+    for object in &drop.objects {
+        let (kind, name) = droppable(&object.kind, &object.identity);
+        match drops.last_mut().filter(|(last, _)| *last == kind && takes_list(&kind)) {
+            Some((_, names)) => names.push(name),
+            None => drops.push((kind, vec![name])),
+        }
+    }
+    let text = |(kind, names): (String, Vec<String>)| {
+        format!("DROP {kind} IF EXISTS {}{cascade}", names.join(", "))
     };
-    let last = significant.len().checked_sub(drop + 1).map(|last| significant[last]);
-    let end = last.map_or(0, |last| last.start + last.text.len());
-    format!("{} WITH NO DATA", &text[..end])
+    drops.into_iter().map(text).collect()
+}
+
+/// The words of DROP for a kind of object, and its name there.
+fn droppable(kind: &str, identity: &str) -> (String, String) {
+    let kind = match kind {
+        "function" | "procedure" | "aggregate" => "ROUTINE".to_owned(),
+        "statistics object" => "STATISTICS".to_owned(),
+        "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
+        "domain" | "composite type" => "TYPE".to_owned(),
+        kind => kind.to_uppercase(),
+    };
+    let name = match kind.as_str() {
+        "USER MAPPING" => {
+            let (user, server) = identity.rsplit_once(" on server ").unwrap_or((identity, ""));
+            let user = if user == "public" { user.to_owned() } else { quote(user) };
+            format!("FOR {user} SERVER {server}")
+        }
+        "TRANSFORM" => identity.replacen(" on language ", " LANGUAGE ", 1),
+        _ => identity.to_owned(),
+    };
+    (kind, name)
+}
+
+fn takes_list(kind: &str) -> bool {
+    const ALONE: [&str; 8] = [
+        "TRIGGER", "RULE", "POLICY", "CAST", "OPERATOR CLASS", "OPERATOR FAMILY", "TRANSFORM",
+        "USER MAPPING",
+    ];
+    !ALONE.contains(&kind)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::replayed;
+    use hihooi_replication::note::{Dropped, Missing, Object};
+
+    use super::*;
+
+    fn command(tag: &str, names: &[&str]) -> Command {
+        let object = Object {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            identity: Some(names.join(".")),
+            ..Object::default()
+        };
+        Command { tag: tag.to_owned(), objects: vec![object], ..Command::default() }
+    }
+
+    fn of_query(tag: &str, name: &str, query: &str) -> Vec<String> {
+        let command = Command { query: Some(query.to_owned()), ..command(tag, &["public", name]) };
+        readings(&command, &mut Memory::default())
+    }
 
     #[test]
-    fn tables_made_from_queries_get_their_rows_from_the_stream() {
-        let same = |text: &str| assert_eq!(replayed(text), text);
-        same("create table t (id int generated always as identity, a int check (a in (1)))");
-        same("create materialized view v as select 1");
-        same("create view v as select 1 as one");
-        same("alter table t add column b int");
-        same("refresh materialized view v with no data");
+    fn a_query_of_one_statement_is_the_command() {
+        let same = |tag, text: &str| assert_eq!(of_query(tag, "t", text), [text]);
+        same("CREATE TABLE", "create unlogged table if not exists t (a int)");
+        same("CREATE FUNCTION", "create or replace function t() returns int language sql as 'x'");
+        same("CREATE TEXT SEARCH CONFIGURATION", "create text search configuration t (copy=c)");
+        same("CREATE LANGUAGE", "create or replace trusted procedural language t handler h");
+        assert_eq!(of_query("ALTER TABLE", "t", " alter table t add a int; "), ["alter table t add a int"]);
+        assert_eq!(of_query("CREATE TABLE", "t", "select 1"), [""; 0]);
         assert_eq!(
-            replayed("refresh materialized view concurrently v"),
-            "refresh materialized view  v"
+            of_query("CREATE INDEX", "i", "create index concurrently i on t (a)"),
+            ["create index  i on t (a)"]
         );
-        let cases = [
-            ("create table t as select 1 as a;", "create table t as select 1 as a WITH NO DATA"),
-            (
-                "create table t as select 1 with data -- x",
-                "create table t as select 1 WITH NO DATA",
-            ),
-            (
-                "CREATE UNLOGGED TABLE a.t (x) AS (VALUES (1)) WITH NO DATA ;",
-                "CREATE UNLOGGED TABLE a.t (x) AS (VALUES (1)) WITH NO DATA",
-            ),
-            (
-                "select a, 'into' into \"S t\".u from (select 1) x limit 5;",
-                "CREATE TABLE \"S t\".u AS select a, 'into'  from (select 1) x limit 5 WITH NO DATA",
-            ),
-            (
-                "with c as (select 1) select * into unlogged table t from c",
-                "CREATE UNLOGGED TABLE t AS with c as (select 1) select *  from c WITH NO DATA",
-            ),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(replayed(text), expected);
-        }
+    }
+
+    /// Of several statements, the one that names the object; else one behind that of the note before.
+    #[test]
+    fn statements_of_one_query_run_in_order() {
+        let query = "create table a(); create table b(); alter table a add x int; create table \"B\"()";
+        let first = |tag: &str, name: &str| of_query(tag, name, query)[0].clone();
+        assert_eq!(first("CREATE TABLE", "b"), "create table b()");
+        assert_eq!(first("CREATE TABLE", "B"), "create table \"B\"()");
+        assert_eq!(first("ALTER TABLE", "a"), "alter table a add x int");
+        let query = "alter table t add a int; alter table t add b int";
+        let command =
+            Command { query: Some(query.to_owned()), ..command("ALTER TABLE", &["public", "t"]) };
+        let mut memory = Memory::default();
+        let mut next = || readings(&command, &mut memory)[0].clone();
+        assert!(next().contains(" a "));
+        assert!(next().contains(" b "));
+        assert!(next().contains(" a "), "the text ran again");
+    }
+
+    fn nested(tag: &str, name: &str, context: &str) -> Vec<String> {
+        let command = Command {
+            context: Some(context.to_owned()),
+            ..command(tag, &["public", name])
+        };
+        readings(&command, &mut Memory::default())
+    }
+
+    #[test]
+    fn the_innermost_statement_of_a_stack_is_the_command() {
+        let context = "SQL statement \"create table \"t\" (a int)\"\n\
+                       PL/pgSQL function f() line 3 at EXECUTE\nSQL statement \"select f()\"";
+        assert_eq!(nested("CREATE TABLE", "t", context), ["create table \"t\" (a int)"]);
+        let names = "SQL statement \"create table t (\"b\"\"\nPL/pgSQL function f() line 1 at \
+                     EXECUTE\" int)\"\nPL/pgSQL function f() line 3 at EXECUTE";
+        assert_eq!(
+            nested("CREATE TABLE", "t", names),
+            ["create table t (\"b\"\"\nPL/pgSQL function f() line 1 at EXECUTE\" int)"]
+        );
+    }
+
+    #[test]
+    fn sql_functions_tell_a_number() {
+        let command = Command {
+            context: Some("SQL function \"f\" statement 2\nSQL statement \"x\"".to_owned()),
+            bodies: Some(vec!["create table a(); create index i on a (b)".to_owned()]),
+            ..command("CREATE INDEX", &["public", "i"])
+        };
+        let texts = readings(&command, &mut Memory::default());
+        assert_eq!(texts, ["create index i on a (b)"]);
+    }
+
+    #[test]
+    fn rights_are_granted_on_what_was_changed() {
+        let granted = |text: &str, names: &[&str]| {
+            let command = Command { query: Some(text.to_owned()), ..command("GRANT", names) };
+            readings(&command, &mut Memory::default())[0].clone()
+        };
+        assert_eq!(
+            granted("grant select (a, b), insert on tmp, t to joe", &["public", "t"]),
+            "grant select (a, b), insert ON TABLE public.t to joe"
+        );
+        assert_eq!(
+            granted("grant execute on all functions in schema s to public", &["s", "f(int)"]),
+            "grant execute ON ROUTINE s.f(int) to public"
+        );
+    }
+
+    #[test]
+    fn existing_rows_get_the_primary_s_values() {
+        let missing = Missing {
+            column: "c".to_owned(),
+            value: "it's".to_owned(),
+            default: Some("f()".to_owned()),
+        };
+        let command = Command {
+            query: Some("alter table t add c text default f()".to_owned()),
+            missing: Some(vec![missing]),
+            ..command("ALTER TABLE", &["public", "t"])
+        };
+        assert_eq!(
+            readings(&command, &mut Memory::default()),
+            ["alter table t add c text  DEFAULT ('it''s'),\nALTER COLUMN \"c\" SET DEFAULT f()"]
+        );
+    }
+
+    #[test]
+    fn what_is_gone_is_dropped_by_identity() {
+        let dropped = |objects: &[(&str, &str)], cascades| {
+            let object = |(kind, identity): &(&str, &str)| Dropped {
+                kind: (*kind).to_owned(),
+                identity: (*identity).to_owned(),
+            };
+            let objects = objects.iter().map(object).collect();
+            drops(&Drop { tag: String::new(), role: String::new(), objects, cascades })
+        };
+        assert_eq!(
+            dropped(&[("table", "s.a"), ("table", "s.b")], true),
+            ["DROP TABLE IF EXISTS s.a, s.b CASCADE"]
+        );
+        assert_eq!(
+            dropped(&[("trigger", "a on s.t"), ("trigger", "b on s.t")], false),
+            ["DROP TRIGGER IF EXISTS a on s.t", "DROP TRIGGER IF EXISTS b on s.t"]
+        );
+        assert_eq!(dropped(&[("aggregate", "s.a()")], false), ["DROP ROUTINE IF EXISTS s.a()"]);
+        assert_eq!(
+            dropped(&[("user mapping", "public on server s")], false),
+            ["DROP USER MAPPING IF EXISTS FOR public SERVER s"]
+        );
+        assert_eq!(
+            dropped(&[("transform", "for s.t on language l")], false),
+            ["DROP TRANSFORM IF EXISTS for s.t LANGUAGE l"]
+        );
     }
 }

@@ -34,8 +34,9 @@ pub(super) const WRONG_COUNT: &str = "HH000";
 
 /// Creates what an operation needs, and what keeps functions from defining things in it.
 pub(super) async fn prepare(control: &mut Connection) -> Result<()> {
-    let script = include_str!("restricted.sql").trim_end().trim_end_matches(';');
-    let done = control.simple(&format!("BEGIN; {script}; COMMIT")).await;
+    let script = include_str!("restricted.sql");
+    let [objects, roles] = crate::setup::DESCRIPTIONS;
+    let done = control.simple(&["BEGIN;", script, objects, roles, "COMMIT"].join("\n")).await;
     if done.is_err() {
         control.simple("ROLLBACK").await?;
     }

@@ -259,7 +259,10 @@ impl<'a> Round<'a> {
     }
 
     async fn footprint(&mut self, work: &Work) -> Result<Footprint, End> {
-        let Some(changes) = &work.changes else { return Ok(Footprint::everything()) };
+        // Of what an entry with DDL touches nothing is known before it ran.
+        let Some(changes) = work.changes.as_ref().filter(|_| !work.header().has_ddl) else {
+            return Ok(Footprint::everything());
+        };
         for change in changes {
             if let Change::Relation(relation) = change {
                 let known = self.relations.get(&relation.id).filter(|known| ***known == *relation);

@@ -10,18 +10,20 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use hihooi_log::Log;
 use hihooi_replication::codec::decode_chunk;
-use hihooi_replication::entry::{Change, Ddl, Relation, Tuple};
+use hihooi_replication::entry::{Change, Relation, Tuple};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::RelId;
+use hihooi_replication::note::Note;
 use hihooi_wire::backend::{self, tag};
 use hihooi_wire::frontend;
 
 use super::catalog::{Catalog, Table};
+use super::follow::{Failed, Followed};
 use super::restricted::{self, Gathered, Guard, View};
 use super::statements::{self, Shape, Statement};
-use super::words::{What, advice, bypassed, owner_advice, statement_words, unknown};
-use super::work::{Failure, Unit};
-use super::{ddl, progress};
+use super::words::{What, advice, owner_advice, unknown};
+use super::progress;
+use super::work::{Failure, Unit, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
@@ -64,6 +66,7 @@ pub(super) struct Session {
     /// Changes of guarded tables that are not in the pipeline yet.
     gathered: Option<Gathered>,
     failed: Option<Failure>,
+    followed: Followed,
     /// DDL that bypassed us up to here was repeated by the operator.
     repaired: Tsid,
 }
@@ -97,6 +100,7 @@ impl Session {
             expected: VecDeque::new(),
             gathered: None,
             failed: None,
+            followed: Followed::default(),
             repaired,
         })
     }
@@ -108,9 +112,6 @@ impl Session {
 
     /// Runs a unit's changes, without committing. After a failure the transaction is rolled back.
     pub(super) async fn execute(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
-        if unit.works[0].outside().is_some() {
-            return Ok(()); // All of it runs when its turn to commit has come.
-        }
         if unit.generation != self.generation {
             self.forget();
             self.generation = unit.generation;
@@ -121,11 +122,7 @@ impl Session {
 
     /// Commits what was executed.
     pub(super) async fn commit(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
-        let done = match unit.works[0].outside() {
-            Some(ddl) => self.run_outside(unit, ddl).await,
-            None => self.end(unit),
-        };
-        let done = match done {
+        let done = match self.end(unit) {
             Ok(()) => self.settle().await,
             Err(error) => Err(error),
         };
@@ -157,6 +154,7 @@ impl Session {
         self.begin(unit)?;
         for work in &unit.works {
             let tsid = work.header().tsid;
+            self.look_ahead(work).await?;
             match &work.changes {
                 Some(changes) => self.changes(tsid, changes).await?,
                 None => self.chunks(tsid, work.header().chunks).await?,
@@ -197,26 +195,45 @@ impl Session {
         Ok(())
     }
 
-    async fn run_outside(&mut self, unit: &Unit, ddl: &Ddl) -> Result<()> {
-        let tsid = unit.last().tsid;
-        self.generation = unit.generation;
-        self.forget();
-        if let Err(error) = ddl::run_outside(&mut self.connection, ddl).await {
-            return self.note(tsid, &statement_words(&ddl.text), error);
+    /// Finds the tables that an entry makes whose rows come before the note that tells how.
+    async fn look_ahead(&mut self, work: &Work) -> Result<()> {
+        self.followed = Followed::default();
+        self.followed.is_repaired = work.header().tsid <= self.repaired;
+        if !work.header().has_ddl {
+            return Ok(());
         }
-        self.begin(unit)?;
-        let changes = unit.works[0].changes.as_deref().unwrap_or_default();
-        self.changes(tsid, changes).await?;
-        self.fixed("xid", "recording the progress", tsid, [].into_iter())?;
-        self.end(unit)
+        let mut created = Vec::new();
+        let mut take = |changes: &[Change]| {
+            for change in changes {
+                if let Change::Note(Note::Command(command)) = change
+                    && let Some(relation) = command.relation
+                {
+                    created.push((relation, command.clone()));
+                }
+            }
+        };
+        match &work.changes {
+            Some(changes) => take(changes),
+            None => {
+                for number in 0..work.header().chunks {
+                    take(&self.chunk(work.header().tsid, number).await?);
+                }
+            }
+        }
+        self.followed.created = created.into_iter().collect();
+        Ok(())
+    }
+
+    async fn chunk(&mut self, tsid: Tsid, number: u32) -> Result<Vec<Change>> {
+        let chunk = self.log.chunk(tsid, number).await;
+        let chunk = chunk.map_err(|error| Error::Protocol(error.to_string()))?;
+        decode_chunk(&chunk)
+            .map_err(|error| Error::Protocol(format!("entry {tsid} of the log: {error}")))
     }
 
     async fn chunks(&mut self, tsid: Tsid, count: u32) -> Result<()> {
         for number in 0..count {
-            let chunk = self.log.chunk(tsid, number).await;
-            let chunk = chunk.map_err(|error| Error::Protocol(error.to_string()))?;
-            let changes = decode_chunk(&chunk)
-                .map_err(|error| Error::Protocol(format!("entry {tsid} of the log: {error}")))?;
+            let changes = self.chunk(tsid, number).await?;
             self.changes(tsid, &changes).await?;
             if self.failed.is_some() {
                 break;
@@ -247,6 +264,9 @@ impl Session {
     async fn change(&mut self, tsid: Tsid, change: &Change) -> Result<()> {
         match change {
             Change::Relation(relation) => {
+                if self.followed.created.contains_key(&relation.id.0) {
+                    self.create(tsid, relation.id).await?;
+                }
                 self.describe(relation);
                 Ok(())
             }
@@ -266,17 +286,7 @@ impl Session {
             Change::Truncate { relations, restart_identity } => {
                 self.truncate(tsid, relations, *restart_identity).await
             }
-            // It ran in front of the transaction.
-            Change::Ddl(ddl) if ddl.outside_transaction => Ok(()),
-            Change::Ddl(ddl) => self.ddl(tsid, ddl).await,
-            Change::Bypassed { command, .. } if tsid <= self.repaired => {
-                tracing::warn!(%tsid, command, "DDL that bypassed hihooi is taken as repeated here");
-                Ok(())
-            }
-            Change::Bypassed { command, text } => {
-                self.refuse(tsid, bypassed(command, text));
-                Ok(())
-            }
+            Change::Note(note) => self.follow(tsid, note).await,
         }
     }
 
@@ -548,15 +558,36 @@ impl Session {
         self.expected.push_back(expected);
     }
 
-    async fn ddl(&mut self, tsid: Tsid, ddl: &Ddl) -> Result<()> {
+    /// Follows what the primary did to its schema.
+    async fn follow(&mut self, tsid: Tsid, note: &Note) -> Result<()> {
         self.settle().await?;
         if self.failed.is_some() {
             return Ok(());
         }
         self.forget();
-        match ddl::run(&mut self.connection, ddl).await {
+        let done = self.followed.follow(&mut self.connection, note).await;
+        self.note_followed(tsid, done)
+    }
+
+    /// Makes a table whose rows come next.
+    async fn create(&mut self, tsid: Tsid, relation: RelId) -> Result<()> {
+        self.settle().await?;
+        if self.failed.is_some() {
+            return Ok(());
+        }
+        self.forget();
+        let done = self.followed.create(&mut self.connection, relation.0).await;
+        self.note_followed(tsid, done)
+    }
+
+    fn note_followed(&mut self, tsid: Tsid, done: std::result::Result<(), Failed>) -> Result<()> {
+        match done {
             Ok(()) => Ok(()),
-            Err(error) => self.note(tsid, &statement_words(&ddl.text), error),
+            Err(Failed::Error(what, error)) => self.note(tsid, &what, error),
+            Err(Failed::Differs(what)) => {
+                self.refuse(tsid, what);
+                Ok(())
+            }
         }
     }
 
@@ -673,10 +704,9 @@ impl Session {
 }
 
 /// Statements that every session has prepared.
-const FIXED: [(&str, &str); 4] = [
+const FIXED: [(&str, &str); 3] = [
     ("begin", "BEGIN"),
     ("commit", "COMMIT"),
-    ("xid", "select pg_catalog.pg_current_xact_id()"),
     (
         "origin",
         "select pg_catalog.pg_replication_origin_xact_setup($1::pg_lsn, \

@@ -40,19 +40,27 @@ pub(super) enum What {
     },
 }
 
-/// DDL that the event triggers noticed.
-pub(super) fn bypassed(command: &str, text: &str) -> String {
+/// Something that can't be followed.
+pub(super) fn bypassed(what: &str) -> String {
     format!(
-        "DDL bypassed hihooi: {command}: {text}; run the same statement on the replica, or clone \
-         the replica anew, then RESUME REPLICA; run DDL through hihooi"
+        "can't follow the primary: {what}; repeat it on the replica, or clone the replica anew, then \
+         RESUME REPLICA"
+    )
+}
+
+/// An object that isn't what it is at the primary.
+pub(super) fn differs(object: &str, difference: &str) -> String {
+    format!(
+        "{object} differs from the primary's: {difference}; make it equal, then RESUME REPLICA, or \
+         clone the replica anew"
     )
 }
 
 /// Something that the stream has and the replica has not.
 pub(super) fn unknown(relation: &Relation, what: &str) -> String {
     format!(
-        "DDL bypassed hihooi: {}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, \
-         or clone the replica anew",
+        "{}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, or clone the replica \
+         anew",
         relation.schema, relation.name
     )
 }
@@ -62,9 +70,8 @@ pub(super) fn advice(error: &ErrorFields) -> &'static str {
     // SET SESSION AUTHORIZATION has 22023, other commands 42704.
     let lacks_role = ["42704", "22023"].contains(&error.code()) && error.message().contains("role");
     if lacks_role {
-        "; no replica learns of a role that a function or a DO block made, or that was made at the \
-         primary: CREATE ROLE on the replica as well, with the same attributes and memberships, \
-         then RESUME REPLICA"
+        "; CREATE ROLE on the replica as well, with the same attributes and memberships, then RESUME \
+         REPLICA"
     } else if error.message().contains("within security-restricted operation") {
         "; what a role that is no superuser defines is carried out where functions can't do this: if \
          you trust the statement, ALTER ROLE … SUPERUSER on the replica, RESUME REPLICA, and take it \

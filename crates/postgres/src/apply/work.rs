@@ -30,14 +30,6 @@ impl Work {
     pub(super) fn header(&self) -> &Header {
         &self.entry.header
     }
-
-    /// The DDL of an entry that is nothing else and can't be in a transaction.
-    pub(super) fn outside(&self) -> Option<&hihooi_replication::entry::Ddl> {
-        self.changes.as_ref()?.iter().find_map(|change| match change {
-            Change::Ddl(ddl) if ddl.outside_transaction => Some(ddl),
-            _ => None,
-        })
-    }
 }
 
 /// Whether an entry's chunks must be read from the log. A single one must, too, if it was full

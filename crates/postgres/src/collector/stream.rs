@@ -86,7 +86,7 @@ impl<'a> Stream<'a> {
         Ok(Stream {
             shared,
             connection,
-            assembler: Assembler::new(config.incarnation, config.key.clone(), last.as_ref()),
+            assembler: Assembler::new(config.incarnation, last.as_ref()),
             durable,
             pending,
             passed: from,
@@ -200,12 +200,6 @@ impl<'a> Stream<'a> {
                     self.pending.push_back((summary.tsid, summary.end_lsn));
                 }
                 Output::Passed(lsn) => self.passed = self.passed.max(lsn),
-                Output::Refused { xid, why } => {
-                    self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(
-                        "a message under our prefix in transaction {xid} is ignored: {why}"
-                    );
-                }
             }
         }
         self.outputs = outputs;

@@ -1,13 +1,15 @@
-//! What sites consist of besides rows: tables with their columns, indexes, constraints, views,
-//! functions, types and so on, compared by their descriptions. Expressions are printed, never
-//! evaluated.
+//! What sites consist of besides rows: objects of all kinds (describe.sql), roles and what belongs to
+//! them (shared.sql), compared by their descriptions. Servers of other major versions word
+//! definitions differently, so with them only the structure is compared. Expressions are printed,
+//! never evaluated.
 
 use std::collections::BTreeMap;
 
 use super::{Difference, Report, Side, VerifyError, failed};
+use crate::apply::differing_lines;
 
-/// Objects of users that replication covers, as (object, description). Not temporary ones, and
-/// not those that only a primary has.
+/// The structure of users' objects, as (object, description). Not temporary ones, and not those that
+/// only a primary has.
 const OBJECTS: &str = r"
     with schemas as (
         select oid, nspname from pg_namespace
@@ -55,18 +57,47 @@ const OBJECTS: &str = r"
     from pg_trigger g join pg_class c on c.oid = g.tgrelid join schemas n on n.oid = c.relnamespace
     where not g.tgisinternal";
 
+/// All definitions, exactly: only servers of one major version word them alike.
+const DEFINITIONS: &str = "
+    select kind || ' ' || identity, description from hihooi.describe_all()";
+
+/// Roles, and what else no event trigger is told of. (Who granted a membership makes no difference
+/// before PostgreSQL 16.)
+const ROLES: &str = "
+    with shared(state) as (select hihooi.shared())
+    select 'role ' || quote_ident(key), value::text
+    from shared, jsonb_each(nullif(state -> 'roles', 'null'))
+    union all
+    select format('membership of %s in %s', m ->> 'member', m ->> 'roleid'),
+        string_agg((case when m ? 'set_option' then m else m - 'grantor' end)::text, ' '
+            order by m ->> 'grantor')
+    from shared, jsonb_array_elements(nullif(state -> 'members', 'null')) m group by 1
+    union all
+    select 'settings of ' || key, value::text
+    from shared, jsonb_each(nullif(state -> 'settings', 'null'))
+    union all
+    select 'this database', (state -> 'database')::text from shared";
+
 /// Compares structures; adds what differs to the report.
 pub(super) async fn compare(sites: &mut [Side], report: &mut Report) -> Result<(), VerifyError> {
     let Some((primary, replicas)) = sites.split_first_mut() else { return Ok(()) };
-    let there = objects(primary).await?;
+    let version = major_version(primary).await?;
+    let (mut exactly, mut roughly) = (None, None);
     for side in replicas {
-        let here = objects(side).await?;
-        for (object, description) in &there {
+        let is_exact = major_version(side).await? == version;
+        let (query, there) = match is_exact {
+            true => (format!("{DEFINITIONS} union all {ROLES}"), &mut exactly),
+            false => (OBJECTS.to_owned(), &mut roughly),
+        };
+        if there.is_none() {
+            *there = Some(objects(primary, &query).await?);
+        }
+        let there = there.as_ref().expect("just asked");
+        let here = objects(side, &query).await?;
+        for (object, description) in there {
             let what = match here.get(object) {
                 None => "is missing".to_owned(),
-                Some(other) if other != description => {
-                    format!("is {other:?}, on the primary {description:?}")
-                }
+                Some(other) if other != description => differing_lines(description, other),
                 Some(_) => continue,
             };
             report.differences.push(difference(side, object, what));
@@ -79,12 +110,18 @@ pub(super) async fn compare(sites: &mut [Side], report: &mut Report) -> Result<(
     Ok(())
 }
 
+async fn major_version(side: &mut Side) -> Result<String, VerifyError> {
+    let query = "select (current_setting('server_version_num')::int / 10000)::text";
+    let answer = side.connection.query(query).await.map_err(|error| failed(&side.name, &error))?;
+    Ok(answer.value().unwrap_or_default().to_owned())
+}
+
 fn difference(side: &Side, object: &str, what: String) -> Difference {
     Difference { site: side.name.clone(), object: object.to_owned(), what }
 }
 
-async fn objects(side: &mut Side) -> Result<BTreeMap<String, String>, VerifyError> {
-    let answer = side.connection.query(OBJECTS).await;
+async fn objects(side: &mut Side, query: &str) -> Result<BTreeMap<String, String>, VerifyError> {
+    let answer = side.connection.query(query).await;
     let answer = answer.map_err(|error| failed(&side.name, &error))?;
     let pairs = answer.rows.into_iter().filter_map(|row| {
         let mut values = row.into_iter();

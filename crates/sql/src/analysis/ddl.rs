@@ -4,7 +4,7 @@
 use pg_raw_parse::Node;
 use pg_raw_parse::list::NodeList;
 use pg_raw_parse::nodes::{
-    CreateTableAsStmt, DefElem, IntoClause, RangeVar, ReindexStmt, SelectStmt, ViewStmt,
+    DefElem, IntoClause, RangeVar, ReindexStmt, SelectStmt, ViewStmt,
 };
 use pg_raw_parse::raw::ObjectType as Object;
 use pg_raw_parse::raw::{AlterTableType, GrantTargetType, ReindexObjectType};
@@ -21,12 +21,14 @@ const PLAIN: Ddl = Ddl {
     replicate: true,
     temporary: Temporary::No,
     shared: false,
-    concurrently: false,
-    carries_rows: false,
+    hidden: false,
 };
 
 /// Roles and what belongs to them.
-const SHARED: Ddl = Ddl { shared: true, ..PLAIN };
+const SHARED: Ddl = Ddl { shared: true, hidden: true, ..PLAIN };
+
+/// What no event trigger is told of.
+const HIDDEN: Ddl = Ddl { hidden: true, ..PLAIN };
 
 /// What belongs to one server.
 const LOCAL: Ddl = Ddl { replicate: false, ..PLAIN };
@@ -37,7 +39,7 @@ const LOCAL_ALONE: Ddl = Ddl { in_transaction: false, ..LOCAL };
 /// Databases and tablespaces.
 const SHARED_ALONE: Ddl = Ddl { shared: true, ..LOCAL_ALONE };
 
-const CONCURRENTLY: Ddl = Ddl { in_transaction: false, concurrently: true, ..PLAIN };
+const CONCURRENTLY: Ddl = Ddl { in_transaction: false, ..PLAIN };
 
 impl<'t> Scan<'_, 't> {
     pub fn ddl(&mut self, node: Node<'t>) -> Kind {
@@ -46,11 +48,10 @@ impl<'t> Scan<'_, 't> {
             return Kind::Ddl(maintenance);
         }
         let mut ddl = how_it_travels(node);
-        if let Some((query, into)) = table_as(node) {
-            self.table_query(query);
-            let is_table =
-                !matches!(node, Node::CreateTableAsStmt(s) if s.objtype != Object::OBJECT_TABLE);
-            ddl.carries_rows = is_table && !into.is_some_and(|into| into.skip_data);
+        match node {
+            Node::CreateTableAsStmt(create) => self.table_query(create.query()),
+            Node::SelectStmt(_) => self.table_query(node),
+            _ => {}
         }
         ddl.temporary = self.temporary(node);
         if ddl.temporary == Temporary::Yes {
@@ -175,19 +176,6 @@ impl<'t> Scan<'_, 't> {
     }
 }
 
-/// The query of CREATE TABLE AS, CREATE MATERIALIZED VIEW or SELECT INTO, and its INTO part.
-fn table_as<'t>(node: Node<'t>) -> Option<(Node<'t>, Option<&'t IntoClause>)> {
-    match node {
-        Node::CreateTableAsStmt(s) => Some((query_of(s), s.into())),
-        Node::SelectStmt(s) => Some((node, into_of(s))),
-        _ => None,
-    }
-}
-
-fn query_of(create: &CreateTableAsStmt) -> Node<'_> {
-    create.query()
-}
-
 fn into_of(mut select: &SelectStmt) -> Option<&IntoClause> {
     while let Some(left) = select.larg() {
         select = left;
@@ -247,9 +235,10 @@ fn how_it_travels(node: Node<'_>) -> Ddl {
         | Node::AlterRoleSetStmt(_)
         | Node::DropRoleStmt(_)
         | Node::GrantRoleStmt(_)
-        | Node::DropOwnedStmt(_)
         | Node::ReassignOwnedStmt(_)
         | Node::AlterDatabaseSetStmt(_) => SHARED,
+        Node::DropOwnedStmt(_) => Ddl { shared: true, ..PLAIN },
+        Node::CreateEventTrigStmt(_) | Node::AlterEventTrigStmt(_) => HIDDEN,
         Node::CreatedbStmt(_)
         | Node::DropdbStmt(_)
         | Node::AlterDatabaseStmt(_)
@@ -278,6 +267,7 @@ fn detaches_concurrently(command: Node<'_>) -> bool {
 fn by_object(object: Object::Type) -> Ddl {
     match object {
         Object::OBJECT_ROLE | Object::OBJECT_DATABASE | Object::OBJECT_PARAMETER_ACL => SHARED,
+        Object::OBJECT_EVENT_TRIGGER => HIDDEN,
         Object::OBJECT_TABLESPACE => Ddl { shared: true, ..LOCAL },
         Object::OBJECT_PUBLICATION
         | Object::OBJECT_PUBLICATION_NAMESPACE

@@ -15,7 +15,7 @@ use pg_raw_parse::{ConstValue, Node};
 use super::relations::Change;
 use super::scan::Scan;
 use crate::facts::{
-    Discard, HihooiCommand, Isolation, Kind, SessionCommand, SessionEffect, TransactionModes,
+    Ddl, Discard, HihooiCommand, Isolation, Kind, SessionCommand, SessionEffect, TransactionModes,
     Unsafe,
 };
 use crate::routines::leaves_of_body;
@@ -143,7 +143,8 @@ impl<'t> Scan<'_, 't> {
         let kind = self.kind_of(explain.query(), range);
         if explain.options().iter().any(asks_to_run) {
             return match kind {
-                Kind::Ddl(_) => kind,
+                // No event trigger is told of what it makes.
+                Kind::Ddl(ddl) => Kind::Ddl(Ddl { hidden: true, ..ddl }),
                 _ => self.read_or_write(),
             };
         }

@@ -1,0 +1,452 @@
+//! Replicas follow what the primary did, whatever it was (I2, I5): some hundred cases, as data in
+//! `tests/follow/*.sql` (their form is described in `follow/cases.rs`). After each case every
+//! replica serves without lag, `VERIFY` says equal, and so does a comparison of the catalogs that
+//! shares nothing with it (`follow/fingerprint.sql`).
+//!
+//! A file is a test; it tells all of its cases that fail. `HIHOOI_CASE=part of a name` chooses.
+//! `HIHOOI_TEST_TARGET=postgres` shows whether the cases themselves are right.
+
+mod harness;
+
+#[path = "follow/cases.rs"]
+mod cases;
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use cases::{Case, Refusal, Statement, Step};
+use harness::{
+    Answer, Cluster, DATABASE, Failure, Options, Session, USER, activity, eventually, ms, s,
+};
+use hihooi_wire::frontend::{self, Target};
+
+/// Replicas apply a case within so long, or it has failed.
+const LAG_S_MAX: u64 = 60;
+/// A replica that is shown as failed for so long doesn't recover by itself.
+const FAILED_MS: u64 = 1500;
+/// Differences of one replica that are told.
+const TOLD_MAX: usize = 8;
+
+macro_rules! files {
+    ($($file:ident)*) => {
+        const FILES: &[&str] = &[$(stringify!($file)),*];
+        $(#[test]
+        fn $file() {
+            follow(stringify!($file));
+        })*
+    };
+}
+
+files! {
+    checks concurrently create_as direct event_triggers extensions functions identity
+    local_objects migrations nested partitions pipelines privileges rewrites roles savepoints
+    strings temporary
+}
+
+#[test]
+fn every_file_is_a_test() {
+    let files = std::fs::read_dir(folder()).expect("the folder of cases");
+    let names = files.map(|file| file.expect("a file").file_name().into_string().expect("a name"));
+    let mut names: Vec<String> = names
+        .filter_map(|name| name.strip_suffix(".sql").map(str::to_owned))
+        .filter(|name| name != "fingerprint")
+        .collect();
+    names.sort();
+    assert_eq!(names, FILES);
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/follow")
+}
+
+fn read(file: &str) -> Vec<Case> {
+    cases::read(&folder().join(format!("{file}.sql")))
+}
+
+/// The cluster that the files share, one after another; a new one after a case that failed, since
+/// its replicas may have stopped, or differ in silence.
+static CLUSTER: Mutex<Option<Cluster>> = Mutex::new(None);
+
+/// Runs a file's cases and tells all that failed.
+fn follow(file: &str) {
+    let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let chosen = std::env::var("HIHOOI_CASE").unwrap_or_default();
+    let cases = read(file);
+    let mut failed = Vec::new();
+    for (number, case) in cases.iter().enumerate().filter(|(_, case)| case.name.contains(&chosen)) {
+        let running = cluster.get_or_insert_with(start);
+        if case.needs > version(running) {
+            eprintln!("left out on this version: {file}: {}", case.name);
+            continue;
+        }
+        let problems = attempt(running, case, &format!("f_{file}_{number}"));
+        if !problems.is_empty() {
+            let told = format!("{file}: {}\n    {}", case.name, problems.join("\n    "));
+            eprintln!("failed: {told}");
+            failed.push(told);
+            *cluster = None;
+        }
+    }
+    let count = (failed.len(), cases.len());
+    assert!(failed.is_empty(), "{} of {} cases failed\n{}", count.0, count.1, failed.join("\n"));
+}
+
+fn start() -> Cluster {
+    let cluster = Cluster::start(Options::default());
+    cluster.connect().run("CREATE TABLE public.follow_marks (n serial PRIMARY KEY, v text)");
+    cluster
+}
+
+/// The primary's major version.
+fn version(cluster: &Cluster) -> u32 {
+    (cluster.direct("primary").number("SHOW server_version_num") / 10_000) as u32
+}
+
+/// Runs a case; what was wrong. A session that hangs or can't be had panics in the harness.
+fn attempt(cluster: &Cluster, case: &Case, schema: &str) -> Vec<String> {
+    let mut run = Run::new(cluster, schema);
+    match catch_unwind(AssertUnwindSafe(|| run.play(case))) {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => run.problems.push(reason),
+        Err(panic) => run.problems.push(panic_text(&*panic)),
+    }
+    run.problems
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// Which session a statement runs in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    role: String,
+    session: String,
+    database: String,
+    /// At the primary's own port.
+    direct: bool,
+}
+
+/// Whether a case goes on behind a statement.
+#[derive(PartialEq, Eq)]
+enum Next {
+    On,
+    Refused,
+}
+
+/// A case that runs. `Err` of its functions is why it can't go on.
+struct Run<'a> {
+    cluster: &'a Cluster,
+    schema: &'a str,
+    place: Place,
+    sessions: BTreeMap<Place, Session>,
+    /// Statements that were sent and not waited for.
+    pending: BTreeMap<Place, Statement>,
+    problems: Vec<String>,
+}
+
+impl Run<'_> {
+    fn new<'a>(cluster: &'a Cluster, schema: &'a str) -> Run<'a> {
+        let place = Place {
+            role: USER.to_owned(),
+            session: "1".to_owned(),
+            database: DATABASE.to_owned(),
+            direct: false,
+        };
+        let (sessions, pending) = (BTreeMap::new(), BTreeMap::new());
+        Run { cluster, schema, place, sessions, pending, problems: Vec::new() }
+    }
+
+    /// The whole case, its comparisons and its cleaning up.
+    fn play(&mut self, case: &Case) -> Result<(), String> {
+        let mut admin = self.cluster.connect();
+        admin.run(&format!("CREATE SCHEMA {}", self.schema));
+        self.steps(&case.body)?;
+        self.compare("at the end")?;
+        self.steps(&case.finally)?;
+        std::mem::take(&mut self.sessions).into_values().for_each(Session::close);
+        admin.run(&format!("DROP SCHEMA {} CASCADE", self.schema));
+        settled(self.cluster).map_err(|reason| format!("behind the case: {reason}"))
+    }
+
+    /// Runs steps in their order, to the end or to a refusal; then nothing is pending.
+    fn steps(&mut self, steps: &[Step]) -> Result<(), String> {
+        for step in steps {
+            if self.step(step)? == Next::Refused {
+                break;
+            }
+        }
+        let places: Vec<Place> = self.pending.keys().cloned().collect();
+        places.iter().try_for_each(|place| self.finish(place).map(drop))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<Next, String> {
+        match step {
+            Step::Run(statement) => return self.run(statement),
+            Step::As(role) => self.place.role.clone_from(role),
+            Step::Session(session) => self.place.session.clone_from(session),
+            Step::Database(database) => self.place.database.clone_from(database),
+            Step::Direct(direct) => self.place.direct = *direct,
+            Step::Reconnect => self.reconnect()?,
+            Step::Check => self.compare("at a check")?,
+            Step::Sleep(seconds) => std::thread::sleep(s(*seconds)),
+        }
+        Ok(Next::On)
+    }
+
+    /// Ends a session, and waits for the end of its temporary objects, which PostgreSQL doesn't.
+    fn reconnect(&mut self) -> Result<(), String> {
+        let place = self.place.clone();
+        self.finish(&place)?;
+        let Some(mut session) = self.sessions.remove(&place) else { return Ok(()) };
+        // In a block, so that the session's own server connection answers.
+        session.run("BEGIN");
+        let schema = session.value("SELECT pg_my_temp_schema()");
+        session.run("ROLLBACK");
+        session.close();
+        let left = [
+            ("pg_class", "relnamespace"),
+            ("pg_proc", "pronamespace"),
+            ("pg_type", "typnamespace"),
+        ]
+        .map(|(catalog, column)| format!("SELECT FROM {catalog} WHERE {column} = {schema}"));
+        let left = format!("SELECT count(*) FROM ({}) s", left.join(" UNION ALL "));
+        let mut primary = self.cluster.direct("primary");
+        eventually("temporary objects are gone with their session", || primary.number(&left) == 0);
+        Ok(())
+    }
+
+    fn run(&mut self, statement: &Statement) -> Result<Next, String> {
+        if statement.needs > 0 && statement.needs > version(self.cluster) {
+            return Ok(Next::On);
+        }
+        let place = self.place.clone();
+        if self.finish(&place)? == Next::Refused {
+            return Ok(Next::Refused);
+        }
+        let mut session = match self.sessions.remove(&place) {
+            Some(session) => session,
+            None => self.open()?,
+        };
+        let text = statement.text.replace(":schema", self.schema);
+        if statement.background {
+            send(&mut session, &text)?;
+            self.sessions.insert(place.clone(), session);
+            self.pending.insert(place, statement.clone());
+            self.until_locked_out();
+            return Ok(Next::On);
+        }
+        let answer = self.answer(&mut session, statement, &text);
+        self.sessions.insert(place, session);
+        self.judge(statement, answer)
+    }
+
+    /// Waits until every statement in the background waits for a lock.
+    fn until_locked_out(&self) {
+        let (port, count) = (self.cluster.site("primary").port, self.pending.len() as i64);
+        eventually("a statement in the background waits for a lock", || {
+            activity(&[port], "wait_event_type = 'Lock'") >= count
+        });
+    }
+
+    /// Waits for what a session still runs.
+    fn finish(&mut self, place: &Place) -> Result<Next, String> {
+        let Some(statement) = self.pending.remove(place) else { return Ok(Next::On) };
+        let session = self.sessions.get_mut(place).expect("the session that runs it");
+        let answer = session.answers();
+        self.judge(&statement, answer)
+    }
+
+    fn answer(
+        &self,
+        session: &mut Session,
+        statement: &Statement,
+        text: &str,
+    ) -> Result<Vec<Answer>, Failure> {
+        if !statement.pipeline.is_empty() {
+            let parts = statement.pipeline.iter().map(|part| part.replace(":schema", self.schema));
+            return pipelined(session, &parts.collect::<Vec<_>>());
+        }
+        if !statement.extended {
+            return session.simple(text);
+        }
+        let values: Vec<&str> = statement.parameters.iter().map(String::as_str).collect();
+        Ok(vec![session.extended(text, &values)?])
+    }
+
+    fn open(&self) -> Result<Session, String> {
+        let Place { role, database, direct, .. } = &self.place;
+        let parameters = [("user", role.as_str()), ("database", database.as_str())];
+        let opened = if *direct {
+            Session::open(self.cluster.site("primary").port, &parameters)
+        } else {
+            self.cluster.try_connect(&parameters)
+        };
+        let mut session = opened.map_err(|failure| format!("no session of {role}: {failure}"))?;
+        if database == DATABASE {
+            session.run(&format!("SET search_path = {}, public", self.schema));
+        }
+        Ok(session)
+    }
+
+    /// Notes what isn't as the case says.
+    fn judge(
+        &mut self,
+        statement: &Statement,
+        answer: Result<Vec<Answer>, Failure>,
+    ) -> Result<Next, String> {
+        if let Err(Failure::Lost(error)) = &answer {
+            return Err(format!("{}: connection lost: {error}", statement.text));
+        }
+        let code = answer.as_ref().err().map_or("", Failure::code);
+        let wanted: &str = match statement.refusal {
+            Refusal::Must if self.cluster.is_hihooi() => "0A000",
+            Refusal::May if code == "0A000" => return Ok(Next::Refused),
+            _ => &statement.error,
+        };
+        let told = match &answer {
+            Err(failure) if code != wanted => Some(format!("{failure} (expected: {wanted:?})")),
+            Ok(_) if code != wanted => Some(format!("succeeded instead of {wanted}")),
+            Ok(answers) => wrong_value(statement, answers),
+            Err(_) => None,
+        };
+        let told = told.map(|told| format!("{}: {told}", statement.text));
+        self.problems.extend(told);
+        Ok(Next::On)
+    }
+
+    /// Waits for the replicas; whatever differs then is a problem.
+    fn compare(&mut self, place: &str) -> Result<(), String> {
+        if !self.cluster.is_hihooi() {
+            return Ok(());
+        }
+        settled(self.cluster).map_err(|reason| format!("{place}: {reason}"))?;
+        let told = verified(self.cluster).into_iter().chain(compared(self.cluster));
+        self.problems.extend(told.map(|told| format!("{place}: {told}")));
+        Ok(())
+    }
+}
+
+/// Runs statements in one pipeline, that is, in front of one Sync.
+fn pipelined(session: &mut Session, texts: &[String]) -> Result<Vec<Answer>, Failure> {
+    let mut out = BytesMut::new();
+    for text in texts {
+        frontend::parse(b"", text.as_bytes(), &mut out);
+        frontend::bind(b"", b"", std::iter::empty(), &mut out);
+        frontend::describe(Target::Portal, b"", &mut out);
+        frontend::execute(b"", 0, &mut out);
+    }
+    frontend::sync(&mut out);
+    session.send(&out).map_err(Failure::Lost)?;
+    session.answers()
+}
+
+fn send(session: &mut Session, text: &str) -> Result<(), String> {
+    let mut out = BytesMut::new();
+    frontend::query(text.as_bytes(), &mut out);
+    session.send(&out).map_err(|error| format!("{text}: {error}"))
+}
+
+fn wrong_value(statement: &Statement, answers: &[Answer]) -> Option<String> {
+    let expected = statement.expect.as_ref()?;
+    let row = answers.last().and_then(|answer| answer.rows.first());
+    let got = row.and_then(|row| row.first()).and_then(Option::as_ref);
+    (got != Some(expected)).then(|| format!("answered {got:?} instead of {expected}"))
+}
+
+/// Waits until every replica serves and has applied all that the primary committed, which a write
+/// at the end makes certain; why not.
+fn settled(cluster: &Cluster) -> Result<(), String> {
+    if !cluster.is_hihooi() {
+        return Ok(());
+    }
+    cluster.connect().run("INSERT INTO public.follow_marks (v) VALUES ('x')");
+    let begun = Instant::now();
+    let mut failed_since = None;
+    loop {
+        let replicas = cluster.show_replicas();
+        let behind =
+            replicas.values().filter(|r| r["state"] != "serving" || r["lag_entries"] != "0");
+        let behind: Vec<_> = behind.collect();
+        if behind.is_empty() {
+            return Ok(());
+        }
+        if behind.iter().any(|replica| replica["state"] == "failed") {
+            failed_since.get_or_insert_with(Instant::now);
+        } else {
+            failed_since = None;
+        }
+        let failed = failed_since.is_some_and(|since| since.elapsed() > ms(FAILED_MS));
+        if failed || begun.elapsed() > s(LAG_S_MAX) {
+            let told = behind.iter().map(|replica| replica_text(replica));
+            return Err(told.collect::<Vec<_>>().join("; "));
+        }
+        std::thread::sleep(ms(30));
+    }
+}
+
+fn replica_text(replica: &BTreeMap<String, String>) -> String {
+    let [name, state, lag, reason] =
+        ["replica", "state", "lag_entries", "reason"].map(|column| &replica[column]);
+    format!("{name} {state}, {lag} entries behind: {reason}")
+}
+
+/// What `VERIFY` finds.
+fn verified(cluster: &Cluster) -> Vec<String> {
+    let answers = match cluster.admin().simple("VERIFY") {
+        Ok(answers) => answers,
+        Err(failure) => return vec![format!("VERIFY: {failure}")],
+    };
+    let rows = answers.last().map(Answer::records).unwrap_or_default();
+    let different = rows.into_iter().filter(|row| row["result"] != "equal");
+    let told = different.map(|row| {
+        format!("VERIFY: {} {}: {} {}", row["replica"], row["result"], row["object"], row["detail"])
+    });
+    told.collect()
+}
+
+/// What a comparison of the catalogs and rows finds.
+fn compared(cluster: &Cluster) -> Vec<String> {
+    let primary = fingerprint(cluster, "primary");
+    let mut told = Vec::new();
+    for replica in cluster.replicas() {
+        let there = fingerprint(cluster, &replica);
+        let lacks = missing(&primary, &there).into_iter().map(|l| format!("{replica} lacks {l}"));
+        let has = missing(&there, &primary).into_iter().map(|l| format!("{replica} has {l}"));
+        told.extend(lacks.chain(has).take(TOLD_MAX));
+    }
+    told
+}
+
+fn missing<'a>(expected: &'a [String], got: &[String]) -> Vec<&'a String> {
+    let got: std::collections::BTreeSet<&String> = got.iter().collect();
+    expected.iter().filter(|line| !got.contains(line)).collect()
+}
+
+/// A site's definitions and rows, a line each.
+fn fingerprint(cluster: &Cluster, site: &str) -> Vec<String> {
+    let mut session = cluster.direct(site);
+    session.run(
+        "SET search_path = pg_catalog; SET timezone = 'UTC'; SET datestyle = 'ISO'; \
+         SET intervalstyle = 'postgres'; SET extra_float_digits = 1; SET bytea_output = 'hex'; \
+         SET statement_timeout = 0; SET lock_timeout = 0",
+    );
+    let version = (session.number("SHOW server_version_num") / 10_000) as u32;
+    let cases = read("fingerprint");
+    let statements = cases[0].body.iter().filter_map(|step| match step {
+        Step::Run(statement) if statement.needs <= version => Some(&statement.text),
+        _ => None,
+    });
+    let mut lines = Vec::new();
+    for text in statements {
+        let rows = session.run(text).rows;
+        lines.extend(rows.into_iter().map(|mut row| row[0].take().unwrap_or_default()));
+    }
+    lines
+}

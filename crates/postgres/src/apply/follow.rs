@@ -1,0 +1,371 @@
+//! Following the primary's schema at a replica: what a note tells is carried out as the role, under
+//! the settings and at the place in the order that it had on the primary, and what it made is
+//! compared with what the primary made, before anything is committed (I2).
+//!
+//! Never as superuser for someone who is none, nor in reach of a superuser's rights: what ordinary
+//! roles did is carried out in a security-restricted operation.
+
+use ahash::AHashMap;
+use hihooi_replication::note::{self, Command, Note, Object, Owner, Shared};
+use hihooi_sql::lexer::{Token, TokenKind, tokens};
+
+use super::progress::disable_own_actions;
+use super::replay::{self, Memory};
+use super::restricted::{self, SET_WORK, View, Work, told};
+use super::shared;
+use super::statements::{quote, quote_value};
+use super::words::{differs, statement_words};
+use crate::connection::{Connection, Error, Result};
+
+/// Settings of an applier that DDL must not change. Function bodies were checked at the primary.
+const KEPT: [&str; 5] = [
+    "session_replication_role",
+    "synchronous_commit",
+    "session_authorization",
+    "role",
+    "check_function_bodies",
+];
+/// Encloses a reading of a note until it is known whether it is the right one.
+const SAVEPOINT: &str = "SAVEPOINT hihooi";
+const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT hihooi";
+
+/// Why a note can't be followed.
+pub(super) enum Failed {
+    /// The server refused what these words say, or the connection is gone.
+    Error(String, Error),
+    /// What it did differs, in words.
+    Differs(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Error("following the primary's DDL".to_owned(), error)
+    }
+}
+
+type Done = std::result::Result<(), Failed>;
+
+/// What is remembered within one entry.
+#[derive(Default)]
+pub(super) struct Followed {
+    /// Tables whose rows come in front of the note that makes them, by OID at the primary.
+    pub created: AHashMap<u32, Box<Command>>,
+    memory: Memory,
+    /// The operator says that what doesn't fit was repeated at the replica.
+    pub is_repaired: bool,
+}
+
+impl Followed {
+    /// Follows a note inside the transaction that is open.
+    pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
+        match note {
+            Note::Command(command) => self.command(connection, command).await,
+            Note::Drop(drop) => dropped(connection, drop).await,
+            Note::Shared(shared) => become_like(connection, shared).await,
+            Note::Owners(owners) => owned(connection, owners).await,
+            Note::Unknown(what) if self.is_repaired => {
+                tracing::warn!(what, "taken as repeated at the replica");
+                Ok(())
+            }
+            Note::Unknown(what) => Err(Failed::Differs(super::words::bypassed(what))),
+        }
+    }
+
+    /// Makes a table whose rows come next.
+    pub(super) async fn create(&mut self, connection: &mut Connection, relation: u32) -> Done {
+        let Some(command) = self.created.remove(&relation) else { return Ok(()) };
+        let Some(text) = &command.create else { return Ok(()) };
+        run(connection, &command.role, &command.settings.iter().collect::<Vec<_>>(), &[text.clone()])
+            .await
+            .map_err(|error| Failed::Error(statement_words(text), error))
+    }
+
+    async fn command(&mut self, connection: &mut Connection, command: &Command) -> Done {
+        const WITHOUT_OBJECTS: [&str; 3] = ["", "ALTER DEFAULT PRIVILEGES", "DROP OWNED"];
+        if command.objects.is_empty() && !WITHOUT_OBJECTS.contains(&command.tag.as_str()) {
+            return Ok(());
+        }
+        if self.is_repaired && compare(connection, command).await?.is_none() {
+            return Ok(());
+        }
+        if let Some(relation) = command.relation {
+            // Its rows may have made it already.
+            self.create(connection, relation).await?;
+        } else {
+            for table in command.rewritten.iter().flatten() {
+                connection.query(&format!("DELETE FROM ONLY {table}")).await?;
+            }
+            return self.replay(connection, command).await;
+        }
+        match compare(connection, command).await? {
+            None => Ok(()),
+            Some(difference) => Err(Failed::Differs(difference)),
+        }
+    }
+
+    /// Runs the command's text: of several readings, the one after which all is as it should be.
+    async fn replay(&mut self, connection: &mut Connection, command: &Command) -> Done {
+        let texts = replay::readings(command, &mut self.memory);
+        if texts.is_empty() {
+            let told = command.query.as_ref().or(command.context.as_ref());
+            let words = statement_words(told.map_or("", String::as_str));
+            return Err(Failed::Differs(format!("{}: no such command in: {words}", command.tag)));
+        }
+        let settings: Vec<_> = command.settings.iter().collect();
+        let mut failed = None;
+        for text in &texts {
+            if texts.len() > 1 {
+                connection.query(SAVEPOINT).await?;
+            }
+            let ran = run(connection, &command.role, &settings, std::slice::from_ref(text)).await;
+            let outcome = match ran {
+                Ok(()) => compare(connection, command).await?.map(Failed::Differs),
+                Err(Error::Server(fields)) => {
+                    Some(Failed::Error(statement_words(text), Error::Server(fields)))
+                }
+                Err(lost) => return Err(lost.into()),
+            };
+            let Some(outcome) = outcome else {
+                return may_enable(connection, command).await;
+            };
+            failed.get_or_insert(outcome);
+            if texts.len() > 1 {
+                connection.query(ROLLBACK).await?;
+            }
+        }
+        Err(failed.expect("a reading failed"))
+    }
+}
+
+/// Disables what DDL may have made that fires for an applier: ENABLE ALWAYS, ENABLE REPLICA, an
+/// extension's script or a function that says so.
+async fn may_enable(connection: &mut Connection, command: &Command) -> Done {
+    const MAY: [&str; 4] = ["ALTER TABLE", "ALTER VIEW", "CREATE EXTENSION", "ALTER EXTENSION"];
+    if MAY.contains(&command.tag.as_str()) || is_ordinary(connection, &command.role).await? {
+        disable_own_actions(connection).await?;
+    }
+    Ok(())
+}
+
+/// What is there other than the primary describes it, in words.
+async fn compare(connection: &mut Connection, command: &Command) -> Result<Option<String>> {
+    const DESCRIBE: &str = "select hihooi.describe(f.class, f.object),
+            pg_catalog.current_setting('server_version_num')::int / 10000
+        from (select) x left join hihooi.find($1, $2::text[], $3::text[]) f on true";
+    for object in &command.objects {
+        let Some(expected) = &object.description else { continue };
+        let (names, args) = (array(&object.names), array(&object.args));
+        let values = [Some(object.kind.as_str()), Some(&names), Some(&args)];
+        let found = connection.query_with(DESCRIBE, &values).await?;
+        let Some([here, version]) = found.rows.first().map(Vec::as_slice) else { continue };
+        let same_version = version.as_ref().is_some_and(|v| *v == command.version.to_string());
+        match here {
+            None => return Ok(Some(differs(&name_of(object), "it is missing"))),
+            Some(here) if here != expected && same_version => {
+                return Ok(Some(differs(&name_of(object), &differing_lines(expected, here))));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn name_of(object: &Object) -> String {
+    let identity = object.identity.clone().unwrap_or_else(|| object.names.join("."));
+    format!("{} {identity}", object.kind)
+}
+
+/// The first lines in which two descriptions differ.
+pub(crate) fn differing_lines(primary: &str, here: &str) -> String {
+    let only = |a: &str, b: &str| {
+        let other: Vec<&str> = b.lines().collect();
+        a.lines().find(|line| !other.contains(line)).map(str::to_owned)
+    };
+    let nothing = || "nothing".to_owned();
+    let there = only(primary, here).unwrap_or_else(nothing);
+    let here = only(here, primary).unwrap_or_else(nothing);
+    format!("on the primary \"{there}\", here \"{here}\"")
+}
+
+fn array(values: &[String]) -> String {
+    let mut array = restricted::Array::default();
+    values.iter().for_each(|value| array.push(Some(value.as_bytes())));
+    String::from_utf8_lossy(&array.text()).into_owned()
+}
+
+async fn dropped(connection: &mut Connection, gone: &note::Drop) -> Done {
+    let texts = replay::drops(gone);
+    let words = statement_words(&texts.join("; "));
+    let ran = run(connection, &gone.role, &[], &texts).await;
+    ran.map_err(|error| Failed::Error(words, error))
+}
+
+/// Makes roles and the like as the primary tells them.
+async fn become_like(connection: &mut Connection, note: &Shared) -> Done {
+    let here = connection
+        .query("select hihooi.shared()::text, pg_catalog.current_database()")
+        .await?;
+    let value = |at: usize| here.rows.first().and_then(|row| row.get(at)?.clone());
+    let (state, database) = (value(0).unwrap_or_default(), value(1).unwrap_or_default());
+    let commands = shared::commands(note, &state, &database);
+    let commands = commands.map_err(|error| Failed::Differs(format!("roles: {error}")))?;
+    for command in commands {
+        let ran = connection.query(&command).await;
+        ran.map_err(|error| Failed::Error(statement_words(&command), error))?;
+    }
+    Ok(())
+}
+
+async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
+    for Owner { kind, identity, owner } in owners {
+        let kind = match kind.as_str() {
+            "function" | "procedure" | "aggregate" => "ROUTINE".to_owned(),
+            "statistics object" => "STATISTICS".to_owned(),
+            "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
+            "composite type" => "TYPE".to_owned(),
+            kind => kind.to_uppercase(),
+        };
+        let text = format!("ALTER {kind} {identity} OWNER TO {owner}");
+        let ran = connection.query(&text).await;
+        ran.map_err(|error| Failed::Error(text, error))?;
+    }
+    Ok(())
+}
+
+/// Runs statements as a role.
+async fn run(
+    connection: &mut Connection,
+    role: &str,
+    settings: &[(&String, &String)],
+    texts: &[String],
+) -> Result<()> {
+    let settings: Vec<(&str, &str)> = settings
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .filter(|(name, _)| !KEPT.contains(&name.to_ascii_lowercase().as_str()))
+        .collect();
+    if is_ordinary(connection, role).await? {
+        return run_restricted(connection, role, &settings, texts).await;
+    }
+    let set = enter(connection, role, &settings).await?;
+    for text in texts {
+        connection.query_with(text, &[]).await?;
+    }
+    leave(connection, &set).await
+}
+
+/// Whether the role is there and no superuser.
+async fn is_ordinary(connection: &mut Connection, role: &str) -> Result<bool> {
+    let query = "select rolsuper from pg_catalog.pg_roles where rolname = $1";
+    Ok(connection.query_with(query, &[Some(role)]).await?.value() == Some("f"))
+}
+
+/// As the role in a security-restricted operation. DROP OWNED would drop the operation's own view,
+/// so a member of the role, who owns nothing else, does it in its place.
+async fn run_restricted(
+    connection: &mut Connection,
+    role: &str,
+    settings: &[(&str, &str)],
+    texts: &[String],
+) -> Result<()> {
+    let Some(text) = texts.first().and_then(|text| drop_owned_by_name(text, role)) else {
+        return carry_out(connection, role, settings, texts).await;
+    };
+    let member = format!("hihooi_{}", connection.key().process);
+    connection.query(&format!("CREATE ROLE {member} IN ROLE {}", quote(role))).await?;
+    carry_out(connection, &member, settings, &[text]).await?;
+    connection.query(&format!("DROP ROLE {member}")).await.map(drop)
+}
+
+/// A DROP OWNED with that role's name in place of the words for whoever runs it; `None` of other
+/// statements.
+fn drop_owned_by_name(text: &str, role: &str) -> Option<String> {
+    const RUNNER: [&str; 4] = ["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER", "USER"];
+    let mut words = tokens(text).filter(|token| token.kind != TokenKind::Space);
+    let mut is_next = |word: &str| words.next().is_some_and(|w| w.text.eq_ignore_ascii_case(word));
+    let named = |token: Token<'_>| match token.kind {
+        TokenKind::Word if RUNNER.contains(&token.text.to_ascii_uppercase().as_str()) => {
+            quote(role)
+        }
+        _ => token.text.to_owned(),
+    };
+    (is_next("DROP") && is_next("OWNED")).then(|| tokens(text).map(named).collect())
+}
+
+/// The session's user is the role too, as at the primary.
+async fn carry_out(
+    connection: &mut Connection,
+    role: &str,
+    settings: &[(&str, &str)],
+    texts: &[String],
+) -> Result<()> {
+    let view = View::ddl(connection);
+    for text in view.create(role) {
+        connection.query(&text).await?;
+    }
+    connection.query_with(SET_WORK, &[Some(&work(settings, texts))]).await?;
+    let set = enter(connection, role, settings).await?;
+    connection.query(&view.refresh()).await.map_err(|error| told(error).1)?;
+    leave(connection, &set).await?;
+    connection.query(restricted::CLOSE).await?;
+    connection.query(&view.drop()).await?;
+    restricted::assert_nothing_temporary(connection).await
+}
+
+fn work(settings: &[(&str, &str)], texts: &[String]) -> String {
+    let mut work = Work::default();
+    // From PostgreSQL 17 on, REFRESH MATERIALIZED VIEW sets another one.
+    for (_, path) in settings.iter().filter(|(name, _)| name.eq_ignore_ascii_case("search_path")) {
+        let mut set = b"select pg_catalog.set_config('search_path', ".to_vec();
+        quote_value(Some(path.as_bytes()), &mut set);
+        set.extend_from_slice(b", true)");
+        work.push(None, &set);
+    }
+    texts.iter().for_each(|text| work.push(None, text.as_bytes()));
+    String::from_utf8_lossy(&work.text()).into_owned()
+}
+
+/// Takes the role and the settings on; the names of those that differed.
+async fn enter(
+    connection: &mut Connection,
+    role: &str,
+    settings: &[(&str, &str)],
+) -> Result<Vec<String>> {
+    const SET: &str = "select s.name, pg_catalog.set_config(s.name, s.value, true)
+        from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) s(name, value)
+        where pg_catalog.current_setting(s.name, true) <> s.value";
+    let list = |value: fn(&(&str, &str)) -> String| array(&settings.iter().map(value).collect::<Vec<_>>());
+    let (names, values) = (list(|s| s.0.to_owned()), list(|s| s.1.to_owned()));
+    let set = connection.query_with(SET, &[Some(&names), Some(&values)]).await?;
+    connection.query(&format!("SET LOCAL SESSION AUTHORIZATION {}", quote(role))).await?;
+    Ok(set.rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+}
+
+/// Back to the applier's own role and settings, those of its start-up packet.
+async fn leave(connection: &mut Connection, settings: &[String]) -> Result<()> {
+    let mut text = "SET LOCAL SESSION AUTHORIZATION DEFAULT".to_owned();
+    for name in settings {
+        text.push_str(&format!("; SET LOCAL {} TO DEFAULT", quote(name)));
+    }
+    connection.simple(&text).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{differing_lines, drop_owned_by_name};
+
+    #[test]
+    fn who_drops_what_it_owns_is_named() {
+        let text = "drop /* all */ OWNED by Current_User, session_user, \"user\", u CASCADE";
+        let named = "drop /* all */ OWNED by \"a b\", \"a b\", \"user\", u CASCADE";
+        assert_eq!(drop_owned_by_name(text, "a b").as_deref(), Some(named));
+        assert_eq!(drop_owned_by_name("drop table current_user", "a"), None);
+    }
+
+    #[test]
+    fn the_line_that_differs_is_told() {
+        let words = differing_lines("table t\ncolumn 1 a int\nowner x", "table t\ncolumn 1 a text\nowner x");
+        assert_eq!(words, "on the primary \"column 1 a int\", here \"column 1 a text\"");
+        assert_eq!(differing_lines("a\nb", "a"), "on the primary \"b\", here \"nothing\"");
+    }
+}

@@ -1,0 +1,346 @@
+//! Roles, memberships, settings of roles and of the database, its rights, event triggers: what no
+//! event tells of travels as a state (`hihooi.shared` in setup.sql), and a replica does what makes
+//! its own state that one. Pure.
+
+use std::collections::BTreeMap;
+
+use hihooi_replication::note::Shared;
+use serde::Deserialize;
+
+use super::statements::{quote, quote_value};
+
+/// A state.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+pub(super) struct State {
+    #[serde(default)]
+    roles: Option<BTreeMap<String, BTreeMap<String, serde_json::Value>>>,
+    #[serde(default)]
+    members: Option<Vec<Member>>,
+    #[serde(default)]
+    settings: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(default)]
+    database: Database,
+    #[serde(default)]
+    event_triggers: Option<BTreeMap<String, EventTrigger>>,
+}
+
+/// A membership; names are quoted as SQL needs it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+struct Member {
+    roleid: String,
+    member: String,
+    grantor: String,
+    admin_option: bool,
+    /// Since PostgreSQL 16.
+    inherit_option: Option<bool>,
+    set_option: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+struct Database {
+    owner: String,
+    comment: Option<String>,
+    rights: Option<Vec<(String, String, String, bool)>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+struct EventTrigger {
+    event: String,
+    owner: String,
+    function: String,
+    enabled: bool,
+    tags: Option<Vec<String>>,
+    comment: Option<String>,
+}
+
+/// What makes the state of a replica, `here`, that of the note. `database` is the database's name.
+///
+/// # Errors
+/// If a state can't be read.
+pub(super) fn commands(
+    note: &Shared,
+    here: &str,
+    database: &str,
+) -> serde_json::Result<Vec<String>> {
+    let there = State::deserialize(&note.state)?;
+    let mut here: State = serde_json::from_str(here)?;
+    let mut commands = Vec::new();
+    for (old, new) in note.renamed.iter().flatten() {
+        here.rename(old, new, &mut commands);
+    }
+    there.roles(&here, &mut commands);
+    there.database(&here, &quote(database), &mut commands);
+    there.event_triggers(&here, &mut commands);
+    there.members(&here, &mut commands);
+    there.settings(&here, database, &mut commands);
+    commands.extend(note.dropped.iter().flatten().map(|role| format!("DROP ROLE IF EXISTS {role}")));
+    Ok(commands)
+}
+
+impl State {
+    fn rename(&mut self, old: &str, new: &str, commands: &mut Vec<String>) {
+        let roles = self.roles.get_or_insert_default();
+        let plain = |name: &str| name.trim_matches('"').replace("\"\"", "\"");
+        if roles.contains_key(&plain(new)) {
+            return;
+        }
+        if let Some(role) = roles.remove(&plain(old)) {
+            roles.insert(plain(new), role);
+            commands.push(format!("ALTER ROLE {old} RENAME TO {new}"));
+        }
+    }
+
+    fn roles(&self, here: &State, commands: &mut Vec<String>) {
+        let known = here.roles.iter().flatten().collect::<BTreeMap<_, _>>();
+        for (plain, role) in self.roles.iter().flatten() {
+            let (name, before) = (quote(plain), known.get(plain));
+            if before.is_some_and(|before| *before == role) {
+                continue;
+            }
+            if before.is_none() {
+                commands.push(format!("CREATE ROLE {name}"));
+            }
+            commands.push(attributes(&name, role));
+            let comment = role.get("comment").and_then(serde_json::Value::as_str);
+            commands.push(format!("COMMENT ON ROLE {name} IS {}", literal(comment)));
+        }
+    }
+
+    fn members(&self, here: &State, commands: &mut Vec<String>) {
+        let there: Vec<&Member> = self.members.iter().flatten().collect();
+        let before: Vec<&Member> = here.members.iter().flatten().collect();
+        let same = |a: &Member, b: &Member| a.is_like(b);
+        for member in before.iter().filter(|m| !there.iter().any(|other| same(m, other))) {
+            commands.push(format!("REVOKE {} FROM {} CASCADE", member.roleid, member.member));
+        }
+        // What a role with the admin option granted comes behind what gave it that.
+        let mut new: Vec<&&Member> = there
+            .iter()
+            .filter(|m| {
+                let gone = before.iter().filter(|b| !there.iter().any(|other| same(b, other)));
+                let revoked = gone.clone().any(|b| b.roleid == m.roleid && b.member == m.member);
+                revoked || !before.iter().any(|other| same(m, other))
+            })
+            .collect();
+        new.sort_by_key(|m| (there.iter().any(|other| other.member == m.grantor), !m.admin_option));
+        commands.extend(new.into_iter().map(|member| member.grant()));
+    }
+
+    /// As rows of the catalog: lists in a setting's value can't be told from names with commas.
+    fn settings(&self, here: &State, database: &str, commands: &mut Vec<String>) {
+        let empty = BTreeMap::new();
+        let there = self.settings.as_ref().unwrap_or(&empty);
+        let before = here.settings.as_ref().unwrap_or(&empty);
+        let of = |key: &str| {
+            let in_database = key.starts_with("database ");
+            let role = key.strip_prefix("database ").unwrap_or(key).strip_prefix("role ");
+            let database = match in_database {
+                true => format!(
+                    "(SELECT oid FROM pg_catalog.pg_database WHERE datname = {})",
+                    literal(Some(database))
+                ),
+                false => "0".to_owned(),
+            };
+            let role = role.map_or("0".to_owned(), |role| format!("{}::regrole", literal(Some(role))));
+            (database, role)
+        };
+        for key in before.keys().chain(there.keys()) {
+            if before.get(key) == there.get(key) {
+                continue;
+            }
+            let (database, role) = of(key);
+            let delete = format!(
+                "DELETE FROM pg_catalog.pg_db_role_setting \
+                 WHERE setdatabase = {database} AND setrole = {role}"
+            );
+            if !commands.contains(&delete) {
+                commands.push(delete);
+            } else {
+                continue;
+            }
+            if let Some(values) = there.get(key) {
+                let values: Vec<String> = values.iter().map(|value| literal(Some(value))).collect();
+                commands.push(format!(
+                    "INSERT INTO pg_catalog.pg_db_role_setting VALUES \
+                     ({database}, {role}, ARRAY[{}]::pg_catalog.text[])",
+                    values.join(", ")
+                ));
+            }
+        }
+    }
+
+    fn database(&self, here: &State, name: &str, commands: &mut Vec<String>) {
+        let (there, before) = (&self.database, &here.database);
+        if there.owner != before.owner {
+            commands.push(format!("ALTER DATABASE {name} OWNER TO {}", there.owner));
+        }
+        if there.comment != before.comment {
+            let comment = literal(there.comment.as_deref());
+            commands.push(format!("COMMENT ON DATABASE {name} IS {comment}"));
+        }
+        if there.rights == before.rights && there.owner == before.owner {
+            return;
+        }
+        let mut grantees: Vec<&str> =
+            before.rights.iter().flatten().map(|(grantee, ..)| grantee.as_str()).collect();
+        grantees.extend([there.owner.as_str(), "PUBLIC"]);
+        grantees.sort_unstable();
+        grantees.dedup();
+        let everybody = grantees.join(", ");
+        commands.push(format!("REVOKE ALL ON DATABASE {name} FROM {everybody} CASCADE"));
+        let mut rights: Vec<_> = there.rights.iter().flatten().collect();
+        rights.sort_by_key(|(_, grantor, ..)| *grantor != there.owner);
+        for (grantee, grantor, right, grantable) in rights {
+            let option = if *grantable { " WITH GRANT OPTION" } else { "" };
+            let grant = format!("GRANT {right} ON DATABASE {name} TO {grantee}{option}");
+            if *grantor == there.owner {
+                commands.push(grant);
+            } else {
+                commands.push(format!("SET LOCAL ROLE {grantor}"));
+                commands.push(grant);
+                commands.push("RESET ROLE".to_owned());
+            }
+        }
+    }
+
+    fn event_triggers(&self, here: &State, commands: &mut Vec<String>) {
+        let empty = BTreeMap::new();
+        let there = self.event_triggers.as_ref().unwrap_or(&empty);
+        let before = here.event_triggers.as_ref().unwrap_or(&empty);
+        for name in before.keys().filter(|name| there.get(*name) != before.get(*name)) {
+            commands.push(format!("DROP EVENT TRIGGER {name}"));
+        }
+        for (name, trigger) in there.iter().filter(|(name, t)| before.get(*name) != Some(t)) {
+            let tags = trigger.tags.as_ref().map_or(String::new(), |tags| {
+                let tags: Vec<String> = tags.iter().map(|tag| literal(Some(tag))).collect();
+                format!(" WHEN TAG IN ({})", tags.join(", "))
+            });
+            let EventTrigger { event, function, owner, .. } = trigger;
+            commands.push(format!(
+                "CREATE EVENT TRIGGER {name} ON {event}{tags} EXECUTE FUNCTION {function}()"
+            ));
+            commands.push(format!("ALTER EVENT TRIGGER {name} OWNER TO {owner}"));
+            if !trigger.enabled {
+                commands.push(format!("ALTER EVENT TRIGGER {name} DISABLE"));
+            }
+            let comment = literal(trigger.comment.as_deref());
+            commands.push(format!("COMMENT ON EVENT TRIGGER {name} IS {comment}"));
+        }
+    }
+}
+
+impl Member {
+    /// Before PostgreSQL 16 who granted it makes no difference.
+    fn is_like(&self, other: &Member) -> bool {
+        let by = |m: &Member| m.inherit_option.map(|_| m.grantor.clone());
+        by(self) == by(other)
+            && (&self.roleid, &self.member, self.admin_option, self.inherit_option, self.set_option)
+                == (
+                    &other.roleid,
+                    &other.member,
+                    other.admin_option,
+                    other.inherit_option,
+                    other.set_option,
+                )
+    }
+
+    fn grant(&self) -> String {
+        let Member { roleid, member, grantor, admin_option, .. } = self;
+        match (self.inherit_option, self.set_option) {
+            (Some(inherit), Some(set)) => format!(
+                "GRANT {roleid} TO {member} WITH ADMIN {admin_option}, INHERIT {inherit}, SET {set} \
+                 GRANTED BY {grantor}"
+            ),
+            _ if *admin_option => format!("GRANT {roleid} TO {member} WITH ADMIN OPTION"),
+            _ => format!("GRANT {roleid} TO {member}"),
+        }
+    }
+}
+
+fn attributes(name: &str, role: &BTreeMap<String, serde_json::Value>) -> String {
+    const FLAGS: [(&str, &str); 7] = [
+        ("rolsuper", "SUPERUSER"),
+        ("rolinherit", "INHERIT"),
+        ("rolcreaterole", "CREATEROLE"),
+        ("rolcreatedb", "CREATEDB"),
+        ("rolcanlogin", "LOGIN"),
+        ("rolreplication", "REPLICATION"),
+        ("rolbypassrls", "BYPASSRLS"),
+    ];
+    let mut text = format!("ALTER ROLE {name}");
+    for (column, word) in FLAGS {
+        let is_on = role.get(column).and_then(serde_json::Value::as_bool) == Some(true);
+        text.push_str(if is_on { " " } else { " NO" });
+        text.push_str(word);
+    }
+    let limit = role.get("rolconnlimit").and_then(serde_json::Value::as_i64).unwrap_or(-1);
+    let get = |column: &str| role.get(column).and_then(serde_json::Value::as_str);
+    let password = literal(get("rolpassword"));
+    text.push_str(&format!(" CONNECTION LIMIT {limit} PASSWORD {password}"));
+    // Once set, it can't be unset.
+    if let Some(until) = get("rolvaliduntil") {
+        text.push_str(&format!(" VALID UNTIL {}", literal(Some(until))));
+    }
+    text
+}
+
+fn literal(value: Option<&str>) -> String {
+    let mut text = Vec::new();
+    quote_value(value.map(str::as_bytes), &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn role(login: bool) -> serde_json::Value {
+        json!({"rolsuper": false, "rolinherit": true, "rolcreaterole": false, "rolcreatedb": false,
+            "rolcanlogin": login, "rolreplication": false, "rolbypassrls": false,
+            "rolconnlimit": -1, "rolpassword": null, "rolvaliduntil": null, "comment": null})
+    }
+
+    fn between(here: serde_json::Value, there: serde_json::Value) -> Vec<String> {
+        let note = Shared { renamed: None, dropped: None, state: there };
+        commands(&note, &here.to_string(), "db").expect("states")
+    }
+
+    #[test]
+    fn equal_states_need_nothing() {
+        let state = json!({"roles": {"joe": role(true)}, "settings": {"role joe": ["a=b"]},
+            "database": {"owner": "o", "comment": null, "rights": [["PUBLIC", "o", "CONNECT", false]]}});
+        assert_eq!(between(state.clone(), state), [""; 0]);
+    }
+
+    #[test]
+    fn a_role_that_is_missing_is_made() {
+        let made = between(json!({}), json!({"roles": {"a b": role(true)}}));
+        assert_eq!(made[0], "CREATE ROLE \"a b\"");
+        assert!(made[1].contains(" LOGIN ") && made[1].contains(" NOSUPERUSER "), "{}", made[1]);
+    }
+
+    #[test]
+    fn a_role_keeps_what_it_owns_when_it_is_renamed() {
+        let state = json!({"roles": {"new": role(false)}});
+        let note = Shared {
+            renamed: Some(vec![("old".to_owned(), "new".to_owned())]),
+            dropped: Some(vec!["gone".to_owned()]),
+            state,
+        };
+        let here = json!({"roles": {"old": role(false)}}).to_string();
+        let made = commands(&note, &here, "db").expect("states");
+        assert_eq!(made, ["ALTER ROLE old RENAME TO new", "DROP ROLE IF EXISTS gone"]);
+    }
+
+    #[test]
+    fn settings_are_rows() {
+        let made = between(
+            json!({"settings": {"role joe": ["a=b"]}}),
+            json!({"settings": {"database role joe": ["search_path=\"$user\", x"]}}),
+        );
+        assert!(made[0].starts_with("DELETE") && made[0].contains("setrole = 'joe'::regrole"));
+        assert!(made[2].starts_with("INSERT") && made[2].contains("'search_path=\"$user\", x'"));
+    }
+}

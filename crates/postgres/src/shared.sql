@@ -1,0 +1,38 @@
+-- Roles, memberships, settings of roles and of this database, its rights, and event triggers, by
+-- names: what no event trigger is told of, so that it travels as a state. The primary notes it, a
+-- replica compares it with its own. Run like describe.sql.
+
+CREATE OR REPLACE FUNCTION hihooi.shared() RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD'
+SET timezone = 'UTC'
+AS $$
+    SELECT jsonb_build_object(
+        'roles', (SELECT jsonb_object_agg(rolname, to_jsonb(r) - 'oid' - 'rolname'
+                || jsonb_build_object('comment', shobj_description(oid, 'pg_authid')))
+            FROM pg_authid r WHERE rolname !~ '^pg_'),
+        'members', (SELECT jsonb_agg(to_jsonb(m) - 'oid' || jsonb_build_object(
+                'roleid', roleid::regrole::text, 'member', member::regrole::text,
+                'grantor', grantor::regrole::text)
+                ORDER BY roleid::regrole::text, member::regrole::text, grantor::regrole::text)
+            FROM pg_auth_members m),
+        'settings', (SELECT jsonb_object_agg(concat(
+                CASE WHEN setdatabase <> 0 THEN 'database ' END,
+                CASE WHEN setrole <> 0 THEN 'role ' || setrole::regrole::text END), setconfig)
+            FROM pg_db_role_setting, pg_database d
+            WHERE d.datname = current_database() AND setdatabase IN (0, d.oid)),
+        'database', (SELECT jsonb_build_object('owner', datdba::regrole::text,
+                'comment', shobj_description(oid, 'pg_database'),
+                'rights', (SELECT jsonb_agg(jsonb_build_array(
+                        CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+                        grantor::regrole::text, privilege_type, is_grantable)
+                        ORDER BY grantee::regrole::text, grantor::regrole::text, privilege_type)
+                    FROM aclexplode(coalesce(datacl, acldefault('d', datdba)))))
+            FROM pg_database WHERE datname = current_database()),
+        'event_triggers', (SELECT jsonb_object_agg(quote_ident(evtname), jsonb_build_object(
+                'event', evtevent, 'owner', evtowner::regrole::text, 'function',
+                evtfoid::regproc::text, 'enabled', evtenabled IN ('O'), 'tags', evttags,
+                'comment', obj_description(oid, 'pg_event_trigger')))
+            FROM pg_event_trigger WHERE evtname !~ 'hihooi'))
+$$;
+
+REVOKE ALL ON FUNCTION hihooi.shared() FROM PUBLIC;

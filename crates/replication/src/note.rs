@@ -1,0 +1,262 @@
+//! Notes: what the primary's event triggers tell of each command that changes the schema
+//! (`setup.sql` of the `postgres` crate; docs/decisions/0005). They are rows of `hihooi.note`, which
+//! only a superuser can write, so what stands in them is so.
+//!
+//! A note is kept in the log as it came. What replicas do about it is decided where it is applied:
+//! a version of hihooi that decides better needs no other log.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What a note tells.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", content = "body", rename_all = "snake_case")]
+pub enum Note {
+    /// A command ran, of which the text is replayed.
+    Command(Box<Command>),
+    /// Objects were dropped by a command for that.
+    Drop(Drop),
+    /// The roles, their settings and what else no event tells of, as they are now.
+    Shared(Box<Shared>),
+    /// Owners of objects, as they are now.
+    Owners(Vec<Owner>),
+    /// Something that replicas can't follow, in words.
+    Unknown(String),
+}
+
+/// A command, with what its objects are like behind it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Command {
+    /// Its command tag, such as `ALTER TABLE`.
+    pub tag: String,
+    /// The role that ran it (`current_user`).
+    pub role: String,
+    /// The primary's major version.
+    #[serde(default)]
+    pub version: u32,
+    /// The settings it ran under.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+    /// The client's query in which it stands, if it is not nested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// The call stack that it is nested in, innermost first, as PostgreSQL words it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Bodies of SQL functions, if the innermost frame names only the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bodies: Option<Vec<String>>,
+    /// The permanent objects that it made or changed.
+    #[serde(default)]
+    pub objects: Vec<Object>,
+    /// OID of the table that it made with rows, which come in the stream, in front of this note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relation: Option<u32>,
+    /// What makes that table without its rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create: Option<String>,
+    /// Values that existing rows have without having been touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Vec<Missing>>,
+    /// Tables whose rows come anew, behind this note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewritten: Option<Vec<String>>,
+}
+
+/// An object and what it is like.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Object {
+    /// What sort of object (`pg_identify_object_as_address`).
+    pub kind: String,
+    /// Its names there.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Its arguments there.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// How SQL names it.
+    #[serde(default)]
+    pub identity: Option<String>,
+    /// What it is like, a line for each property (`hihooi.describe`); `None` is not compared.
+    #[serde(default)]
+    pub description: Option<String>,
+}
+
+/// A column's value for rows that are older than the column (`pg_attribute.attmissingval`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Missing {
+    /// The column.
+    pub column: String,
+    /// The value's text.
+    pub value: String,
+    /// The default of rows to come.
+    pub default: Option<String>,
+}
+
+/// Objects that a command dropped.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Drop {
+    /// Its command tag.
+    pub tag: String,
+    /// The role that ran it.
+    pub role: String,
+    /// The permanent objects among those that it named.
+    pub objects: Vec<Dropped>,
+    /// Objects that depended on them went, too.
+    #[serde(default)]
+    pub cascades: bool,
+}
+
+/// An object that is gone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Dropped {
+    /// What sort of object it was.
+    pub kind: String,
+    /// How SQL named it.
+    pub identity: String,
+}
+
+/// What no event tells of (`hihooi.shared`), with what became of roles by name.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Shared {
+    /// Roles that have another name now: the old and the new one, quoted.
+    #[serde(default)]
+    pub renamed: Option<Vec<(String, String)>>,
+    /// Roles that are gone, quoted.
+    #[serde(default)]
+    pub dropped: Option<Vec<String>>,
+    /// The state.
+    pub state: serde_json::Value,
+}
+
+/// Who owns an object.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Owner {
+    /// What sort of object.
+    pub kind: String,
+    /// How SQL names it.
+    pub identity: String,
+    /// Its owner, quoted.
+    pub owner: String,
+}
+
+/// A row of `hihooi.note` that only matters while the stream is read.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Row {
+    /// To be kept.
+    Note(Note),
+    /// An extension's script begins: replicas run it themselves.
+    Script,
+    /// Rows of a table follow as messages.
+    Rows(Rows),
+    /// They end.
+    RowsEnd,
+    /// Nothing to anybody but the event triggers themselves.
+    Nothing,
+}
+
+/// Which table's rows follow.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub(crate) struct Rows {
+    /// In front of each row, and known to nobody else.
+    pub token: String,
+    pub relation: u32,
+    pub schema: String,
+    pub name: String,
+    pub columns: Option<Vec<String>>,
+}
+
+impl Row {
+    /// Reads a row of `hihooi.note`. What can't be understood is [`Note::Unknown`].
+    pub(crate) fn read(event: &str, body: &str) -> Row {
+        let known = match event {
+            "script" => Ok(Row::Script),
+            "rows_end" => Ok(Row::RowsEnd),
+            "rewrite" => Ok(Row::Nothing),
+            "rows" => serde_json::from_str(body).map(Row::Rows),
+            "command" => serde_json::from_str(body).map(|c| Row::Note(Note::Command(c))),
+            "drop" => serde_json::from_str(body).map(|d| Row::Note(Note::Drop(d))),
+            "shared" => serde_json::from_str(body).map(|s| Row::Note(Note::Shared(s))),
+            "owners" => serde_json::from_str(body).map(|o| Row::Note(Note::Owners(o))),
+            _ => Ok(Row::Note(Note::Unknown(format!("a note of an unknown kind, {event}")))),
+        };
+        known.unwrap_or_else(|error| {
+            Row::Note(Note::Unknown(format!("a note of kind {event} that can't be read: {error}")))
+        })
+    }
+}
+
+impl Note {
+    /// Whether it is the end of a command that runs an extension's script.
+    pub(crate) fn ends_script(&self) -> bool {
+        matches!(self, Note::Command(command)
+            if matches!(command.tag.as_str(), "CREATE EXTENSION" | "ALTER EXTENSION"))
+    }
+}
+
+/// The elements of an array of texts in PostgreSQL's text form (manual, "Array Input and Output
+/// Syntax"); `None` stands for NULL. `None` if it isn't one.
+pub(crate) fn elements(text: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {
+    let inner = text.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    let mut elements = Vec::new();
+    let mut bytes = inner.iter().copied().peekable();
+    if bytes.peek().is_none() {
+        return Some(elements);
+    }
+    loop {
+        let mut element = Vec::new();
+        let is_quoted = bytes.next_if_eq(&b'"').is_some();
+        loop {
+            match bytes.peek()? {
+                b'"' if is_quoted => {
+                    bytes.next();
+                    break;
+                }
+                b',' if !is_quoted => break,
+                b'\\' => {
+                    bytes.next();
+                    element.push(bytes.next()?);
+                }
+                _ => element.extend(bytes.next()),
+            }
+            if !is_quoted && bytes.peek().is_none() {
+                break;
+            }
+        }
+        elements.push((is_quoted || element != b"NULL").then_some(element));
+        match bytes.next() {
+            None => return Some(elements),
+            Some(b',') => {}
+            Some(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_read() {
+        let read = |text: &str| {
+            let all = elements(text.as_bytes())?;
+            let text = |e: Option<Vec<u8>>| e.map(|e| String::from_utf8_lossy(&e).into_owned());
+            Some(all.into_iter().map(text).collect::<Vec<_>>())
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read("{}"), Some(vec![]));
+        assert_eq!(read("{1}"), Some(vec![some("1")]));
+        let all = vec![some("a b"), None, some("NULL"), some(""), some("\"\\,{")];
+        assert_eq!(read(r#"{a b,NULL,"NULL","","\"\\,{"}"#), Some(all));
+        assert_eq!(read(r#"{"x"#), None);
+        assert_eq!(read(r#"{"x"y}"#), None);
+        assert_eq!(read("1"), None);
+    }
+
+    #[test]
+    fn notes_that_are_not_understood_say_so() {
+        assert!(matches!(Row::read("command", "{"), Row::Note(Note::Unknown(_))));
+        assert!(matches!(Row::read("new", "{}"), Row::Note(Note::Unknown(_))));
+    }
+}

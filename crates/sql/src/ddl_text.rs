@@ -1,0 +1,247 @@
+//! The text of DDL, for those who run it again at another server: which commands stand in it, and
+//! what they are without what belongs to one server. The parser has the last word on each change.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{AlterTableCmd, AlterTableStmt, ColumnDef};
+use pg_raw_parse::raw::{AlterTableType, ConstrType};
+
+use crate::analysis::range_of;
+use crate::lexer::{Token, TokenKind, tokens};
+
+/// Where the statements of a text stand in it; `None` if it has a syntax error.
+#[must_use]
+pub fn statements(text: &str) -> Option<Vec<Range<usize>>> {
+    // As in `analyse`: the parser's bindings may panic.
+    let parsed = catch_unwind(AssertUnwindSafe(|| {
+        let tree = pg_raw_parse::parse(text).ok()?;
+        Some(tree.iter().map(|raw| range_of(raw, text)).collect())
+    }));
+    parsed.ok().flatten()
+}
+
+/// A value that existing rows have in a column that ALTER TABLE added.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AddedValue<'a> {
+    /// The column's name, without quotes.
+    pub column: &'a str,
+    /// The value, as a literal.
+    pub literal: String,
+    /// The default of rows to come, as an expression.
+    pub default: Option<&'a str>,
+}
+
+/// The same ALTER TABLE with literals in place of the defaults of columns that it adds, which it
+/// then sets to what they were: each site would compute other values (manual, "Adding a Column").
+/// `None` if that can't be written.
+#[must_use]
+pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
+    let tree = pg_raw_parse::parse(text).ok()?;
+    let Node::AlterTableStmt(alter) = tree.stmts().next()? else { return None };
+    let tokens: Vec<Token<'_>> =
+        tokens(text).filter(|token| token.kind != TokenKind::Space).collect();
+    let last = tokens.iter().rev().find(|token| token.text != ";")?;
+    let end = last.start + last.text.len();
+    let alter = Alter { tokens: &tokens, alter };
+    let (mut changed, mut at, mut defaults) = (String::new(), 0, String::new());
+    for definition in alter.added() {
+        let column = definition.colname()?;
+        let Some(value) = values.iter().find(|value| value.column == column) else { continue };
+        let range = alter.default_of(definition)?;
+        changed.push_str(text.get(at..range.start)?);
+        changed.push_str(&format!(" DEFAULT ({})", value.literal));
+        at = range.end;
+        let column = column.replace('"', "\"\"");
+        let default = value.default.map_or("DROP DEFAULT".to_owned(), |d| format!("SET DEFAULT {d}"));
+        defaults.push_str(&format!(",\nALTER COLUMN \"{column}\" {default}"));
+    }
+    changed.push_str(text.get(at..end)?);
+    changed.push_str(&defaults);
+    let tree = pg_raw_parse::parse(&changed).ok()?;
+    let mut statements = tree.stmts();
+    let is_alter = matches!(statements.next(), Some(Node::AlterTableStmt(_)));
+    (is_alter && statements.next().is_none()).then_some(changed)
+}
+
+/// The text without its TABLESPACE clauses: each server has its own.
+#[must_use]
+pub fn without_tablespaces(text: &str) -> String {
+    let all: Vec<Token<'_>> = tokens(text).filter(|token| token.kind != TokenKind::Space).collect();
+    let is = |at: usize, word: &str| {
+        all.get(at).is_some_and(|token: &Token<'_>| {
+            token.kind == TokenKind::Word && token.text.eq_ignore_ascii_case(word)
+        })
+    };
+    let (mut changed, mut copied) = (String::new(), 0);
+    for at in 0..all.len() {
+        // A column or table may have that name, so its surroundings count.
+        let names = all.get(at + 1).is_some_and(|next| {
+            matches!(next.kind, TokenKind::Word | TokenKind::Quoted)
+        });
+        let before = at.checked_sub(1).map(|before| all[before].text);
+        if !is(at, "tablespace") || !names || matches!(before, None | Some("(" | "," | "." | "add")) {
+            continue;
+        }
+        let sets = at > 0 && is(at - 1, "set");
+        let uses = at > 1 && is(at - 1, "index") && is(at - 2, "using");
+        let from = all[if uses { at - 2 } else { at }].start;
+        let name = all[at + 1];
+        changed.push_str(&text[copied..from]);
+        if sets {
+            changed.push_str("TABLESPACE pg_default");
+        }
+        copied = name.start + name.text.len();
+    }
+    changed.push_str(&text[copied..]);
+    if statements(&changed).is_some() { changed } else { text.to_owned() }
+}
+
+struct Alter<'t> {
+    tokens: &'t [Token<'t>],
+    alter: &'t AlterTableStmt,
+}
+
+impl<'t> Alter<'t> {
+    /// The columns that it adds.
+    fn added(&self) -> impl Iterator<Item = &'t ColumnDef> {
+        self.alter.cmds().iter().filter_map(|node| match node {
+            Node::AlterTableCmd(command) => added(command),
+            _ => None,
+        })
+    }
+
+    /// The DEFAULT clause of a column, or the empty place for one.
+    fn default_of(&self, definition: &'t ColumnDef) -> Option<Range<usize>> {
+        let default = constraints(definition).find(|(kind, _)| *kind == ConstrType::CONSTR_DEFAULT);
+        if let Some((_, start)) = default {
+            // Only what stands behind the default can end it.
+            let after = ends_of(definition).filter(|end| *end > start).min();
+            let expression = self.range(start + "default".len(), after, &[]);
+            return Some(start..expression.end);
+        }
+        let start = usize::try_from(definition.type_name()?.location).ok()?;
+        let of_type = self.range(start, ends_of(definition).min(), &["storage", "compression", "options"]);
+        Some(of_type.end..of_type.end)
+    }
+
+    /// From the first token at or behind `start` up to what ends a part of a command: a comma
+    /// outside of parentheses, one of the words there, `before`.
+    fn range(&self, start: usize, before: Option<usize>, words: &[&str]) -> Range<usize> {
+        let mut depth = 0;
+        let mut range = start..start;
+        let mut behind_dot = false;
+        for token in self.tokens.iter().filter(|token| token.start >= start) {
+            let is_first = range.end == start && range.start == start;
+            let ends = match token.text {
+                "," | ";" => depth == 0,
+                _ if before.is_some_and(|before| token.start >= before) => true,
+                word => {
+                    let listed = words.iter().any(|w| word.eq_ignore_ascii_case(w));
+                    listed && depth == 0 && !is_first && !behind_dot
+                }
+            };
+            if ends {
+                break;
+            }
+            match token.text {
+                "(" | "[" => depth += 1,
+                ")" | "]" => depth -= 1,
+                _ => {}
+            }
+            behind_dot = token.text == ".";
+            if is_first {
+                range.start = token.start;
+            }
+            range.end = token.start + token.text.len();
+        }
+        range
+    }
+}
+
+fn added(command: &AlterTableCmd) -> Option<&ColumnDef> {
+    let Node::ColumnDef(definition) = command.def() else { return None };
+    (command.subtype == AlterTableType::AT_AddColumn).then_some(definition)
+}
+
+/// A column's constraints: what sort, and where they stand.
+fn constraints(definition: &ColumnDef) -> impl Iterator<Item = (ConstrType::Type, usize)> {
+    definition.constraints().iter().filter_map(|node| match node {
+        Node::Constraint(constraint) => {
+            Some((constraint.contype, usize::try_from(constraint.location).ok()?))
+        }
+        _ => None,
+    })
+}
+
+/// Where a column's constraints and its collation begin.
+fn ends_of(definition: &ColumnDef) -> impl Iterator<Item = usize> {
+    let collation = definition.coll_clause().and_then(|c| usize::try_from(c.location).ok());
+    constraints(definition).map(|(_, at)| at).chain(collation)
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// I2: the rows get the primary's value, later rows the default that was asked for.
+    #[test]
+    fn values_take_the_place_of_defaults() {
+        let value = |column: &'static str, literal: &str, default| AddedValue {
+            column,
+            literal: literal.to_owned(),
+            default,
+        };
+        let cases = [
+            (
+                "ALTER TABLE t ADD at timestamptz DEFAULT now() NOT NULL; -- x",
+                vec![value("at", "'2026-01-01'", Some("now()"))],
+                Some(
+                    "ALTER TABLE t ADD at timestamptz  DEFAULT ('2026-01-01') NOT NULL,\n\
+                     ALTER COLUMN \"at\" SET DEFAULT now()",
+                ),
+            ),
+            (
+                "ALTER TABLE t ADD \"A\" date NOT NULL DEFAULT CURRENT_DATE COLLATE x, ADD b int",
+                vec![value("A", "'2026-01-01'", None)],
+                Some(
+                    "ALTER TABLE t ADD \"A\" date NOT NULL  DEFAULT ('2026-01-01') COLLATE x, \
+                     ADD b int,\nALTER COLUMN \"A\" DROP DEFAULT",
+                ),
+            ),
+            (
+                "ALTER TABLE t ADD at d CHECK (at > now())",
+                vec![value("at", "'x'", None)],
+                Some(
+                    "ALTER TABLE t ADD at d DEFAULT ('x') CHECK (at > now()),\n\
+                     ALTER COLUMN \"at\" DROP DEFAULT",
+                ),
+            ),
+            ("ALTER TABLE t ADD at date DEFAULT now()", vec![value("at", "')", None)], None),
+            ("CREATE TABLE t ()", vec![value("at", "1", None)], None),
+        ];
+        for (text, values, expected) in cases {
+            assert_eq!(with_values(text, &values).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn tablespaces_are_left_out() {
+        let cases = [
+            ("CREATE TABLE t (a int) TABLESPACE x", "CREATE TABLE t (a int) "),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY USING INDEX TABLESPACE \"X y\") WITH (a=1) TABLESPACE x",
+                "CREATE TABLE t (a int PRIMARY KEY ) WITH (a=1) ",
+            ),
+            ("ALTER TABLE t SET TABLESPACE x", "ALTER TABLE t SET TABLESPACE pg_default"),
+            ("CREATE TABLE t (tablespace text)", "CREATE TABLE t (tablespace text)"),
+            ("CREATE TABLE t (a int, tablespace text)", "CREATE TABLE t (a int, tablespace text)"),
+            ("CREATE INDEX ON t (a) TABLESPACE x WHERE a > 1", "CREATE INDEX ON t (a)  WHERE a > 1"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(without_tablespaces(text), expected);
+        }
+    }
+}
