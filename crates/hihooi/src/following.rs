@@ -1,5 +1,5 @@
 //! Has the primary note what no event trigger was told of and no session of ours asked about: roles
-//! and the like that somebody changed at the primary itself (I2).
+//! and indexes that somebody changed at the primary itself (I2).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Notes what changed; a comparison of hashes if nothing did.
-const FOLLOW: &str = "SELECT hihooi.follow_shared()";
+const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes()";
 
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(login: Login) {

@@ -27,6 +27,8 @@ use hihooi_wire::frontend::{self, Target};
 
 /// Replicas apply a case within so long, or it has failed.
 const LAG_S_MAX: u64 = 60;
+/// Temporary objects are gone so long after their session.
+const SESSION_S_MAX: u64 = 20;
 /// A replica that is shown as failed for so long doesn't recover by itself.
 const FAILED_MS: u64 = 1500;
 /// Differences of one replica that are told.
@@ -84,12 +86,14 @@ fn follow(file: &str) {
             eprintln!("left out on this version: {file}: {}", case.name);
             continue;
         }
-        let problems = attempt(running, case, &format!("f_{file}_{number}"));
+        let (problems, stopped) = attempt(running, case, &format!("f_{file}_{number}"));
+        if stopped || !problems.is_empty() {
+            *cluster = None;
+        }
         if !problems.is_empty() {
             let told = format!("{file}: {}\n    {}", case.name, problems.join("\n    "));
             eprintln!("failed: {told}");
             failed.push(told);
-            *cluster = None;
         }
     }
     let count = (failed.len(), cases.len());
@@ -107,15 +111,17 @@ fn version(cluster: &Cluster) -> u32 {
     (cluster.direct("primary").number("SHOW server_version_num") / 10_000) as u32
 }
 
-/// Runs a case; what was wrong. A session that hangs or can't be had panics in the harness.
-fn attempt(cluster: &Cluster, case: &Case, schema: &str) -> Vec<String> {
+/// Runs a case; what was wrong, and whether a replica has stopped. A session that hangs or can't
+/// be had panics in the harness.
+fn attempt(cluster: &Cluster, case: &Case, schema: &str) -> (Vec<String>, bool) {
     let mut run = Run::new(cluster, schema);
     match catch_unwind(AssertUnwindSafe(|| run.play(case))) {
         Ok(Ok(())) => {}
+        Ok(Err(_)) if run.stopped && case.stoppable => {}
         Ok(Err(reason)) => run.problems.push(reason),
         Err(panic) => run.problems.push(panic_text(&*panic)),
     }
-    run.problems
+    (run.problems, run.stopped)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
@@ -149,6 +155,8 @@ struct Run<'a> {
     /// Statements that were sent and not waited for.
     pending: BTreeMap<Place, Statement>,
     problems: Vec<String>,
+    /// A replica doesn't follow any more.
+    stopped: bool,
 }
 
 impl Run<'_> {
@@ -160,7 +168,7 @@ impl Run<'_> {
             direct: false,
         };
         let (sessions, pending) = (BTreeMap::new(), BTreeMap::new());
-        Run { cluster, schema, place, sessions, pending, problems: Vec::new() }
+        Run { cluster, schema, place, sessions, pending, problems: Vec::new(), stopped: false }
     }
 
     /// The whole case, its comparisons and its cleaning up.
@@ -168,11 +176,12 @@ impl Run<'_> {
         let mut admin = self.cluster.connect();
         admin.run(&format!("CREATE SCHEMA {}", self.schema));
         self.steps(&case.body)?;
+        self.end_sessions()?;
         self.compare("at the end")?;
         self.steps(&case.finally)?;
-        std::mem::take(&mut self.sessions).into_values().for_each(Session::close);
+        self.end_sessions()?;
         admin.run(&format!("DROP SCHEMA {} CASCADE", self.schema));
-        settled(self.cluster).map_err(|reason| format!("behind the case: {reason}"))
+        self.settle("behind the case")
     }
 
     /// Runs steps in their order, to the end or to a refusal; then nothing is pending.
@@ -193,7 +202,7 @@ impl Run<'_> {
             Step::Session(session) => self.place.session.clone_from(session),
             Step::Database(database) => self.place.database.clone_from(database),
             Step::Direct(direct) => self.place.direct = *direct,
-            Step::Reconnect => self.reconnect()?,
+            Step::Reconnect => self.end_session(&self.place.clone())?,
             Step::Check => self.compare("at a check")?,
             Step::Sleep(seconds) => std::thread::sleep(s(*seconds)),
         }
@@ -201,25 +210,38 @@ impl Run<'_> {
     }
 
     /// Ends a session, and waits for the end of its temporary objects, which PostgreSQL doesn't.
-    fn reconnect(&mut self) -> Result<(), String> {
-        let place = self.place.clone();
-        self.finish(&place)?;
-        let Some(mut session) = self.sessions.remove(&place) else { return Ok(()) };
+    fn end_session(&mut self, place: &Place) -> Result<(), String> {
+        self.finish(place)?;
+        let Some(mut session) = self.sessions.remove(place) else { return Ok(()) };
+        if session.status != 'I' {
+            session.close();
+            return Ok(());
+        }
         // In a block, so that the session's own server connection answers.
         session.run("BEGIN");
         let schema = session.value("SELECT pg_my_temp_schema()");
         session.run("ROLLBACK");
         session.close();
-        let left = [
-            ("pg_class", "relnamespace"),
-            ("pg_proc", "pronamespace"),
-            ("pg_type", "typnamespace"),
-        ]
-        .map(|(catalog, column)| format!("SELECT FROM {catalog} WHERE {column} = {schema}"));
-        let left = format!("SELECT count(*) FROM ({}) s", left.join(" UNION ALL "));
+        let left = format!(
+            "SELECT count(*) FROM pg_depend \
+             WHERE refclassid = 'pg_namespace'::regclass AND refobjid = {schema}"
+        );
         let mut primary = self.cluster.direct("primary");
-        eventually("temporary objects are gone with their session", || primary.number(&left) == 0);
+        let deadline = Instant::now() + s(SESSION_S_MAX);
+        while primary.number(&left) > 0 {
+            if Instant::now() > deadline {
+                self.problems.push("temporary objects are still there behind a session".to_owned());
+                break;
+            }
+            std::thread::sleep(ms(20));
+        }
         Ok(())
+    }
+
+    /// Ends all sessions, so that nothing hangs on what is temporary any more.
+    fn end_sessions(&mut self) -> Result<(), String> {
+        let places: Vec<Place> = self.sessions.keys().cloned().collect();
+        places.iter().try_for_each(|place| self.end_session(place))
     }
 
     fn run(&mut self, statement: &Statement) -> Result<Next, String> {
@@ -321,12 +343,19 @@ impl Run<'_> {
         Ok(Next::On)
     }
 
+    /// Waits for the replicas.
+    fn settle(&mut self, place: &str) -> Result<(), String> {
+        let settled = settled(self.cluster);
+        self.stopped |= settled.is_err();
+        settled.map_err(|reason| format!("{place}: {reason}"))
+    }
+
     /// Waits for the replicas; whatever differs then is a problem.
     fn compare(&mut self, place: &str) -> Result<(), String> {
         if !self.cluster.is_hihooi() {
             return Ok(());
         }
-        settled(self.cluster).map_err(|reason| format!("{place}: {reason}"))?;
+        self.settle(place)?;
         let told = verified(self.cluster).into_iter().chain(compared(self.cluster));
         self.problems.extend(told.map(|told| format!("{place}: {told}")));
         Ok(())

@@ -82,10 +82,13 @@ $$;
 -- temporary schema, or something that does. A relation also needs what its columns, defaults and
 -- constraints need, but of foreign keys only those of the object asked for are followed, or one
 -- table would lead to all others. Objects of initdb (OIDs below 16384) need nothing temporary.
+-- OFFSET 0, the cast to int8 and the settings of the planner keep it on the indexes that fit, also
+-- where the catalogs have never been analyzed.
 CREATE OR REPLACE FUNCTION hihooi.temporary(classes oid[], objects oid[])
 RETURNS TABLE (class oid, object oid)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
     RETURN QUERY
@@ -103,8 +106,9 @@ BEGIN
                 WHERE d.classid = n.class AND d.objid = n.object
             UNION ALL
             SELECT d.refclassid, d.refobjid
-                FROM pg_attrdef v
-                JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = v.oid
+                FROM pg_attrdef v CROSS JOIN LATERAL (
+                    SELECT * FROM pg_depend d
+                    WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = v.oid OFFSET 0) d
                 WHERE n.class = 'pg_class'::regclass AND v.adrelid = n.object
             UNION ALL
             SELECT 'pg_constraint'::regclass, k.oid FROM pg_constraint k
@@ -126,7 +130,7 @@ BEGIN
                 WHERE n.class = 'pg_opclass'::regclass AND d.refclassid = n.class
                   AND d.refobjid = n.object AND d.deptype = 'i'
         ) next (class, object)
-        WHERE next.object >= 16384
+        WHERE next.object::int8 >= 16384
     )
     SELECT DISTINCT n.root_class, n.root
     FROM needed n JOIN pg_namespace s ON s.oid = n.object
@@ -149,7 +153,8 @@ $$;
 CREATE OR REPLACE FUNCTION hihooi.owner_of(of_class oid, of_object oid)
 RETURNS TABLE (class oid, object oid)
 LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     up record;
@@ -161,12 +166,11 @@ BEGIN
         FROM (
             SELECT 'pg_class'::regclass, i.indexrelid, 'pg_class'::regclass, i.indrelid
                 FROM pg_index i
-            UNION ALL SELECT 'pg_class'::regclass, c.reltoastrelid, 'pg_class'::regclass, c.oid
-                FROM pg_class t JOIN pg_class c ON c.reltoastrelid = t.oid
-                WHERE t.oid = owner_of.object AND t.relkind = 't'
+            -- A TOAST table, or the sequence of an identity column.
             UNION ALL SELECT 'pg_class'::regclass, d.objid, d.refclassid, d.refobjid
-                FROM pg_class s JOIN pg_depend d ON d.objid = s.oid
-                WHERE s.relkind = 'S' AND d.deptype = 'i' AND d.classid = 'pg_class'::regclass
+                FROM pg_class c JOIN pg_depend d ON d.objid = c.oid
+                WHERE c.relkind IN ('t', 'S') AND d.deptype = 'i'
+                  AND d.classid = 'pg_class'::regclass
             UNION ALL SELECT 'pg_class'::regclass, c.oid, 'pg_type'::regclass, c.reltype
                 FROM pg_class c WHERE c.relkind = 'c'
             UNION ALL SELECT 'pg_type'::regclass, t.oid, 'pg_class'::regclass, c.oid
@@ -476,63 +480,48 @@ BEGIN
 END
 $$;
 
--- The expression that tells a column of a catalog. What the column refers to, if it holds OIDs, is
--- known from pg_get_catalog_foreign_keys().
-CREATE OR REPLACE FUNCTION hihooi.column_expression(
-    class regclass, name name, type regtype, refers regclass, owner name) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    one text := CASE
-        WHEN type = 'regproc'::regtype OR refers = 'pg_proc'::regclass THEN '%s::oid::regprocedure'
-        WHEN refers = 'pg_type'::regclass THEN 'format_type(%s, NULL)'
-        WHEN refers = 'pg_operator'::regclass THEN '%s::oid::regoperator'
-        WHEN refers IS NOT NULL THEN format(
-            '(SELECT i.identity FROM pg_identify_object(%s, %%s, 0) i)', refers::oid)
-    END;
-BEGIN
-    RETURN CASE
-        WHEN name = 'evtenabled' THEN
-            format('CASE x.%I WHEN ''O'' THEN ''on'' ELSE ''off'' END', name)
-        WHEN type = 'aclitem[]'::regtype THEN
-            format('hihooi.privileges(x.%I, %L, %s)', name, CASE class
-                WHEN 'pg_namespace'::regclass THEN 'n' WHEN 'pg_language'::regclass THEN 'l'
-                WHEN 'pg_foreign_data_wrapper'::regclass THEN 'F' WHEN 'pg_proc'::regclass THEN 'f'
-                WHEN 'pg_foreign_server'::regclass THEN 'S' WHEN 'pg_type'::regclass THEN 'T'
-                END, coalesce('x.' || owner, 'NULL'))
-        WHEN type = 'text[]'::regtype AND name ~ '(options|tags)$' THEN
-            format('hihooi.options(x.%I)', name)
-        WHEN type = 'pg_node_tree'::regtype THEN format('pg_get_expr(x.%I, 0)', name)
-        WHEN one IS NOT NULL AND type IN ('oidvector'::regtype, 'oid[]'::regtype) THEN
-            format('(SELECT string_agg(%s::text, '', '' ORDER BY u.at) '
-                'FROM unnest(x.%I) WITH ORDINALITY u(x, at))', format(one, 'u.x'), name)
-        WHEN one IS NOT NULL THEN format(one, format('x.%I', name))
-        ELSE format('x.%I', name)
-    END;
-END
-$$;
-
--- The row of any catalog, a line for each column that is not NULL.
+-- The row of any class, a line for each column that is not NULL. What a column refers to, if it
+-- holds OIDs, is known from pg_get_catalog_foreign_keys().
 CREATE OR REPLACE FUNCTION hihooi.describe_row(class regclass, key name, object oid) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_class, pg_temp
 AS $$
 DECLARE
     expressions text;
     lines text[];
 BEGIN
-    SELECT string_agg(format('%L || quote_literal((%s)::text)', c.name || ' ',
-            hihooi.column_expression(class, c.name, c.type, c.refers, c.owner)), ', ' ORDER BY c.name)
+    SELECT string_agg(format('%L || quote_literal((%s)::text)', a.attname || ' ', CASE
+        WHEN a.attname = 'evtenabled' THEN 'CASE x.evtenabled WHEN ''O'' THEN ''on'' ELSE ''off'' END'
+        WHEN a.atttypid = 'aclitem[]'::regtype THEN
+            format('hihooi.privileges(x.%I, %L, %s)', a.attname, CASE class
+                WHEN 'pg_namespace'::regclass THEN 'n' WHEN 'pg_language'::regclass THEN 'l'
+                WHEN 'pg_foreign_data_wrapper'::regclass THEN 'F' WHEN 'pg_proc'::regclass THEN 'f'
+                WHEN 'pg_foreign_server'::regclass THEN 'S' WHEN 'pg_type'::regclass THEN 'T' END,
+                coalesce('x.' || (SELECT o.attname FROM pg_attribute o
+                    WHERE o.attrelid = class AND o.attname ~ 'owner$'), 'NULL'))
+        WHEN a.atttypid = 'text[]'::regtype AND a.attname ~ '(options|tags)$' THEN
+            format('hihooi.options(x.%I)', a.attname)
+        WHEN a.atttypid = 'pg_node_tree'::regtype THEN format('pg_get_expr(x.%I, 0)', a.attname)
+        WHEN reference.form IS NOT NULL AND a.atttypid IN ('oidvector'::regtype, 'oid[]'::regtype)
+        THEN
+            format('(SELECT string_agg(%s::text, '', '' ORDER BY u.at) '
+                'FROM unnest(x.%I) WITH ORDINALITY u(x, at))',
+                format(reference.form, 'u.x'), a.attname)
+        ELSE format(coalesce(reference.form, '%s'), format('x.%I', a.attname)) END), ', '
+        ORDER BY a.attname)
     INTO expressions
-    FROM (
-        SELECT a.attname AS name, a.atttypid AS type, k.pktable AS refers, (
-                SELECT o.attname FROM pg_attribute o
-                WHERE o.attrelid = class AND o.attname ~ 'owner$') AS owner
-        FROM pg_attribute a
-        LEFT JOIN pg_get_catalog_foreign_keys() k
-            ON k.fktable = class AND k.fkcols = ARRAY[a.attname::text]
-        WHERE a.attrelid = class AND a.attnum > 0 AND NOT a.attisdropped
-          AND a.attname NOT IN ('oid', 'typarray', 'typrelid', 'typdefault', 'collversion')
-    ) c;
+    FROM pg_attribute a
+    LEFT JOIN pg_get_catalog_foreign_keys() k
+        ON k.fktable = class AND k.fkcols = ARRAY[a.attname::text]
+    CROSS JOIN LATERAL (VALUES (CASE
+        WHEN a.atttypid = 'regproc'::regtype OR k.pktable = 'pg_proc'::regclass THEN
+            '%s::oid::regprocedure'
+        WHEN k.pktable = 'pg_type'::regclass THEN 'format_type(%s, NULL)'
+        WHEN k.pktable = 'pg_operator'::regclass THEN '%s::oid::regoperator'
+        WHEN k.pktable IS NOT NULL THEN
+            format('(SELECT i.identity FROM pg_identify_object(%s, %%s, 0) i)', k.pktable::oid)
+        END)) reference (form)
+    WHERE a.attrelid = class AND a.attnum > 0 AND NOT a.attisdropped
+      AND a.attname NOT IN ('oid', 'typarray', 'typrelid', 'typdefault', 'collversion');
     EXECUTE format('SELECT array_remove(ARRAY[%s], NULL) FROM %s x WHERE x.%I = $1',
         expressions, class, key) INTO lines USING object;
     RETURN lines;
@@ -615,14 +604,16 @@ BEGIN
                 format_type(p.amprocrighttype, NULL), p.amproc::oid::regprocedure)
         FROM pg_amproc p
     ) m (class, object, family, line)
-    WHERE CASE describe_members.class
-            WHEN 'pg_opfamily'::regclass THEN m.family = describe_members.object
-            ELSE EXISTS (
-                SELECT FROM pg_depend d
-                WHERE d.classid = m.class AND d.objid = m.object AND d.deptype = 'i'
-                  AND d.refclassid = describe_members.class
-                  AND d.refobjid = describe_members.object) END
-      AND NOT hihooi.is_temporary(m.class, m.object)
+    -- CASE: what is not a member must not be searched for temporary things.
+    WHERE CASE
+        WHEN m.family = describe_members.object
+                AND describe_members.class = 'pg_opfamily'::regclass
+            OR (m.class, m.object) IN (
+                SELECT d.classid, d.objid FROM pg_depend d
+                WHERE describe_members.class = 'pg_opclass'::regclass AND d.deptype = 'i'
+                  AND d.refclassid = 'pg_opclass'::regclass
+                  AND d.refobjid = describe_members.object)
+        THEN NOT hihooi.is_temporary(m.class, m.object) END
     ORDER BY line;
 END
 $$;
@@ -716,10 +707,10 @@ BEGIN
         FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid = object;
         RETURN;
     ELSIF class = 'pg_class'::regclass THEN
-        SELECT t.relname IS NOT NULL AND c.relkind = 'i' AS is_index, o.oid AS owner INTO toast
+        SELECT c.relkind = 'i' AS is_index, o.oid AS owner INTO toast
         FROM pg_class c
         LEFT JOIN pg_index i ON i.indexrelid = c.oid
-        JOIN pg_class t ON t.oid IN (c.oid, i.indrelid) AND t.relkind = 't'
+        JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid) AND t.relkind = 't'
         JOIN pg_class o ON o.reltoastrelid = t.oid
         WHERE c.oid = object;
         IF FOUND THEN
@@ -793,8 +784,10 @@ DECLARE
     objects oid[];
 BEGIN
     FOREACH catalog IN ARRAY hihooi.described() LOOP
-        EXECUTE format('SELECT array_agg(oid) FROM %s WHERE oid >= %s', catalog,
-            CASE WHEN catalog::text IN ('pg_namespace', 'pg_extension') THEN 1 ELSE 16384 END)
+        EXECUTE format('SELECT array_agg(oid) FROM %s WHERE oid >= %s AND %s', catalog,
+            CASE WHEN catalog::text IN ('pg_namespace', 'pg_extension') THEN 1 ELSE 16384 END,
+            CASE catalog::text WHEN 'pg_class' THEN 'relkind NOT IN (''i'', ''I'', ''t'', ''c'')'
+                ELSE 'true' END)
             INTO ids;
         ids := ARRAY(
             SELECT o.id

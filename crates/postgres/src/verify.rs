@@ -216,7 +216,9 @@ struct Side {
 
 impl Side {
     async fn open(site: &Site, database: &str) -> Result<Side, VerifyError> {
-        const SETTINGS: [(&str, &str); 5] = [
+        const SETTINGS: [(&str, &str); 6] = [
+            // Where it and a client wait for each other, it is this one that gives way (I7).
+            ("deadlock_timeout", "1ms"),
             ("standard_conforming_strings", "on"),
             ("statement_timeout", "0"),
             ("idle_in_transaction_session_timeout", "0"),

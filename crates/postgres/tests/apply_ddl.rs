@@ -1,15 +1,11 @@
-//! DDL at replicas: in order, as the role it was run by, under its settings; what came another
-//! way stops them.
+//! DDL at replicas: in order, as the role it was run by, under its settings, whoever ran it; a
+//! replica where it makes something else stops.
 
 mod apply_support;
 mod support;
 
 use apply_support::{Cluster, through};
 use hihooi_postgres::connection::Connection;
-use hihooi_replication::ddl::seal;
-use hihooi_replication::entry::Ddl;
-use hihooi_replication::ids::Xid;
-use support::KEY;
 
 const ROLES: &str = "CREATE SCHEMA mine; CREATE TABLE before (id int PRIMARY KEY, d date)";
 
@@ -88,16 +84,37 @@ async fn what_a_role_may_not_do_it_does_not_do_at_replicas() {
     assert!(reason.contains("CREATE TABLE t"), "{reason}");
 }
 
-/// Event triggers detect what came another way; replicas stop with the statement named.
+/// Never silently different: what DDL touches is compared before it is committed.
 #[tokio::test]
-async fn ddl_that_bypassed_hihooi_stops_replicas() {
+async fn a_difference_is_named_at_the_next_command_that_touches_it() {
+    for (difference, told) in [
+        ("ALTER TABLE before ALTER d SET DEFAULT '2026-01-01'", "column 2 d"),
+        ("GRANT SELECT ON before TO joe", "privileges"),
+        ("CREATE INDEX extra ON before (d)", "index extra"),
+        ("COMMENT ON COLUMN before.d IS 'x'", "comment"),
+        ("ALTER TABLE before OWNER TO joe", "owner"),
+    ] {
+        let cluster = start().await;
+        let settled = cluster.settle().await;
+        cluster.run_behind(difference).await;
+        cluster.run("ALTER TABLE before ADD COLUMN extra int").await;
+        let reason = cluster.followers[0].failed("differs from the primary's").await;
+        assert!(reason.contains("table public.before") && reason.contains(told), "{reason}");
+        assert_eq!(cluster.followers[0].replica.applied(), settled, "nothing of it is committed");
+    }
+}
+
+/// An operator who repeated what a replica could not do says so by RESUME.
+#[tokio::test]
+async fn what_an_operator_repeated_is_not_run_again() {
     let cluster = start().await;
-    let before = cluster.settle().await;
+    cluster.settle().await;
+    cluster.run_behind("CREATE INDEX extra ON before (d)").await;
     cluster.run("ALTER TABLE before ADD COLUMN extra int").await;
-    cluster.run("INSERT INTO before VALUES (7, '2026-01-01', 8)").await;
-    let reason = cluster.followers[0].failed("bypassed").await;
-    assert!(reason.contains("ALTER TABLE before ADD COLUMN extra int"), "{reason}");
-    assert_eq!(cluster.followers[0].replica.applied(), before);
+    cluster.followers[0].failed("index extra").await;
+    cluster.run_behind("DROP INDEX extra; ALTER TABLE before ADD COLUMN extra int").await;
+    cluster.followers[0].applier.resume();
+    cluster.assert_equal().await;
 }
 
 /// A table or column that only the replica lacks.
@@ -108,7 +125,7 @@ async fn an_unknown_table_or_column_stops_the_replica() {
     cluster.run_behind("ALTER TABLE before DROP COLUMN d").await;
     cluster.followers[0].applier.restart();
     cluster.run("INSERT INTO before VALUES (1, '2026-01-01')").await;
-    let reason = cluster.followers[0].failed("bypassed").await;
+    let reason = cluster.followers[0].failed("column d").await;
     assert!(reason.contains("public.before: column d does not exist"), "{reason}");
     cluster.run_behind("DROP TABLE before").await;
     cluster.followers[0].applier.resume();
@@ -120,48 +137,24 @@ async fn an_unknown_table_or_column_stops_the_replica() {
     cluster.assert_equal().await;
 }
 
-/// What can't run in a transaction is logged after it succeeded, runs alone, and once more after
-/// a crash in the wrong moment, which must do no harm.
+/// No event trigger is told of roles, so that they travel as a state, in front of what needs them.
 #[tokio::test]
-async fn ddl_outside_transactions_is_replayed() {
+async fn roles_are_followed() {
     let cluster = start().await;
-    let ddl = Ddl {
-        text: "CREATE DATABASE other".to_owned(),
-        role: "postgres".to_owned(),
-        settings: Vec::new(),
-        outside_transaction: true,
-    };
-    cluster.run("CREATE DATABASE other").await;
-    for _ in 0..2 {
-        let mut connection = cluster.primary.server.connect().await;
-        connection.query("BEGIN").await.expect("begins");
-        let xid = connection.query("SELECT pg_current_xact_id()").await.expect("an xid");
-        let xid = Xid(xid.value().expect("an xid").parse().expect("a number"));
-        let message = seal(&KEY, xid, 1, &ddl);
-        let emit = "SELECT pg_logical_emit_message(true, 'hihooi', $1)";
-        connection.query_with(emit, &[Some(&message)]).await.expect("emits");
-        connection.query("COMMIT").await.expect("commits");
-        connection.close().await;
+    for script in [
+        "CREATE ROLE ghost LOGIN PASSWORD 'x' CONNECTION LIMIT 3; GRANT joe TO ghost;
+         ALTER ROLE ghost SET search_path = mine, \"$user\"; COMMENT ON ROLE ghost IS 'it''s'",
+        "GRANT SELECT ON before TO ghost",
+        "ALTER ROLE ghost RENAME TO spirit; ALTER ROLE spirit NOLOGIN",
+        "REVOKE joe FROM spirit; ALTER ROLE spirit RESET ALL",
+        "DO $$BEGIN CREATE ROLE nested; CREATE TABLE n (a int); ALTER TABLE n OWNER TO nested; END$$",
+        "DROP TABLE n; REVOKE ALL ON before FROM spirit; DROP ROLE spirit, nested",
+        "CREATE TABLE afterwards (a int)",
+    ] {
+        cluster.run(script).await;
+        cluster.run("COMMENT ON TABLE before IS 'told again'").await;
+        cluster.assert_equal().await;
     }
-    cluster.run("INSERT INTO before VALUES (1, '2026-01-01')").await;
-    cluster.assert_equal().await;
-    let mut replica = cluster.followers[0].connect().await;
-    let query = "SELECT count(*) FROM pg_database WHERE datname = 'other'";
-    assert_eq!(replica.query(query).await.expect("reads").value(), Some("1"));
-}
-
-/// Roles raise no event: a replica that lacks one says what to do, and goes on when it is done.
-#[tokio::test]
-async fn a_missing_role_is_explained() {
-    let cluster = start().await;
-    cluster.run("CREATE ROLE ghost").await;
-    through(&cluster, "postgres", "public", &["GRANT SELECT ON before TO ghost"]).await;
-    let reason = cluster.followers[0].failed("role \"ghost\" does not exist").await;
-    assert!(reason.contains("CREATE ROLE on the replica as well"), "{reason}");
-    let mut replica = cluster.followers[0].connect().await;
-    replica.query("CREATE ROLE ghost").await.expect("mended by the operator");
-    cluster.followers[0].applier.resume();
-    cluster.settle().await;
 }
 
 /// ENABLE ALWAYS triggers, publications and event triggers of a copied server don't act there.

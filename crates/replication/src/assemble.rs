@@ -7,9 +7,8 @@
 //! or everything.
 //!
 //! What the primary did to its schema stands in the stream as rows of `hihooi.note`, which event
-//! triggers write ([`crate::note`]). Two kinds of rows are not passed on as they come: those that an
-//! extension's script wrote, since replicas run the script, and those of tables whose rows travel
-//! whole, which come as messages that an authentic note vouches for.
+//! triggers write ([`crate::note`]). Rows of tables that travel whole come as messages, for which an
+//! authentic note vouches.
 
 use ahash::{AHashMap, AHashSet};
 use bytes::Bytes;
@@ -92,8 +91,6 @@ struct Transaction {
     changes: u64,
     tables: AHashSet<RelId>,
     has_ddl: bool,
-    /// Scripts of extensions that are running.
-    scripts: u32,
     /// The table whose rows come in messages, and what stands in front of each.
     whole: Option<(Relation, Vec<u8>)>,
 }
@@ -173,7 +170,6 @@ impl Assembler {
             changes: 0,
             tables: AHashSet::new(),
             has_ddl: false,
-            scripts: 0,
             whole: None,
         });
         Ok(())
@@ -268,7 +264,7 @@ impl Assembler {
             return Ok(());
         }
         let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
-        if transaction.known || transaction.scripts > 0 {
+        if transaction.known {
             return Ok(());
         }
         for id in relations {
@@ -301,16 +297,11 @@ impl Assembler {
             return Ok(());
         }
         match read {
-            Row::Script => transaction.scripts += 1,
             Row::Rows(rows) => transaction.begin_rows(rows),
             Row::RowsEnd => transaction.end_rows(),
-            Row::Nothing => {}
             Row::Note(note) => {
-                transaction.scripts -= u32::from(note.ends_script() && transaction.scripts > 0);
-                if transaction.scripts == 0 {
-                    transaction.has_ddl = true;
-                    transaction.push(&Change::Note(note), self.next, out);
-                }
+                transaction.has_ddl = true;
+                transaction.push(&Change::Note(note), self.next, out);
             }
         }
         Ok(())

@@ -53,9 +53,15 @@ pub struct Command {
     /// OID of the table that it made with rows, which come in the stream, in front of this note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<u32>,
+    /// OIDs of an extension's tables: replicas have their rows from its script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<u32>>,
     /// What makes that table without its rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<String>,
+    /// What makes a table with the same columns, if its text may mean a temporary one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<String>,
     /// Values that existing rows have without having been touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Vec<Missing>>,
@@ -146,14 +152,10 @@ pub struct Owner {
 pub(crate) enum Row {
     /// To be kept.
     Note(Note),
-    /// An extension's script begins: replicas run it themselves.
-    Script,
     /// Rows of a table follow as messages.
     Rows(Rows),
     /// They end.
     RowsEnd,
-    /// Nothing to anybody but the event triggers themselves.
-    Nothing,
 }
 
 /// Which table's rows follow.
@@ -171,9 +173,7 @@ impl Row {
     /// Reads a row of `hihooi.note`. What can't be understood is [`Note::Unknown`].
     pub(crate) fn read(event: &str, body: &str) -> Row {
         let known = match event {
-            "script" => Ok(Row::Script),
             "rows_end" => Ok(Row::RowsEnd),
-            "rewrite" => Ok(Row::Nothing),
             "rows" => serde_json::from_str(body).map(Row::Rows),
             "command" => serde_json::from_str(body).map(|c| Row::Note(Note::Command(c))),
             "drop" => serde_json::from_str(body).map(|d| Row::Note(Note::Drop(d))),
@@ -184,14 +184,6 @@ impl Row {
         known.unwrap_or_else(|error| {
             Row::Note(Note::Unknown(format!("a note of kind {event} that can't be read: {error}")))
         })
-    }
-}
-
-impl Note {
-    /// Whether it is the end of a command that runs an extension's script.
-    pub(crate) fn ends_script(&self) -> bool {
-        matches!(self, Note::Command(command)
-            if matches!(command.tag.as_str(), "CREATE EXTENSION" | "ALTER EXTENSION"))
     }
 }
 

@@ -1,20 +1,19 @@
-//! From messages to entries: dense TSIDs, chunks that stand alone, exact items, DDL told from
-//! what bypassed us (I5, I6).
+//! From messages to entries: dense TSIDs, chunks that stand alone, exact items, notes of DDL in
+//! their place (I5, I6).
 
 use bytes::Bytes;
 use hihooi_replication::assemble::{AssembleError, Assembler, ITEMS_TABLES_MAX, Output};
 use hihooi_replication::codec::decode_chunk;
-use hihooi_replication::ddl::{self, Announced, ClusterKey, Refused};
 use hihooi_replication::entry::{
-    CHUNK_LEN_MAX, Change, Column, Ddl, Entry, Header, Identity, Relation, Tuple, Value,
+    CHUNK_LEN_MAX, Change, Column, Entry, Header, Identity, Relation, Tuple, Value,
 };
-use hihooi_replication::ids::{Lsn, Tsid, Xid};
+use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Items, RelId};
+use hihooi_replication::note::Note;
 use hihooi_replication::pgoutput::Message;
 use proptest::prelude::*;
 
-const KEY: ClusterKey = ClusterKey([3; 32]);
-const DDL_TABLE: RelId = RelId(9000);
+const NOTE_TABLE: RelId = RelId(9000);
 const OUR_OTHER: RelId = RelId(9001);
 
 fn relation(id: u32, columns: &[&str]) -> Relation {
@@ -53,34 +52,29 @@ fn insert(id: u32, values: &[&str]) -> Message {
     Message::Insert { relation: RelId(id), new: values.iter().map(|value| text(value)).collect() }
 }
 
-fn announce(commit: u64, sequence: u32, statement: &str) -> Message {
-    let sealed = ddl::seal(&KEY, Xid(u64::from(xid(commit))), sequence, &ddl_of(statement));
-    Message::Logical { transactional: true, prefix: "hihooi".into(), content: sealed.into() }
+/// A row that an event trigger writes.
+fn note(event: &str, body: &str) -> Message {
+    Message::Insert { relation: NOTE_TABLE, new: vec![text("an id"), text(event), text(body)] }
 }
 
-fn ddl_of(statement: &str) -> Ddl {
-    Ddl {
-        text: statement.to_owned(),
-        role: "joe".to_owned(),
-        settings: vec![],
-        outside_transaction: false,
-    }
-}
-
-fn detect(event: &str, statement: &str) -> Message {
-    let new: Tuple = vec![text(event), text("ALTER TABLE"), text(statement)];
-    Message::Insert { relation: DDL_TABLE, new }
+fn command(tag: &str) -> Message {
+    note("command", &format!(r#"{{"tag": "{tag}", "role": "joe", "query": "{tag} x"}}"#))
 }
 
 fn describe_ours() -> [Message; 2] {
     [
-        Message::Relation(named(DDL_TABLE, "hihooi", "ddl", &["event", "tag", "text"])),
+        Message::Relation(named(NOTE_TABLE, "hihooi", "note", &["id", "event", "body"])),
         Message::Relation(named(OUR_OTHER, "hihooi", "identity", &["relation"])),
     ]
 }
 
+/// A message that holds a row.
+fn message(prefix: &'static str, content: &'static str) -> Message {
+    Message::Logical { transactional: true, prefix: prefix.into(), content: content.into() }
+}
+
 fn assembler() -> Assembler {
-    Assembler::new(1, KEY, None)
+    Assembler::new(1, None)
 }
 
 fn feed(assembler: &mut Assembler, messages: impl IntoIterator<Item = Message>) -> Vec<Output> {
@@ -152,7 +146,7 @@ fn known_transactions_are_skipped() {
     };
     let mut assembler = Assembler::new(1, KEY, Some(&last));
     let described = Message::Relation(relation(1, &["id"]));
-    let known = [begin(20), described, insert(1, &["a"]), announce(20, 1, "x"), commit(20)];
+    let known = [begin(20), described, insert(1, &["a"]), command("ALTER TABLE"), commit(20)];
     assert_eq!(feed(&mut assembler, known), [Output::Passed(Lsn(25))]);
     let next = feed(&mut assembler, [begin(30), insert(1, &["a"]), commit(30)]);
     assert_eq!(entry(&next).header.tsid, Tsid(8));
@@ -249,73 +243,64 @@ fn truncate_leaves_out_what_is_ours() {
     assert_eq!(ours, [Output::Passed(Lsn(25))]);
 }
 
-/// Event triggers check the parser's reading.
-#[test]
-fn detected_ddl_counts_as_bypassed_unless_announced_before() {
-    let bypassed = |statement: &str| Change::Bypassed {
-        command: "ALTER TABLE".to_owned(),
-        text: statement.to_owned(),
+fn tags(changes: &[Change]) -> Vec<String> {
+    let words = |change: &Change| match change {
+        Change::Note(Note::Command(command)) => command.tag.clone(),
+        Change::Note(Note::Unknown(what)) => format!("unknown: {what}"),
+        Change::Insert { relation, new } => format!("row of {}: {new:?}", relation.0),
+        Change::Relation(relation) => format!("relation {}", relation.name),
+        other => format!("{other:?}"),
     };
-    let run = |messages: Vec<Message>| {
-        let mut assembler = assembler();
-        feed(&mut assembler, describe_ours());
-        let inside = [vec![begin(10)], messages, vec![commit(10)]].concat();
-        let outputs = feed(&mut assembler, inside);
-        assert_eq!(entry(&outputs).header.items, Items::Everything);
-        assert!(entry(&outputs).header.has_ddl);
-        changes(&outputs)
-    };
-    let ddl = |statement| Change::Ddl(ddl_of(statement));
-    assert_eq!(run(vec![announce(10, 1, " a\n"), detect("end", "a")]), [ddl(" a\n")]);
-    let two = vec![announce(10, 1, "a"), detect("end", "a"), detect("drop", "a")];
-    assert_eq!(run(two), [ddl("a")]);
-    assert_eq!(run(vec![detect("end", "a")]), [bypassed("a")]);
-    assert_eq!(run(vec![detect("end", "a"), announce(10, 1, "a")]), [bypassed("a"), ddl("a")]);
-    assert_eq!(run(vec![announce(10, 1, "a"), detect("end", "b")]), [ddl("a"), bypassed("b")]);
-    let rewritten = run(vec![announce(10, 1, "a"), detect("rewrite", "a")]);
-    assert!(matches!(rewritten[1], Change::Bypassed { .. }), "nobody says that it is settled");
-    // Event triggers tell of the statement that the primary ran, replicas run the other.
-    let announced = Announced { ddl: ddl_of("b"), sent: Some("a".to_owned()), is_settled: true };
-    let sealed = ddl::seal(&KEY, Xid(u64::from(xid(10))), 1, announced);
-    let message =
-        Message::Logical { transactional: true, prefix: "hihooi".into(), content: sealed.into() };
-    let detected = [detect("rewrite", "a"), detect("end", "a"), detect("end", "b")];
-    let rewritten = run([message].into_iter().chain(detected).collect());
-    assert_eq!(rewritten, [ddl("b"), bypassed("b")]);
+    changes.iter().map(words).collect()
 }
 
-/// A message counts once, in its transaction, in its order, if the key made it.
-#[test]
-fn announcements_that_do_not_count_are_reported() {
+fn run(messages: Vec<Message>) -> Vec<Output> {
     let mut assembler = assembler();
-    let refused = |why| Output::Refused { xid: xid(10), why };
-    let other = Message::Logical {
-        transactional: true,
-        prefix: "hihooi_flush".into(),
-        content: "alter role joe superuser".into(),
-    };
-    let forged = Message::Logical {
-        transactional: true,
-        prefix: "hihooi".into(),
-        content: "alter role joe superuser".into(),
-    };
+    feed(&mut assembler, describe_ours());
+    feed(&mut assembler, [Message::Relation(relation(1, &["id"]))]);
+    feed(&mut assembler, [vec![begin(10)], messages, vec![commit(10)]].concat())
+}
+
+/// I2: what the primary did to its schema stands between the rows where it did it.
+#[test]
+fn notes_stand_in_their_place() {
+    let outputs =
+        run(vec![insert(1, &["a"]), command("ALTER TABLE"), insert(1, &["b"]), command("GRANT")]);
+    assert_eq!(entry(&outputs).header.items, Items::Everything);
+    assert!(entry(&outputs).header.has_ddl);
+    let found = tags(&changes(&outputs));
+    assert_eq!(found.len(), 5, "{found:?}");
+    assert_eq!([&found[2], &found[4]], ["ALTER TABLE", "GRANT"]);
+    let unknown = tags(&changes(&run(vec![note("other", "{}"), note("command", "[]")])));
+    assert!(unknown.iter().all(|words| words.starts_with("unknown: ")), "{unknown:?}");
+}
+
+/// A table whose rows travel whole: only messages that a note vouches for are rows.
+#[test]
+fn messages_are_rows_only_behind_their_note() {
+    let rows = r#"{"token": "T", "relation": 7, "schema": "s", "name": "t", "columns": ["a", "b"]}"#;
+    let outputs = run(vec![
+        message("hihooi_rows", "T{1,2}"),
+        note("rows", rows),
+        message("hihooi_rows", "T{1,NULL}"),
+        message("hihooi_rows", "X{3,4}"),
+        message("other", "T{3,4}"),
+        note("rows_end", r#"{"token": "T"}"#),
+        message("hihooi_rows", "T{5,6}"),
+        command("ALTER TABLE"),
+    ]);
+    let new = vec![text("1"), Value::Null];
+    let row = Change::Insert { relation: RelId(7), new };
+    let found = changes(&outputs);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found[1], row);
+    assert_eq!(tags(&found[2..]), ["ALTER TABLE"]);
     let outside = Message::Logical {
         transactional: false,
-        prefix: "hihooi".into(),
-        content: "alter role joe superuser".into(),
+        prefix: "hihooi_rows".into(),
+        content: "T{1,2}".into(),
     };
-    let outputs = feed(
-        &mut assembler,
-        [outside.clone(), begin(10), outside, other, forged, announce(9, 1, "a"), commit(10)],
-    );
-    let expected =
-        [refused(Refused::Forged), refused(Refused::OtherTransaction), Output::Passed(Lsn(15))];
-    assert_eq!(outputs, expected);
-    let copied = [announce(20, 2, "a"), announce(20, 2, "a"), announce(20, 1, "b")];
-    let outputs = feed(&mut assembler, [begin(20)].into_iter().chain(copied).chain([commit(20)]));
-    let replayed = Output::Refused { xid: xid(20), why: Refused::Replayed };
-    assert_eq!(outputs[..2], [replayed.clone(), replayed]);
-    assert_eq!(entry(&outputs).header.changes, 1);
+    assert_eq!(feed(&mut assembler(), [outside]), []);
 }
 
 #[test]
@@ -376,7 +361,7 @@ proptest! {
         let last = resumed.last().map(|entry| entry.header.clone());
         // The server may go back further than the log needs.
         let from = last.as_ref().map_or(0, |last| (last.commit_lsn.0 / 10).saturating_sub(2));
-        let mut second = Assembler::new(1, KEY, last.as_ref());
+        let mut second = Assembler::new(1, last.as_ref());
         resumed.extend(entries(feed(&mut second, messages(usize::try_from(from).expect("small")))));
         prop_assert_eq!(resumed, whole);
     }

@@ -24,15 +24,17 @@ pub const STATEMENTS_MAX: usize = 1_000;
 /// The statement that asks for the transaction id.
 const XID_STATEMENT: &[u8] = b"hihooi_xid";
 const XID_QUERY: &[u8] = b"SELECT pg_catalog.pg_current_xact_id_if_assigned()";
+/// Has the primary note what no event trigger was told of, behind what committed by itself.
+pub const FOLLOW: &str = "SELECT hihooi.follow(false)";
 /// Has the primary note what no event trigger was told of, if the transaction may have done such a
 /// thing: it changed rows of the catalogs, which PostgreSQL counts (manual,
 /// `pg_stat_get_xact_tuples_updated`; what other transactions of the connection did less than a
 /// second ago may be counted, too).
-pub const FOLLOW: &str = "SELECT hihooi.follow() WHERE (SELECT pg_catalog.sum(
+pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true) WHERE (SELECT pg_catalog.sum(
         pg_catalog.pg_stat_get_xact_tuples_inserted(c) OPERATOR(pg_catalog.+)
         pg_catalog.pg_stat_get_xact_tuples_updated(c) OPERATOR(pg_catalog.+)
         pg_catalog.pg_stat_get_xact_tuples_deleted(c))
-    FROM pg_catalog.unnest('{1247,1249,1255,1259,1260,1261,1262,1214,2396,2609,2964,3466}'
+    FROM pg_catalog.unnest('{1247,1249,1255,1259,1260,1261,1262,1214,2396,2609,2610,2964,3466}'
         ::pg_catalog.oid[]) c) OPERATOR(pg_catalog.>) 0";
 
 /// An unnamed statement that is no client's.
@@ -266,7 +268,7 @@ impl Backend {
 
     /// Has the primary note what no event trigger was told of. (Its row isn't anybody's.)
     pub fn write_follow(&mut self, audience: Audience) {
-        frontend::parse(b"", FOLLOW.as_bytes(), &mut self.output);
+        frontend::parse(b"", FOLLOW_OWN.as_bytes(), &mut self.output);
         self.answers.sent(Sent::Parse(None), audience);
         self.unnamed = Some(NOBODYS);
         let portal = b"hihooi_follow";

@@ -14,10 +14,18 @@ impl Session {
     /// Whether a statement may change what replicas have without an event trigger being told.
     pub(crate) fn may_hide(&self, statement: &Statement) -> bool {
         let hides = match &statement.kind {
-            Kind::Ddl(ddl) => ddl.hidden || ddl.temporary != hihooi_sql::Temporary::No,
+            Kind::Ddl(ddl) => ddl.hidden,
             _ => statement.writes == Items::Everything,
         };
         hides && self.is_replicated
+    }
+
+    /// Whether a statement that commits by itself may have left something that no event trigger was
+    /// told of. One that failed may leave an index that isn't valid.
+    pub(crate) fn leaves(&self, statement: &Statement, failed: bool) -> bool {
+        let concurrently =
+            matches!(&statement.kind, Kind::Ddl(ddl) if ddl.replicate && !ddl.in_transaction);
+        if failed { concurrently && self.is_replicated } else { self.may_hide(statement) }
     }
 
     /// Has the primary note what code did that has committed by itself.

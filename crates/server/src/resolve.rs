@@ -191,7 +191,8 @@ async fn load(
     let connection = match connection {
         Some(connection) => connection,
         None => {
-            let login = login(relay, "hihooi catalog");
+            // Where it and a client wait for each other, it is this one that gives way (I7).
+            let login = login(relay, "hihooi catalog").with("deadlock_timeout", "1ms");
             connection.insert(Connection::open(&login).await?)
         }
     };

@@ -250,14 +250,14 @@ impl Session {
 
     /// What has committed by itself is asked about when it has succeeded.
     async fn after_raw(&mut self, server: &mut Backend, text: &[u8], facts: &Analysis) -> Work<()> {
-        if server.failed || server.status != Status::Idle {
+        if server.status != Status::Idle {
             return Ok(());
         }
         let shared = |s: &&Statement| matches!(&s.kind, Kind::Ddl(ddl) if ddl.shared);
-        if let Some(statement) = facts.statements.iter().find(shared) {
+        if let Some(statement) = facts.statements.iter().find(shared).filter(|_| !server.failed) {
             self.forget_welcomes(crate::ddl::changes_defaults(own_text(text, statement)));
         }
-        if facts.statements.iter().any(|statement| self.may_hide(statement)) {
+        if facts.statements.iter().any(|statement| self.leaves(statement, server.failed)) {
             self.client.flush().await;
             self.follow_afterwards(server).await?;
         }
@@ -277,19 +277,6 @@ impl Session {
             Err(report) => report.write(out),
         }
         backend::ready_for_query(status, self.output());
-    }
-
-    /// Refuses a query; an open transaction fails, as it would at a server.
-    pub(crate) async fn refuse_and_fail(&mut self, report: &Report) -> Work<()> {
-        if let Some(mut server) = self.server.take() {
-            if server.status == Status::Block {
-                server.write_own_query("SELECT 1/0");
-                self.own(&mut server).await?;
-                server.answers.take_error();
-            }
-            self.server = Some(server);
-        }
-        self.refuse_simple(report).await
     }
 
     /// hihooi's own objects are as they must be: what a dump says of them is not run, so that

@@ -177,9 +177,9 @@ impl Session {
 
     /// What may have committed by itself is asked about when it has succeeded.
     async fn follow_unit(&mut self, unit: &Unit, server: &mut Backend) -> Work<()> {
-        let hides = |statement: &Statement| statement.may_commit_inside && self.may_hide(statement);
-        let hides = unit.ops.iter().filter_map(Op::statement).any(hides);
-        if !hides || server.failed || server.status != Status::Idle {
+        let commits = |statement: &&Statement| statement.may_commit_inside;
+        let mut statements = unit.ops.iter().filter_map(Op::statement).filter(commits);
+        if server.status != Status::Idle || !statements.any(|s| self.leaves(s, server.failed)) {
             return Ok(());
         }
         self.client.flush().await;

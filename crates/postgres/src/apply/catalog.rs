@@ -108,6 +108,34 @@ const COLUMNS: &str = "
 /// Whether a table may run code of others.
 const GUARD: &str = include_str!("guard.sql");
 
+/// Rows in the stream have passed the CHECK constraints of the primary, and what these call may fail
+/// here: it may ask for the client's user, settings, search path. So they are not evaluated where
+/// they run code that isn't plain: PostgreSQL reads them only where `relchecks` says that there are
+/// any. [`RESUME_CHECKS`] undoes it.
+const SUSPEND_CHECKS: &str =
+    "update pg_catalog.pg_class set relchecks = 0 where oid = $1::oid and relchecks > 0";
+
+/// Makes CHECK constraints be evaluated again: DDL counts on it.
+pub(super) const RESUME_CHECKS: &str = "
+    update pg_catalog.pg_class c set relchecks = k.checks
+    from (select conrelid, pg_catalog.count(*) from pg_catalog.pg_constraint
+          where contype = 'c' and conrelid <> 0 group by conrelid) k(relation, checks)
+    where c.oid = k.relation and c.relchecks <> k.checks";
+
+/// The search path under which functions of a table's indexes, domains and generated columns run: its
+/// own schema, then that of its owner's sessions.
+const PATH: &str = "
+    select pg_catalog.concat_ws(', ', pg_catalog.quote_ident(n.nspname), coalesce(
+        (select pg_catalog.substr(setting, 13)
+         from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) setting,
+              pg_catalog.pg_database d
+         where d.datname = pg_catalog.current_database() and s.setdatabase in (0, d.oid)
+           and s.setrole in (0, c.relowner) and pg_catalog.starts_with(setting, 'search_path=')
+         order by s.setrole <> 0 desc, s.setdatabase <> 0 desc limit 1),
+        (select boot_val from pg_catalog.pg_settings where name = 'search_path')))
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where c.oid = $1::oid";
+
 /// The table; whether another index than that of its identity keeps rows apart; its owner, if that
 /// is no superuser.
 const TABLE: &str = "
@@ -128,21 +156,37 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
         return Ok(None);
     };
     let mut guard = None;
-    if let (Some(oid), Some(owner)) = (oid, owner)
-        && is_guarded(oid, relation, connection).await?
+    if let Some(oid) = oid
+        && is_guarded(oid, relation, true, connection).await?
     {
-        guard = Some(Guard { owner: owner.clone(), is_forced: forced.as_deref() == Some("t") });
+        connection.query_with(SUSPEND_CHECKS, &[Some(oid)]).await?;
+        if let Some(owner) = owner
+            && is_guarded(oid, relation, false, connection).await?
+        {
+            let path = connection.query_with(PATH, &[Some(oid)]).await?;
+            guard = Some(Guard {
+                owner: owner.clone(),
+                is_forced: forced.as_deref() == Some("t"),
+                path: path.value().unwrap_or_default().to_owned(),
+            });
+        }
     }
     let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
     let columns = columns.rows.into_iter().filter_map(column).collect();
     Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f"), guard }))
 }
 
-async fn is_guarded(oid: &str, relation: &Relation, connection: &mut Connection) -> Result<bool> {
+async fn is_guarded(
+    oid: &str,
+    relation: &Relation,
+    with_checks: bool,
+    connection: &mut Connection,
+) -> Result<bool> {
     let mut names = Array::default();
     relation.columns.iter().for_each(|column| names.push(Some(column.name.as_bytes())));
     let names = String::from_utf8_lossy(&names.text()).into_owned();
-    let answer = connection.query_with(GUARD, &[Some(oid), Some(&names)]).await?;
+    let with_checks = if with_checks { "true" } else { "false" };
+    let answer = connection.query_with(GUARD, &[Some(oid), Some(&names), Some(with_checks)]).await?;
     Ok(answer.value() != Some("f"))
 }
 

@@ -5,15 +5,16 @@
 //! Never as superuser for someone who is none, nor in reach of a superuser's rights: what ordinary
 //! roles did is carried out in a security-restricted operation.
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{self, Command, Note, Object, Owner, Shared};
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
+use super::catalog::RESUME_CHECKS;
 use super::progress::disable_own_actions;
 use super::replay::{self, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
 use super::shared;
-use super::statements::{quote, quote_value};
+use super::statements::quote;
 use super::words::{differs, statement_words};
 use crate::connection::{Connection, Error, Result};
 
@@ -27,6 +28,8 @@ const KEPT: [&str; 5] = [
 ];
 /// Encloses a reading of a note until it is known whether it is the right one.
 const SAVEPOINT: &str = "SAVEPOINT hihooi";
+/// A command that changes what no description tells.
+const REFRESH: &str = "REFRESH MATERIALIZED VIEW";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT hihooi";
 
 /// Why a note can't be followed.
@@ -50,14 +53,30 @@ type Done = std::result::Result<(), Failed>;
 pub(super) struct Followed {
     /// Tables whose rows come in front of the note that makes them, by OID at the primary.
     pub created: AHashMap<u32, Box<Command>>,
+    /// Tables of extensions whose notes have yet to come: their rows come from the script.
+    by_script: AHashSet<u32>,
     memory: Memory,
     /// The operator says that what doesn't fit was repeated at the replica.
     pub is_repaired: bool,
 }
 
 impl Followed {
+    /// Takes in a note of the entry whose rows come in front of it.
+    pub(super) fn expect(&mut self, command: Box<Command>) {
+        self.by_script.extend(command.members.iter().flatten());
+        if let Some(relation) = command.relation {
+            self.created.insert(relation, command);
+        }
+    }
+
+    /// Whether rows of a table are written by an extension's script, which runs here as well.
+    pub(super) fn is_by_script(&self, relation: u32) -> bool {
+        self.by_script.contains(&relation)
+    }
+
     /// Follows a note inside the transaction that is open.
     pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
+        connection.query(RESUME_CHECKS).await?;
         match note {
             Note::Command(command) => self.command(connection, command).await,
             Note::Drop(drop) => dropped(connection, drop).await,
@@ -84,6 +103,9 @@ impl Followed {
         const WITHOUT_OBJECTS: [&str; 3] = ["", "ALTER DEFAULT PRIVILEGES", "DROP OWNED"];
         if command.objects.is_empty() && !WITHOUT_OBJECTS.contains(&command.tag.as_str()) {
             return Ok(());
+        }
+        for member in command.members.iter().flatten() {
+            self.by_script.remove(member);
         }
         if self.is_repaired && compare(connection, command).await?.is_none() {
             return Ok(());
@@ -113,13 +135,11 @@ impl Followed {
         }
         let settings: Vec<_> = command.settings.iter().collect();
         let mut failed = None;
+        connection.query(SAVEPOINT).await?;
         for text in &texts {
-            if texts.len() > 1 {
-                connection.query(SAVEPOINT).await?;
-            }
             let ran = run(connection, &command.role, &settings, std::slice::from_ref(text)).await;
             let outcome = match ran {
-                Ok(()) => compare(connection, command).await?.map(Failed::Differs),
+                Ok(()) => mended(connection, command, &settings).await?.map(Failed::Differs),
                 Err(Error::Server(fields)) => {
                     Some(Failed::Error(statement_words(text), Error::Server(fields)))
                 }
@@ -129,11 +149,46 @@ impl Followed {
                 return may_enable(connection, command).await;
             };
             failed.get_or_insert(outcome);
-            if texts.len() > 1 {
-                connection.query(ROLLBACK).await?;
-            }
+            connection.query(ROLLBACK).await?;
         }
-        Err(failed.expect("a reading failed"))
+        let failed = failed.expect("a reading failed");
+        // It was about something that only the primary has, such as a trigger whose function is
+        // temporary.
+        let is_there = matches!(failed, Failed::Error(..)) && !command.objects.is_empty();
+        if is_there && command.tag != REFRESH && compare(connection, command).await?.is_none() {
+            return Ok(());
+        }
+        Err(failed)
+    }
+}
+
+/// Compares, and mends what can be mended once.
+async fn mended(
+    connection: &mut Connection,
+    command: &Command,
+    settings: &[(&String, &String)],
+) -> Result<Option<String>> {
+    let Some(difference) = compare(connection, command).await? else { return Ok(None) };
+    let mut texts = Vec::new();
+    for object in &command.objects {
+        let described = describe(connection, object).await?;
+        if let (Some(identity), Some(primary), (Some(here), _)) =
+            (&object.identity, &object.description, described)
+        {
+            texts.extend(replay::mends(identity, primary, &here));
+        }
+    }
+    if texts.is_empty() {
+        return Ok(Some(difference));
+    }
+    connection.query("SAVEPOINT hihooi_mend").await?;
+    match run(connection, &command.role, settings, &texts).await {
+        Ok(()) => compare(connection, command).await,
+        Err(Error::Server(_)) => {
+            connection.query("ROLLBACK TO SAVEPOINT hihooi_mend").await?;
+            Ok(Some(difference))
+        }
+        Err(lost) => Err(lost),
     }
 }
 
@@ -149,25 +204,31 @@ async fn may_enable(connection: &mut Connection, command: &Command) -> Done {
 
 /// What is there other than the primary describes it, in words.
 async fn compare(connection: &mut Connection, command: &Command) -> Result<Option<String>> {
-    const DESCRIBE: &str = "select hihooi.describe(f.class, f.object),
-            pg_catalog.current_setting('server_version_num')::int / 10000
-        from (select) x left join hihooi.find($1, $2::text[], $3::text[]) f on true";
     for object in &command.objects {
         let Some(expected) = &object.description else { continue };
-        let (names, args) = (array(&object.names), array(&object.args));
-        let values = [Some(object.kind.as_str()), Some(&names), Some(&args)];
-        let found = connection.query_with(DESCRIBE, &values).await?;
-        let Some([here, version]) = found.rows.first().map(Vec::as_slice) else { continue };
-        let same_version = version.as_ref().is_some_and(|v| *v == command.version.to_string());
-        match here {
-            None => return Ok(Some(differs(&name_of(object), "it is missing"))),
-            Some(here) if here != expected && same_version => {
-                return Ok(Some(differs(&name_of(object), &differing_lines(expected, here))));
+        match describe(connection, object).await? {
+            (None, _) => return Ok(Some(differs(&name_of(object), "it is missing"))),
+            (Some(here), version) if here != *expected && version == command.version => {
+                return Ok(Some(differs(&name_of(object), &differing_lines(expected, &here))));
             }
-            Some(_) => {}
+            _ => {}
         }
     }
     Ok(None)
+}
+
+/// What an object is like here, if it is there, and the server's major version.
+async fn describe(connection: &mut Connection, object: &Object) -> Result<(Option<String>, u32)> {
+    const DESCRIBE: &str = "select hihooi.describe(f.class, f.object),
+            pg_catalog.current_setting('server_version_num')::int / 10000
+        from (select) x left join hihooi.find($1, $2::text[], $3::text[]) f on true";
+    let (names, args) = (array(&object.names), array(&object.args));
+    let values = [Some(object.kind.as_str()), Some(&names), Some(&args)];
+    let mut found = connection.query_with(DESCRIBE, &values).await?;
+    let mut row = found.rows.pop().unwrap_or_default().into_iter();
+    let description = row.next().flatten();
+    let version = row.next().flatten().and_then(|version| version.parse().ok()).unwrap_or(0);
+    Ok((description, version))
 }
 
 fn name_of(object: &Object) -> String {
@@ -313,14 +374,8 @@ async fn carry_out(
 }
 
 fn work(settings: &[(&str, &str)], texts: &[String]) -> String {
-    let mut work = Work::default();
-    // From PostgreSQL 17 on, REFRESH MATERIALIZED VIEW sets another one.
-    for (_, path) in settings.iter().filter(|(name, _)| name.eq_ignore_ascii_case("search_path")) {
-        let mut set = b"select pg_catalog.set_config('search_path', ".to_vec();
-        quote_value(Some(path.as_bytes()), &mut set);
-        set.extend_from_slice(b", true)");
-        work.push(None, &set);
-    }
+    let path = settings.iter().find(|(name, _)| name.eq_ignore_ascii_case("search_path"));
+    let mut work = path.map_or_else(Work::default, |(_, path)| Work::with_path(path));
     texts.iter().for_each(|text| work.push(None, text.as_bytes()));
     String::from_utf8_lossy(&work.text()).into_owned()
 }

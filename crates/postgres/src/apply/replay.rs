@@ -32,6 +32,7 @@ pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
             texts.push(text);
         }
     }
+    texts.extend(command.definition.clone());
     texts
 }
 
@@ -63,11 +64,11 @@ fn sources(command: &Command) -> Vec<Source<'_>> {
 /// The statements of a text that may be the command, likeliest first.
 fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<String> {
     let (Source::Any(text) | Source::Nth(text, _)) = source;
-    let Some(ranges) = statements(text) else {
-        // Strings may have backslashes that the parser doesn't expect.
-        let is_odd = command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
-        return if is_odd { vec![text.to_owned()] } else { Vec::new() };
-    };
+    // Strings in which a backslash escapes are not what the parser takes them for.
+    let is_odd = text.contains('\\')
+        && command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
+    let whole = is_odd.then(|| text.to_owned());
+    let Some(ranges) = statements(text) else { return whole.into_iter().collect() };
     if let Source::Nth(_, number) = source {
         return ranges.get(number - 1).map(|range| text[range.clone()].to_owned()).into_iter().collect();
     }
@@ -79,7 +80,8 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
         fit.sort_by_key(|at| (!names(at), last.is_some_and(|last| *at <= last), *at));
         memory.insert(text.to_owned(), fit[0]);
     }
-    fit.into_iter().map(|at| text[ranges[at].clone()].to_owned()).collect()
+    let fit = fit.into_iter().map(|at| text[ranges[at].clone()].to_owned());
+    whole.into_iter().chain(fit).collect()
 }
 
 /// Whether a statement can have that command tag: the tag's words stand at its beginning, in order.
@@ -131,6 +133,9 @@ fn at_replicas(command: &Command, text: &str) -> String {
     {
         text = plain;
     }
+    if command.tag == "ALTER TABLE" && has(&text, "finalize") {
+        text = without_word(&text, "finalize");
+    }
     if has(&text, "tablespace") {
         text = without_tablespaces(&text);
     }
@@ -148,6 +153,18 @@ fn at_replicas(command: &Command, text: &str) -> String {
         })
         .collect();
     if values.is_empty() { text } else { with_values(&text, &values).unwrap_or(text) }
+}
+
+/// DETACH PARTITION … FINALIZE ends what a replica does at once. Without quotes it can't be a name
+/// there.
+fn without_word(text: &str, word: &str) -> String {
+    match significant(text).find(|token| is_word(token, word)) {
+        Some(found) => {
+            let rest = &text[found.start + found.text.len()..];
+            format!("{}{rest}", &text[..found.start])
+        }
+        None => text.to_owned(),
+    }
 }
 
 /// GRANT and REVOKE on what they changed at the primary: the names in the text may be those of
@@ -172,6 +189,81 @@ fn by_identity(command: &Command, text: &str) -> Option<String> {
         command.objects.iter().map(|object| object.identity.as_deref()).collect();
     let (before, after) = (&text[..all[on].start], &text[all[end].start..]);
     Some(format!("{before}ON {kind} {} {after}", identities?.join(", ")))
+}
+
+/// What makes a table as the primary describes it, where its definition holds values of a moment: a
+/// default or a bound that was computed when the command was read, or names that PostgreSQL chose.
+pub(super) fn mends(table: &str, primary: &str, here: &str) -> Vec<String> {
+    let only = |a: &str, b: &str| -> Vec<String> {
+        let other: Vec<&str> = b.lines().collect();
+        a.lines().filter(|line| !other.contains(line)).map(str::to_owned).collect()
+    };
+    let (missing, extra) = (only(primary, here), only(here, primary));
+    let mut mends = Vec::new();
+    for line in &missing {
+        if let Some((column, default)) = default_of(line)
+            && extra.iter().any(|other| default_of(other).is_some_and(|(same, _)| same == column))
+        {
+            mends.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {default}"));
+        } else if let Some((name, definition)) = named(line, "index ")
+            && !missing.iter().any(|other| constraint(other).is_some_and(|other| other.0 == name))
+        {
+            let like = |other: &&String| {
+                named(other, "index ").is_some_and(|(old, other)| {
+                    other.replacen(&format!(" {old} "), &format!(" {name} "), 1) == definition
+                })
+            };
+            let renamed = extra.iter().find(like).and_then(|other| named(other, "index "));
+            mends.push(match renamed {
+                Some((old, _)) => {
+                    let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
+                    format!("ALTER INDEX {schema}.{old} RENAME TO {name}")
+                }
+                None => definition.to_owned(),
+            });
+        } else if let Some((name, definition)) = constraint(line)
+            && !extra.iter().any(|other| constraint(other).is_some_and(|o| o.0 == name))
+        {
+            // DETACH PARTITION CONCURRENTLY leaves one; LIKE copies them.
+            mends.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}"));
+        } else if let Some(bound) = line.strip_prefix("partition ")
+            && let Some(parent) = primary.lines().find_map(|line| line.strip_prefix("inherits "))
+        {
+            mends.push(format!("ALTER TABLE {parent} DETACH PARTITION {table}"));
+            mends.push(format!("ALTER TABLE {parent} ATTACH PARTITION {table} {bound}"));
+        }
+    }
+    mends
+}
+
+/// The column and the default of a description's line about a column.
+fn default_of(line: &str) -> Option<(&str, &str)> {
+    let (head, default) = line.strip_prefix("column ")?.split_once(" default ")?;
+    let (_, head) = head.split_once(' ')?;
+    let name = if let Some(quoted) = head.strip_prefix('"') {
+        let mut end = 0;
+        let bytes = quoted.as_bytes();
+        while bytes.get(end)? != &b'"' || bytes.get(end + 1) == Some(&b'"') {
+            end += if bytes[end] == b'"' { 2 } else { 1 };
+        }
+        &head[..end + 2]
+    } else {
+        head.split(' ').next()?
+    };
+    (!head.contains(" generated ")).then_some((name, default))
+}
+
+/// The name and the definition of a description's line about a constraint of a table's own.
+fn constraint(line: &str) -> Option<(&str, &str)> {
+    const BEHIND: [&str; 4] = [" not validated", " not local", " inherited ", " of "];
+    let (name, definition) = named(line, "constraint ")?;
+    let is_own = !BEHIND.iter().any(|words| definition.contains(words));
+    is_own.then_some((name, definition))
+}
+
+/// The name and the definition of a description's line about an index or the like.
+fn named<'a>(line: &'a str, kind: &str) -> Option<(&'a str, &'a str)> {
+    line.strip_prefix(kind)?.split_once(' ')
 }
 
 /// What drops the same objects, as far as a replica has them.
@@ -337,6 +429,30 @@ mod tests {
             readings(&command, &mut Memory::default()),
             ["alter table t add c text  DEFAULT ('it''s'),\nALTER COLUMN \"c\" SET DEFAULT f()"]
         );
+    }
+
+    #[test]
+    fn what_was_computed_at_a_moment_is_mended() {
+        assert_eq!(
+            mends(
+                "s.t",
+                "column 1 \"a b\" date storage p default '2026-01-01'::date\nowner x",
+                "column 1 \"a b\" date storage p default '2026-01-02'::date\nowner x",
+            ),
+            ["ALTER TABLE s.t ALTER COLUMN \"a b\" SET DEFAULT '2026-01-01'::date"]
+        );
+        assert_eq!(
+            mends("s.t", "inherits s.p\npartition FOR VALUES IN (1)", "inherits s.p\npartition x"),
+            [
+                "ALTER TABLE s.p DETACH PARTITION s.t",
+                "ALTER TABLE s.p ATTACH PARTITION s.t FOR VALUES IN (1)"
+            ]
+        );
+        assert_eq!(
+            mends("s.t", "index t_a1 CREATE INDEX t_a1 ON s.t", "index t_a CREATE INDEX t_a ON s.t"),
+            ["ALTER INDEX s.t_a RENAME TO t_a1"]
+        );
+        assert_eq!(mends("s.t", "owner x", "owner y"), [""; 0]);
     }
 
     #[test]

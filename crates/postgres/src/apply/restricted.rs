@@ -16,7 +16,7 @@
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
 
-use super::statements::quote;
+use super::statements::{quote, quote_value};
 use super::words::What;
 use crate::connection::{Connection, Error, Result};
 
@@ -34,9 +34,13 @@ pub(super) const WRONG_COUNT: &str = "HH000";
 
 /// Creates what an operation needs, and what keeps functions from defining things in it.
 pub(super) async fn prepare(control: &mut Connection) -> Result<()> {
+    const BEGIN: &str = "BEGIN;
+        SET LOCAL session_replication_role = replica;
+        SET LOCAL client_min_messages = warning;
+        CREATE SCHEMA IF NOT EXISTS hihooi;";
     let script = include_str!("restricted.sql");
     let [objects, roles] = crate::setup::DESCRIPTIONS;
-    let done = control.simple(&["BEGIN;", script, objects, roles, "COMMIT"].join("\n")).await;
+    let done = control.simple(&[BEGIN, objects, roles, script, "COMMIT"].join("\n")).await;
     if done.is_err() {
         control.simple("ROLLBACK").await?;
     }
@@ -62,6 +66,8 @@ pub(super) struct Guard {
     pub owner: String,
     /// Row security binds the owner too (`FORCE ROW LEVEL SECURITY`).
     pub is_forced: bool,
+    /// The search path for what it runs.
+    pub path: String,
 }
 
 /// An array in PostgreSQL's text form, of values or arrays.
@@ -117,6 +123,16 @@ impl Work {
         self.0.push_array(&step);
     }
 
+    /// Sets the search path first. (From PostgreSQL 17 on, REFRESH MATERIALIZED VIEW sets another one.)
+    pub(super) fn with_path(path: &str) -> Work {
+        let mut set = b"select pg_catalog.set_config('search_path', ".to_vec();
+        quote_value(Some(path.as_bytes()), &mut set);
+        set.extend_from_slice(b", true)");
+        let mut work = Work::default();
+        work.push(None, &set);
+        work
+    }
+
     /// Its value for [`SET_WORK`].
     pub(super) fn text(&self) -> Vec<u8> {
         self.0.text()
@@ -167,6 +183,8 @@ impl View {
 pub(super) struct Gathered {
     /// The owner.
     pub owner: String,
+    /// The search path for what they run.
+    pub path: String,
     /// Their statements.
     pub work: Work,
     /// What each of them is.
@@ -180,7 +198,8 @@ impl Gathered {
     pub(super) fn new(guard: &Guard) -> Gathered {
         Gathered {
             owner: guard.owner.clone(),
-            work: Work::default(),
+            path: guard.path.clone(),
+            work: Work::with_path(&guard.path),
             changes: Vec::new(),
             forced: Vec::new(),
         }

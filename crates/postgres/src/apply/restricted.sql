@@ -5,9 +5,6 @@
 -- Within the functions every name and operator is qualified: the code that they run may have set
 -- the search path, and what PL/pgSQL compiles once is used for others as well.
 
-SET LOCAL session_replication_role = replica;
-SET LOCAL client_min_messages = warning;
-CREATE SCHEMA IF NOT EXISTS hihooi;
 ALTER SCHEMA hihooi OWNER TO CURRENT_USER;
 REVOKE CREATE ON SCHEMA hihooi FROM PUBLIC;
 GRANT USAGE ON SCHEMA hihooi TO PUBLIC;

@@ -202,13 +202,13 @@ impl Session {
         if !work.header().has_ddl {
             return Ok(());
         }
-        let mut created = Vec::new();
+        let mut noted = Vec::new();
         let mut take = |changes: &[Change]| {
             for change in changes {
                 if let Change::Note(Note::Command(command)) = change
-                    && let Some(relation) = command.relation
+                    && (command.relation.is_some() || command.members.is_some())
                 {
-                    created.push((relation, command.clone()));
+                    noted.push(command.clone());
                 }
             }
         };
@@ -220,7 +220,7 @@ impl Session {
                 }
             }
         }
-        self.followed.created = created.into_iter().collect();
+        noted.into_iter().for_each(|command| self.followed.expect(command));
         Ok(())
     }
 
@@ -299,6 +299,9 @@ impl Session {
         old: Option<&Tuple>,
         new: Option<&Tuple>,
     ) -> Result<()> {
+        if self.followed.is_by_script(id.0) {
+            return Ok(());
+        }
         let Some(relation) = self.described(tsid, id) else { return Ok(()) };
         let prepared = self.prepare(tsid, &relation, shape, old, new).await?;
         let Some(prepared) = prepared else { return Ok(()) };
@@ -430,6 +433,9 @@ impl Session {
 
     async fn copy(&mut self, tsid: Tsid, run: &[Change]) -> Result<()> {
         let Some(Change::Insert { relation, .. }) = run.first() else { return Ok(()) };
+        if self.followed.is_by_script(relation.0) {
+            return Ok(());
+        }
         let Some(relation) = self.described(tsid, *relation) else { return Ok(()) };
         let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
         let text = match statements::copy(&relation, &table) {
@@ -483,7 +489,8 @@ impl Session {
         }
         let Some(first) = relations.first().cloned() else { return Ok(()) };
         let all: Vec<&Relation> = relations.iter().map(|relation| &**relation).collect();
-        let text = statements::truncate(&all, restart);
+        let parents = if all.len() > 1 { self.whole_parents(&all).await? } else { Vec::new() };
+        let text = statements::truncate(&all, &parents, restart);
         let what = What::Table { verb: "TRUNCATE", relation: first };
         match guard {
             // They stand in one statement because of the foreign keys between them.
@@ -496,6 +503,26 @@ impl Session {
         Ok(())
     }
 
+    /// Partitioned tables of which all leaves are among these: foreign keys to others of them may be
+    /// theirs.
+    async fn whole_parents(&mut self, leaves: &[&Relation]) -> Result<Vec<String>> {
+        const PARENTS: &str = "
+            with leaf as (
+                select pg_catalog.to_regclass(n)::oid from pg_catalog.unnest($1::text[]) n)
+            select pg_catalog.format('%I.%I', n.nspname, c.relname)
+            from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+            where c.relkind = 'p' and c.oid in (
+                    select a.relid from leaf l(oid), pg_catalog.pg_partition_ancestors(l.oid) a)
+              and not exists (select from pg_catalog.pg_partition_tree(c.oid) t
+                              where t.isleaf and t.relid::oid not in (select * from leaf))";
+        self.settle().await?;
+        let mut names = restricted::Array::default();
+        leaves.iter().for_each(|leaf| names.push(Some(statements::qualified(leaf).as_bytes())));
+        let names = String::from_utf8_lossy(&names.text()).into_owned();
+        let found = self.connection.query_with(PARENTS, &[Some(&names)]).await?;
+        Ok(found.rows.into_iter().flatten().flatten().collect())
+    }
+
     /// Takes in a change of a guarded table; `force` is its name if row security binds its owner.
     fn gather(
         &mut self,
@@ -506,7 +533,7 @@ impl Session {
         force: Option<String>,
     ) {
         let fits = |gathered: &Gathered| {
-            gathered.owner == guard.owner
+            (&gathered.owner, &gathered.path) == (&guard.owner, &guard.path)
                 && gathered.changes.len() < AHEAD_MAX
                 && gathered.work.len() < GATHERED_MAX
         };
@@ -521,7 +548,7 @@ impl Session {
 
     /// Puts what was gathered into the pipeline, as one operation.
     fn carry_out(&mut self) {
-        let Some(Gathered { owner, work, changes, forced }) = self.gathered.take() else { return };
+        let Some(Gathered { owner, work, changes, forced, .. }) = self.gathered.take() else { return };
         let tsid = changes[0].0;
         let step = |what| Expected { tsid, rows: None, what: What::Housekeeping(what) };
         let view = View::rows(&self.connection);
@@ -664,7 +691,8 @@ impl Session {
     /// Says of a change that was carried out with others what would be said of it alone.
     fn note_gathered(&mut self, owner: &str, changes: &[(Tsid, What)], error: Error) -> Result<()> {
         let (at, error) = restricted::told(error);
-        let (tsid, what) = changes.get(at).unwrap_or(&changes[0]);
+        // The first statement sets the search path.
+        let (tsid, what) = changes.get(at.saturating_sub(1)).unwrap_or(&changes[0]);
         match &error {
             Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
                 self.refuse(*tsid, format!("{} {}", what.words(), fields.message()));

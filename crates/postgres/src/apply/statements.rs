@@ -299,11 +299,17 @@ pub(super) fn delete(
     Ok(Statement { text, slots: builder.slots })
 }
 
-/// TRUNCATE of all these tables. Their partitions and children stand in the list by themselves.
-pub(super) fn truncate(relations: &[&Relation], restart_identity: bool) -> String {
-    let names: Vec<String> = relations.iter().map(|relation| qualified(relation)).collect();
+/// TRUNCATE of all these tables, and of partitioned ones of which they are all leaves. Their
+/// partitions and children stand in the list by themselves.
+pub(super) fn truncate(
+    relations: &[&Relation],
+    parents: &[String],
+    restart_identity: bool,
+) -> String {
+    let only = relations.iter().map(|relation| format!("ONLY {}", qualified(relation)));
+    let names: Vec<String> = only.chain(parents.iter().cloned()).collect();
     let restart = if restart_identity { " RESTART IDENTITY" } else { "" };
-    format!("TRUNCATE ONLY {}{restart}", names.join(", ONLY "))
+    format!("TRUNCATE {}{restart}", names.join(", "))
 }
 
 struct Builder<'a> {

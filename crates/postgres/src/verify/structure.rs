@@ -86,7 +86,7 @@ pub(super) async fn compare(sites: &mut [Side], report: &mut Report) -> Result<(
     for side in replicas {
         let is_exact = major_version(side).await? == version;
         let (query, there) = match is_exact {
-            true => (format!("{DEFINITIONS} union all {ROLES}"), &mut exactly),
+            true => (format!("({DEFINITIONS}) union all ({ROLES})"), &mut exactly),
             false => (OBJECTS.to_owned(), &mut roughly),
         };
         if there.is_none() {

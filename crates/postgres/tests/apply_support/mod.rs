@@ -12,13 +12,11 @@ use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::site::{Replica, Role, Site, State};
 use hihooi_postgres::verify::{self, LogView, Report, VerifyError};
-use hihooi_replication::ddl::{Announced, seal};
-use hihooi_replication::entry::Ddl;
-use hihooi_replication::ids::{Tsid, Xid};
+use hihooi_replication::ids::Tsid;
 
 use tokio::task::JoinSet;
 
-use crate::support::{Collector, KEY, PATIENCE, Primary, Server};
+use crate::support::{Collector, PATIENCE, Primary, Server};
 
 pub struct Follower {
     pub server: Server,
@@ -133,37 +131,15 @@ impl Cluster {
     }
 }
 
-/// Runs statements in one transaction as `role`, with DDL announced as the relay does.
+/// Runs statements in one transaction as `role`.
 pub async fn through(cluster: &Cluster, role: &str, path: &str, statements: &[&str]) {
     let server = &cluster.primary.server;
     let mut connection = server.connect_as(role, "postgres").await;
-    let mut run = async |text: &str| {
-        connection.query(text).await.unwrap_or_else(|error| panic!("{text}: {error}"))
-    };
-    run(&format!("SET search_path = {path}")).await;
-    run("BEGIN").await;
-    for (sequence, text) in (1..).zip(statements) {
-        let is_row = ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| text.starts_with(verb));
-        if !is_row {
-            let xid = run("SELECT pg_current_xact_id()").await;
-            let xid = Xid(xid.value().expect("an xid").parse().expect("a number"));
-            let ddl = Ddl {
-                text: (*text).to_owned(),
-                role: role.to_owned(),
-                settings: vec![
-                    ("search_path".to_owned(), path.to_owned()),
-                    ("DateStyle".to_owned(), "German".to_owned()),
-                ],
-                outside_transaction: false,
-            };
-            let announced = Announced { is_settled: true, ..Announced::from(&ddl) };
-            let message = seal(&KEY, xid, sequence, announced);
-            let message = message.replace('\'', "''");
-            run(&format!("SELECT pg_logical_emit_message(true, 'hihooi', '{message}')")).await;
-        }
-        run(text).await;
+    let set = format!("SET search_path = {path}; SET DateStyle = German");
+    for text in [&*set, "BEGIN"].iter().chain(statements).chain(&["COMMIT"]) {
+        let ran = connection.simple(text).await;
+        ran.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
-    run("COMMIT").await;
     connection.close().await;
 }
 

@@ -16,14 +16,12 @@ use hihooi_postgres::collector::{
 use hihooi_postgres::connection::{Address, Connection, Login};
 use hihooi_postgres::setup;
 use hihooi_replication::codec::decode_chunk;
-use hihooi_replication::ddl::ClusterKey;
 use hihooi_replication::entry::{Change, Entry, Value};
 use hihooi_replication::ids::{Lsn, Tsid};
 use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-pub const KEY: ClusterKey = ClusterKey([42; 32]);
 /// How long anything may take before a test fails: a bound for hangs, no measure of speed.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -239,7 +237,6 @@ impl Collector {
             user: "postgres".to_owned(),
             database: "postgres".to_owned(),
             incarnation: 1,
-            key: KEY,
         };
         let (sender, events) = mpsc::channel(1 << 16);
         let (stop, stopped) = watch::channel(false);

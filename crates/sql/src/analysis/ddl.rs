@@ -72,8 +72,11 @@ impl<'t> Scan<'_, 't> {
             Node::VacuumStmt(_) => (LOCAL, true),
             Node::ClusterStmt(s) if s.relation().is_none() => (LOCAL_ALONE, true),
             Node::ClusterStmt(_) => (LOCAL, true),
-            Node::ReindexStmt(s) if reindex_is_alone(s) => (LOCAL_ALONE, true),
-            Node::ReindexStmt(_) => (LOCAL, true),
+            // It may make an index valid that replicas don't have.
+            Node::ReindexStmt(s) if reindex_is_alone(s) => {
+                (Ddl { hidden: true, ..LOCAL_ALONE }, true)
+            }
+            Node::ReindexStmt(_) => (Ddl { hidden: true, ..LOCAL }, true),
             Node::CheckPointStmt(_) => (LOCAL, false),
             Node::AlterSystemStmt(_) => (LOCAL_ALONE, false),
             _ => return None,

@@ -1,0 +1,400 @@
+-- Constraints and functions at appliers: rows that the primary accepted are facts.
+
+-- case: domain check added not valid, then an update of an old row
+CREATE DOMAIN d AS int;
+CREATE TABLE t (id int PRIMARY KEY, n d, v text);
+INSERT INTO t VALUES (1, -5, 'old'), (2, 5, 'new');
+ALTER DOMAIN d ADD CONSTRAINT pos CHECK (VALUE > 0) NOT VALID;
+UPDATE t SET v = 'touched' WHERE id = 1;
+INSERT INTO t VALUES (3, 7, 'x');
+-- error: 23514
+INSERT INTO t VALUES (4, -7, 'x');
+DELETE FROM t WHERE id = 1;
+ALTER DOMAIN d VALIDATE CONSTRAINT pos;
+INSERT INTO t VALUES (4, 7, 'x');
+
+-- case: domain not valid, keyless table, moved rows
+CREATE DOMAIN d AS text;
+CREATE TABLE p (k int, n d) PARTITION BY LIST (k);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
+INSERT INTO p VALUES (1, ''), (1, 'x');
+ALTER DOMAIN d ADD CONSTRAINT filled CHECK (VALUE <> '') NOT VALID;
+UPDATE p SET k = 2;
+DELETE FROM p WHERE n = 'x';
+INSERT INTO p VALUES (1, 'z');
+
+-- case: domain in arrays, composites and ranges, not valid
+CREATE DOMAIN d AS int;
+CREATE TYPE c AS (a d);
+CREATE TABLE t (id int PRIMARY KEY, a d[], b c, v text);
+INSERT INTO t VALUES (1, '{-1,2}', '(-1)', 'x');
+ALTER DOMAIN d ADD CONSTRAINT pos CHECK (VALUE > 0) NOT VALID;
+UPDATE t SET v = 'y';
+INSERT INTO t VALUES (2, '{1}', '(1)', 'x');
+
+-- case: domain not null
+CREATE DOMAIN d AS int;
+CREATE TABLE t (id int PRIMARY KEY, n d);
+INSERT INTO t VALUES (1, 1);
+ALTER DOMAIN d SET NOT NULL;
+INSERT INTO t VALUES (2, 2);
+ALTER DOMAIN d DROP NOT NULL;
+INSERT INTO t VALUES (3, NULL);
+
+-- case: domain whose function changes its mind
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT true';
+CREATE DOMAIN d AS int CHECK (ok(VALUE));
+CREATE TABLE t (id int PRIMARY KEY, n d, v text);
+INSERT INTO t VALUES (1, -1, 'x');
+CREATE OR REPLACE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT $1 > 0';
+UPDATE t SET v = 'y';
+INSERT INTO t VALUES (2, 1, 'z');
+
+-- case: table check added not valid, then an update of an old row
+CREATE TABLE t (id int PRIMARY KEY, n int, v text);
+INSERT INTO t VALUES (1, -5, 'old');
+ALTER TABLE t ADD CONSTRAINT pos CHECK (n > 0) NOT VALID;
+-- error: 23514
+UPDATE t SET v = 'touched' WHERE id = 1;
+UPDATE t SET v = 'touched', n = 1 WHERE id = 1;
+ALTER TABLE t VALIDATE CONSTRAINT pos;
+INSERT INTO t VALUES (2, 5, 'x');
+
+-- case: check whose function is unqualified
+CREATE FUNCTION positive(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN bigger($1, 0); END $$;
+CREATE FUNCTION bigger(int, int) RETURNS bool LANGUAGE sql AS 'SELECT $1 > $2';
+CREATE TABLE t (id int PRIMARY KEY CHECK (positive(id)));
+INSERT INTO t VALUES (1), (2);
+UPDATE t SET id = 5 WHERE id = 1;
+-- error: 23514
+INSERT INTO t VALUES (-1);
+DELETE FROM t WHERE id = 2;
+
+-- case: check whose function reads an unqualified table
+CREATE TABLE allowed (v text PRIMARY KEY);
+INSERT INTO allowed VALUES ('a'), ('b');
+CREATE FUNCTION ok(x text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN EXISTS (SELECT FROM allowed WHERE v = x); END $$;
+CREATE TABLE t (id int PRIMARY KEY, v text CHECK (ok(v)));
+INSERT INTO t VALUES (1, 'a');
+DELETE FROM allowed WHERE v = 'a';
+INSERT INTO t VALUES (2, 'b');
+BEGIN;
+INSERT INTO allowed VALUES ('c');
+INSERT INTO t VALUES (3, 'c');
+DELETE FROM allowed;
+COMMIT;
+
+-- case: check that asks current_user
+CREATE ROLE follow_joe LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+-- refusable
+CREATE TABLE t (id int PRIMARY KEY, who text DEFAULT current_user CHECK (who = current_user));
+GRANT ALL ON t TO follow_joe;
+INSERT INTO t VALUES (1);
+-- as: follow_joe
+INSERT INTO t VALUES (2);
+UPDATE t SET id = 3 WHERE id = 2;
+-- finally
+-- as: postgres
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;
+
+-- case: check that asks session_user in a function
+CREATE ROLE follow_joe LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE FUNCTION mine(text) RETURNS bool LANGUAGE sql AS 'SELECT $1 = session_user';
+-- refusable
+CREATE TABLE t (id int PRIMARY KEY, who text CHECK (mine(who)));
+GRANT ALL ON t TO follow_joe;
+-- as: follow_joe
+INSERT INTO t VALUES (2, 'follow_joe');
+-- finally
+-- as: postgres
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;
+
+-- case: check that asks a setting of one's own
+SET app.tenant = '7';
+-- refusable
+CREATE TABLE t (id int PRIMARY KEY, tenant int CHECK (tenant = current_setting('app.tenant')::int));
+INSERT INTO t VALUES (1, 7);
+SET app.tenant = '8';
+INSERT INTO t VALUES (2, 8);
+UPDATE t SET id = 3, tenant = 8 WHERE id = 1;
+
+-- case: check whose function asks a setting of one's own
+SET app.lim = '100';
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN $1 < current_setting('app.lim')::int; END $$;
+-- refusable
+CREATE TABLE t (id int PRIMARY KEY CHECK (ok(id)));
+INSERT INTO t VALUES (50);
+SET LOCAL app.lim = '100';
+SET app.lim = '1000';
+INSERT INTO t VALUES (500);
+
+-- case: check that asks the clock
+CREATE TABLE t (id int PRIMARY KEY, at timestamptz CHECK (at <= now()), till date CHECK (till >= current_date));
+INSERT INTO t VALUES (1, now(), current_date);
+UPDATE t SET at = now();
+
+-- case: check that is true once only
+CREATE SEQUENCE s;
+CREATE FUNCTION once() RETURNS bool LANGUAGE sql AS 'SELECT nextval(''s'') < 4';
+CREATE TABLE t (id int PRIMARY KEY CHECK (once()));
+INSERT INTO t VALUES (1);
+INSERT INTO t VALUES (2);
+INSERT INTO t VALUES (3);
+
+-- case: check that depends on formats
+SET datestyle = 'German';
+SET timezone = 'Asia/Tokyo';
+CREATE TABLE t (id int PRIMARY KEY, d date, CHECK (d::text LIKE '__.__.____'), at timestamptz, CHECK (extract(hour FROM at) >= 0 AND at::text LIKE '%JST'));
+INSERT INTO t VALUES (1, '31.01.2026', '31.01.2026 10:00');
+UPDATE t SET id = 2;
+
+-- case: check that raises where it isn't as at the primary
+SET app.mode = 'strict';
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+  IF current_setting('app.mode', true) IS DISTINCT FROM 'strict' THEN RAISE 'no mode'; END IF;
+  RETURN true;
+END $$;
+-- refusable
+CREATE TABLE t (id int PRIMARY KEY CHECK (ok(id)));
+INSERT INTO t VALUES (1);
+
+-- case: index over an unqualified function
+CREATE FUNCTION inner_f(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower($1)';
+CREATE FUNCTION outer_f(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN inner_f($1); END $$;
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE INDEX i ON t (outer_f(v));
+INSERT INTO t VALUES (1, 'A');
+UPDATE t SET v = 'B';
+CREATE UNIQUE INDEX u ON t (outer_f(v)) WHERE inner_f(v) <> '';
+INSERT INTO t VALUES (2, 'C');
+
+-- case: index over a function that asks
+SET app.x = '1';
+CREATE FUNCTION f(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN current_setting('app.x') || current_user || $1; END $$;
+CREATE TABLE t (id int PRIMARY KEY);
+-- refusable
+CREATE INDEX i ON t (f(id));
+INSERT INTO t VALUES (1);
+
+-- case: index over a function that reads a table
+CREATE TABLE conf (v int);
+INSERT INTO conf VALUES (10);
+CREATE FUNCTION f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + v FROM conf';
+CREATE TABLE t (id int PRIMARY KEY);
+-- refusable
+CREATE INDEX i ON t (f(id));
+INSERT INTO t VALUES (1);
+UPDATE conf SET v = 11;
+INSERT INTO t VALUES (2);
+
+-- case: unique index over a function that makes rows equal at replicas only
+SET app.x = 'unique';
+CREATE FUNCTION f(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN CASE WHEN current_setting('app.x', true) = 'unique' THEN $1::text ELSE 'same' END; END $$;
+CREATE TABLE t (id int PRIMARY KEY);
+-- refusable
+CREATE UNIQUE INDEX i ON t (f(id));
+INSERT INTO t VALUES (1), (2);
+
+-- case: partition key over an own function
+CREATE FUNCTION f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN g($1); END $$;
+CREATE FUNCTION g(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 % 2';
+CREATE TABLE p (id int) PARTITION BY LIST (f(id));
+CREATE TABLE p0 PARTITION OF p FOR VALUES IN (0);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+INSERT INTO p SELECT generate_series(1, 10);
+UPDATE p SET id = id + 1;
+
+-- case: generated column over an unqualified function
+CREATE FUNCTION g(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 2';
+CREATE FUNCTION f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN g($1); END $$;
+CREATE TABLE t (id int PRIMARY KEY, x int GENERATED ALWAYS AS (f(id)) STORED);
+INSERT INTO t VALUES (1);
+UPDATE t SET id = 2;
+
+-- case: exclusion constraints
+CREATE TABLE t (id int PRIMARY KEY, r int4range, EXCLUDE USING gist (r WITH &&));
+INSERT INTO t VALUES (1, '[1,5)'), (2, '[5,9)');
+BEGIN;
+DELETE FROM t WHERE id = 1;
+INSERT INTO t VALUES (3, '[2,4)');
+COMMIT;
+ALTER TABLE t ADD EXCLUDE USING btree (id WITH =) DEFERRABLE INITIALLY DEFERRED;
+INSERT INTO t VALUES (4, '[20,21)');
+
+-- case: deferred unique and foreign key
+CREATE TABLE t (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, v int UNIQUE DEFERRABLE);
+INSERT INTO t VALUES (1, 1), (2, 2), (3, 3);
+UPDATE t SET v = 4 - v;
+BEGIN;
+UPDATE t SET id = 2 WHERE v = 3;
+UPDATE t SET id = 1 WHERE v = 2;
+COMMIT;
+CREATE TABLE a (id int PRIMARY KEY, b int);
+CREATE TABLE b (id int PRIMARY KEY, a int REFERENCES a DEFERRABLE INITIALLY DEFERRED);
+ALTER TABLE a ADD FOREIGN KEY (b) REFERENCES b DEFERRABLE INITIALLY DEFERRED;
+BEGIN;
+INSERT INTO a VALUES (1, 1);
+INSERT INTO b VALUES (1, 1);
+COMMIT;
+
+-- case: foreign keys not valid, of other roles, with all actions
+CREATE TABLE pk (id int PRIMARY KEY);
+CREATE TABLE fk (id int PRIMARY KEY, r int);
+INSERT INTO pk VALUES (1);
+INSERT INTO fk VALUES (1, 99), (2, 1);
+ALTER TABLE fk ADD CONSTRAINT c FOREIGN KEY (r) REFERENCES pk ON DELETE CASCADE ON UPDATE CASCADE NOT VALID;
+UPDATE fk SET id = 10 WHERE id = 1;
+UPDATE pk SET id = 2;
+DELETE FROM pk;
+ALTER TABLE fk ALTER CONSTRAINT c DEFERRABLE INITIALLY DEFERRED;
+DELETE FROM fk;
+ALTER TABLE fk VALIDATE CONSTRAINT c;
+INSERT INTO pk VALUES (3);
+INSERT INTO fk VALUES (3, 3);
+
+-- case: disabled triggers let rows in that constraints forbid
+CREATE TABLE pk (id int PRIMARY KEY);
+CREATE TABLE fk (id int PRIMARY KEY, r int REFERENCES pk);
+ALTER TABLE fk DISABLE TRIGGER ALL;
+INSERT INTO fk VALUES (1, 99);
+ALTER TABLE fk ENABLE TRIGGER ALL;
+INSERT INTO pk VALUES (1);
+UPDATE fk SET id = 2;
+SET session_replication_role = replica;
+INSERT INTO fk VALUES (3, 98);
+DELETE FROM pk;
+RESET session_replication_role;
+UPDATE fk SET id = 5 WHERE id = 3;
+
+-- case: a table with a pg_node_tree column
+-- refusable
+CREATE TABLE t (id int PRIMARY KEY, n pg_node_tree);
+INSERT INTO t (id) VALUES (1);
+CREATE TABLE after (id int PRIMARY KEY);
+INSERT INTO after VALUES (1);
+
+-- case: pg_node_tree by create table as and in a view
+CREATE TABLE src (id int PRIMARY KEY DEFAULT 5);
+CREATE VIEW v AS SELECT adbin FROM pg_attrdef;
+-- refusable
+CREATE TABLE t AS SELECT adrelid::regclass AS r, adbin FROM pg_attrdef WHERE adrelid = 'src'::regclass;
+INSERT INTO src VALUES (1);
+
+-- case: pg_node_tree added to a table, in a domain or composite
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+-- refusable
+ALTER TABLE t ADD n pg_node_tree;
+INSERT INTO t VALUES (2);
+
+-- case: statistics types that can't be read in
+CREATE TABLE t (id int PRIMARY KEY);
+-- refusable
+CREATE TABLE s AS SELECT stxdndistinct, stxddependencies FROM pg_statistic_ext_data;
+INSERT INTO t VALUES (1);
+
+-- case: truncate of parent and partitioned child
+CREATE TABLE pk (id int PRIMARY KEY);
+CREATE TABLE fk (id int, r int REFERENCES pk) PARTITION BY RANGE (id);
+CREATE TABLE fk1 PARTITION OF fk FOR VALUES FROM (0) TO (10);
+CREATE TABLE fk2 PARTITION OF fk FOR VALUES FROM (10) TO (20);
+INSERT INTO pk VALUES (1);
+INSERT INTO fk VALUES (1, 1), (11, 1);
+TRUNCATE pk, fk;
+INSERT INTO pk VALUES (2);
+INSERT INTO fk VALUES (2, 2);
+
+-- case: truncate cascade to partitioned children
+CREATE TABLE pk (id int PRIMARY KEY);
+CREATE TABLE fk (id int, r int REFERENCES pk) PARTITION BY RANGE (id);
+CREATE TABLE fk1 PARTITION OF fk FOR VALUES FROM (0) TO (10);
+CREATE TABLE fk2 PARTITION OF fk FOR VALUES FROM (10) TO (20) PARTITION BY LIST (r);
+CREATE TABLE fk21 PARTITION OF fk2 DEFAULT;
+INSERT INTO pk VALUES (1);
+INSERT INTO fk VALUES (1, 1), (11, 1);
+TRUNCATE pk CASCADE;
+INSERT INTO pk VALUES (2);
+INSERT INTO fk VALUES (2, 2);
+TRUNCATE fk1;
+TRUNCATE ONLY fk1, fk21;
+
+-- case: truncate of a partitioned parent with foreign keys to it
+CREATE TABLE pk (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE pk1 PARTITION OF pk FOR VALUES FROM (0) TO (10);
+CREATE TABLE fk (id int PRIMARY KEY, r int REFERENCES pk);
+INSERT INTO pk VALUES (1);
+INSERT INTO fk VALUES (1, 1);
+TRUNCATE fk, pk;
+INSERT INTO pk VALUES (2);
+TRUNCATE pk CASCADE;
+INSERT INTO pk VALUES (3);
+
+-- case: truncate of tables of several owners that run functions
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN true; END $$;
+CREATE TABLE a (id int PRIMARY KEY CHECK (ok(id)));
+CREATE TABLE b (id int PRIMARY KEY CHECK (ok(id)));
+ALTER TABLE a OWNER TO follow_a;
+ALTER TABLE b OWNER TO follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+INSERT INTO a VALUES (1);
+INSERT INTO b VALUES (1);
+TRUNCATE a, b;
+INSERT INTO a VALUES (2);
+-- finally
+DROP OWNED BY follow_a, follow_b;
+DROP ROLE follow_a, follow_b;
+
+-- case: owner without rights on a table that runs functions
+CREATE ROLE follow_a;
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN true; END $$;
+CREATE TABLE a (id int PRIMARY KEY CHECK (ok(id)));
+ALTER TABLE a OWNER TO follow_a;
+REVOKE ALL ON a FROM follow_a;
+INSERT INTO a VALUES (2);
+UPDATE a SET id = 3;
+-- finally
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
+
+-- case: check of a function that executes ddl
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('CREATE TABLE IF NOT EXISTS made_%s (id int PRIMARY KEY)', $1); RETURN true; END $$;
+CREATE TABLE t (id int PRIMARY KEY CHECK (ok(id)));
+INSERT INTO t VALUES (1);
+INSERT INTO made_1 VALUES (1);
+
+-- case: check of a function that writes
+CREATE TABLE log (n serial PRIMARY KEY, v int);
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log (v) VALUES ($1); RETURN true; END $$;
+CREATE TABLE t (id int PRIMARY KEY CHECK (ok(id)));
+INSERT INTO t VALUES (1), (2);
+UPDATE t SET id = 3 WHERE id = 1;
+
+-- case: check function dropped and made anew with another meaning
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT $1 > 0';
+CREATE TABLE t (id int PRIMARY KEY CONSTRAINT c CHECK (ok(id)));
+INSERT INTO t VALUES (1);
+BEGIN;
+ALTER TABLE t DROP CONSTRAINT c;
+DROP FUNCTION ok(int);
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE sql AS 'SELECT $1 < 0';
+INSERT INTO t VALUES (-1);
+ALTER TABLE t ADD CONSTRAINT c CHECK (ok(id)) NOT VALID;
+INSERT INTO t VALUES (-2);
+COMMIT;
+
+-- case: nondeterministic collation in keys
+CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+CREATE TABLE t (v text COLLATE ci PRIMARY KEY, n int);
+INSERT INTO t VALUES ('a', 1), ('b', 2);
+UPDATE t SET n = 3 WHERE v = 'A';
+UPDATE t SET v = 'B' WHERE v = 'b';
+CREATE TABLE k (v text COLLATE ci, n int);
+INSERT INTO k VALUES ('x', 1), ('X', 2);
+UPDATE k SET n = 3 WHERE n = 2;

@@ -1,0 +1,297 @@
+-- CONCURRENTLY: several transactions, failures that leave something, and DETACH.
+
+-- case: create and drop index
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a');
+CREATE INDEX CONCURRENTLY i ON t (v);
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS i ON t (v);
+CREATE INDEX CONCURRENTLY ON t (v);
+REINDEX INDEX CONCURRENTLY i;
+REINDEX TABLE CONCURRENTLY t;
+DROP INDEX CONCURRENTLY i;
+DROP INDEX CONCURRENTLY IF EXISTS i;
+INSERT INTO t VALUES (2, 'b');
+
+-- case: a failed one stays invalid
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+INSERT INTO t VALUES (3, 'b');
+
+-- case: a failed one is dropped
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+DROP INDEX i;
+INSERT INTO t VALUES (3, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+DROP INDEX CONCURRENTLY i;
+INSERT INTO t VALUES (4, 'a');
+
+-- case: a failed one is reindexed
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+DELETE FROM t WHERE id = 2;
+REINDEX INDEX i;
+INSERT INTO t VALUES (3, 'b');
+-- error: 23505
+INSERT INTO t VALUES (4, 'b');
+
+-- case: a failed one is reindexed concurrently
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+-- error: 23505
+REINDEX INDEX CONCURRENTLY i;
+DELETE FROM t WHERE id = 2;
+REINDEX INDEX CONCURRENTLY i;
+INSERT INTO t VALUES (3, 'b');
+
+-- case: a failed one becomes the primary key
+CREATE TABLE t (id int NOT NULL, v text);
+INSERT INTO t VALUES (1, 'a'), (1, 'b');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (id);
+-- error: 55000
+ALTER TABLE t ADD PRIMARY KEY USING INDEX i;
+DELETE FROM t WHERE v = 'b';
+REINDEX INDEX i;
+ALTER TABLE t ADD PRIMARY KEY USING INDEX i;
+UPDATE t SET v = 'x';
+INSERT INTO t VALUES (2, 'y');
+
+-- case: a failed one is renamed, commented, set, then replaced
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+ALTER INDEX i RENAME TO j;
+COMMENT ON INDEX j IS 'invalid';
+ALTER INDEX j SET (fillfactor = 50);
+CREATE INDEX i ON t (v);
+INSERT INTO t VALUES (3, 'b');
+
+-- case: a failed one that fails again under its name
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+-- error: 42P07
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS i ON t (v);
+DROP INDEX IF EXISTS i;
+CREATE INDEX CONCURRENTLY IF NOT EXISTS i ON t (v);
+INSERT INTO t VALUES (3, 'b');
+
+-- case: failed over an expression
+CREATE TABLE t (id int PRIMARY KEY, v int);
+INSERT INTO t VALUES (1, 0);
+-- error: 22012
+CREATE INDEX CONCURRENTLY i ON t ((1 / v));
+DELETE FROM t;
+INSERT INTO t VALUES (2, 5);
+DROP INDEX i;
+INSERT INTO t VALUES (3, 0);
+
+-- case: failed, then its table is dropped or truncated
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE u (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+INSERT INTO u VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY ui ON u (v);
+DROP TABLE t;
+TRUNCATE u;
+INSERT INTO u VALUES (1, 'a');
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+
+-- case: failed by cancellation
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a');
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (2, 'b');
+-- session: 1
+SET statement_timeout = '700ms';
+-- error: 57014
+CREATE INDEX CONCURRENTLY i ON t (v);
+RESET statement_timeout;
+-- session: 2
+COMMIT;
+-- session: 1
+DROP INDEX i;
+CREATE INDEX CONCURRENTLY i ON t (v);
+INSERT INTO t VALUES (3, 'c');
+
+-- case: drop concurrently cancelled half way
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE INDEX i ON t (v);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (2, 'b');
+-- session: 1
+SET statement_timeout = '700ms';
+-- error: 57014
+DROP INDEX CONCURRENTLY i;
+RESET statement_timeout;
+-- session: 2
+COMMIT;
+-- session: 1
+INSERT INTO t VALUES (3, 'c');
+DROP INDEX i;
+INSERT INTO t VALUES (4, 'c');
+
+-- case: failed with an error of another kind leaves nothing
+CREATE TABLE t (id int PRIMARY KEY, v text);
+-- error: 42703
+CREATE INDEX CONCURRENTLY i ON t (nosuch);
+BEGIN;
+-- error: 25001
+CREATE INDEX CONCURRENTLY i ON t (v);
+ROLLBACK;
+-- error: 25001
+DO $$ BEGIN CREATE INDEX CONCURRENTLY i ON t (v); END $$;
+INSERT INTO t VALUES (1, 'a');
+
+-- case: writes go on while an index is built
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t SELECT g, 'x' || g FROM generate_series(1, 500) g;
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1000, 'open');
+-- session: 1
+-- background
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+-- session: 3
+INSERT INTO t VALUES (1001, 'between');
+CREATE TABLE other (id int PRIMARY KEY);
+INSERT INTO other VALUES (1);
+-- session: 2
+COMMIT;
+-- session: 1
+INSERT INTO t VALUES (1002, 'after');
+
+-- case: writes go on while an index is dropped
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE UNIQUE INDEX i ON t (v);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1000, 'open');
+-- session: 1
+-- background
+DROP INDEX CONCURRENTLY i;
+-- session: 3
+CREATE TABLE other (id int PRIMARY KEY);
+INSERT INTO other VALUES (1);
+-- session: 2
+COMMIT;
+-- session: 1
+INSERT INTO t VALUES (1002, 'open');
+
+-- case: concurrent index of an ordinary role, extended
+CREATE ROLE follow_joe LOGIN;
+GRANT USAGE, CREATE ON SCHEMA :schema TO follow_joe;
+-- as: follow_joe
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- extended
+CREATE INDEX CONCURRENTLY i ON t (v);
+-- error: 23505
+-- extended
+CREATE UNIQUE INDEX CONCURRENTLY u ON t (v);
+-- extended
+DROP INDEX CONCURRENTLY u;
+INSERT INTO t VALUES (3, 'a');
+-- finally
+-- as: postgres
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;
+
+-- case: detach partition concurrently
+CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20);
+INSERT INTO p VALUES (1, 'a'), (11, 'b');
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+INSERT INTO p1 VALUES (5, 'alone');
+INSERT INTO p VALUES (12, 'c');
+
+-- case: detach concurrently that is cancelled, then finalized
+CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+INSERT INTO p VALUES (1, 'a');
+-- session: 2
+BEGIN;
+SELECT * FROM p FOR UPDATE;
+-- session: 1
+SET statement_timeout = '700ms';
+-- error: 57014
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+RESET statement_timeout;
+-- session: 2
+COMMIT;
+-- session: 1
+ALTER TABLE p DETACH PARTITION p1 FINALIZE;
+INSERT INTO p1 VALUES (5, 'alone');
+
+-- case: detach concurrently that fails
+CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+CREATE TABLE d PARTITION OF p DEFAULT;
+-- error: 55000
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+BEGIN;
+-- error: 25001
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+ROLLBACK;
+INSERT INTO p VALUES (1);
+
+-- case: invalid index of a partitioned table made valid by attaching
+CREATE TABLE p (id int, v text) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+CREATE INDEX pi ON ONLY p (v);
+CREATE INDEX CONCURRENTLY p1i ON p1 (v);
+ALTER INDEX pi ATTACH PARTITION p1i;
+INSERT INTO p VALUES (1, 'a');
+
+-- case: refresh concurrently that fails
+CREATE TABLE src (id int, v text);
+INSERT INTO src VALUES (1, 'a');
+CREATE MATERIALIZED VIEW m AS SELECT * FROM src;
+CREATE UNIQUE INDEX ON m (id);
+INSERT INTO src VALUES (1, 'b');
+-- error: 23505
+REFRESH MATERIALIZED VIEW CONCURRENTLY m;
+DELETE FROM src WHERE v = 'b';
+REFRESH MATERIALIZED VIEW CONCURRENTLY m;
+INSERT INTO src VALUES (2, 'b');
+
+-- case: replica identity using an index that is dropped concurrently
+CREATE TABLE t (id int NOT NULL, v text);
+CREATE UNIQUE INDEX i ON t (id);
+ALTER TABLE t REPLICA IDENTITY USING INDEX i;
+INSERT INTO t VALUES (1, 'a');
+DROP INDEX CONCURRENTLY i;
+UPDATE t SET v = 'b';
+DELETE FROM t;
+
+-- case: typed directly at the primary
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- direct
+CREATE INDEX CONCURRENTLY i ON t (v);
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY u ON t (v);
+DROP INDEX CONCURRENTLY i;
+DROP INDEX u;
+-- through
+INSERT INTO t VALUES (3, 'a');

@@ -1,0 +1,298 @@
+-- Users' event triggers: what they define is nested in what fired them; replicas don't run them.
+
+-- case: one that grants
+CREATE ROLE follow_ro;
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
+  FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' LOOP
+    EXECUTE format('GRANT SELECT ON %s TO follow_ro', c.object_identity);
+  END LOOP;
+END $$;
+CREATE EVENT TRIGGER follow_g ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO') EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TABLE c AS SELECT 1 AS x;
+SELECT 1 AS x INTO i;
+DO $$ BEGIN CREATE TABLE n (id int PRIMARY KEY); END $$;
+INSERT INTO t VALUES (1);
+INSERT INTO n VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_g;
+DROP OWNED BY follow_ro;
+DROP ROLE follow_ro;
+
+-- case: one that enables row level security and adds a column
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
+  FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' LOOP
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', c.object_identity);
+    EXECUTE format('ALTER TABLE %s ADD COLUMN added_at timestamptz DEFAULT now()', c.object_identity);
+  END LOOP;
+END $$;
+CREATE EVENT TRIGGER follow_g ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TABLE keyless (id int);
+INSERT INTO t VALUES (1);
+INSERT INTO keyless VALUES (1);
+UPDATE keyless SET id = 2;
+-- finally
+DROP EVENT TRIGGER follow_g;
+
+-- case: one that sorts before ours
+CREATE TABLE log (n serial PRIMARY KEY, tag text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO :schema.log (tag) VALUES (tg_tag);
+  EXECUTE format('CREATE TABLE IF NOT EXISTS :schema.hist_%s (id int PRIMARY KEY)', (SELECT count(*) FROM :schema.log));
+END $$;
+CREATE EVENT TRIGGER " follow_first" ON ddl_command_end WHEN TAG IN ('ALTER TABLE', 'CREATE VIEW') EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t ADD x int;
+CREATE VIEW v AS SELECT * FROM t;
+ALTER TABLE t RENAME TO u;
+INSERT INTO u VALUES (1, 1);
+-- finally
+DROP EVENT TRIGGER " follow_first";
+
+-- case: one at ddl_command_start
+CREATE TABLE log (n serial PRIMARY KEY, tag text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO :schema.log (tag) VALUES (tg_tag);
+  CREATE TABLE IF NOT EXISTS :schema.before_it (id int PRIMARY KEY);
+END $$;
+CREATE EVENT TRIGGER follow_start ON ddl_command_start WHEN TAG IN ('ALTER TABLE', 'DROP TABLE') EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t ADD x int;
+INSERT INTO t VALUES (1, 1);
+DROP TABLE t;
+INSERT INTO before_it VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_start;
+
+-- case: one at sql_drop
+CREATE TABLE log (n serial PRIMARY KEY, what text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE r record; BEGIN
+  FOR r IN SELECT * FROM pg_event_trigger_dropped_objects() WHERE object_type = 'table' LOOP
+    INSERT INTO :schema.log (what) VALUES (r.object_identity);
+    EXECUTE format('CREATE TABLE :schema.%I (id int PRIMARY KEY)', 'dropped_' || r.object_name);
+  END LOOP;
+END $$;
+CREATE EVENT TRIGGER follow_drop ON sql_drop EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TEMP TABLE tt (id int);
+DROP TABLE t, tt;
+INSERT INTO dropped_t VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_drop;
+
+-- case: one at table_rewrite
+CREATE TABLE log (n serial PRIMARY KEY, what text);
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1), (2);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO :schema.log (what) VALUES (pg_event_trigger_table_rewrite_oid()::regclass::text);
+  CREATE TABLE IF NOT EXISTS :schema.by_rewrite (id int PRIMARY KEY);
+END $$;
+CREATE EVENT TRIGGER follow_rewrite ON table_rewrite EXECUTE FUNCTION g();
+ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid();
+ALTER TABLE t ALTER id TYPE bigint;
+INSERT INTO by_rewrite VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_rewrite;
+
+-- case: one that alters what was just altered, by itself
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
+  IF current_setting('follow.busy', true) = 'yes' THEN RETURN; END IF;
+  PERFORM set_config('follow.busy', 'yes', true);
+  FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' LOOP
+    EXECUTE format('ALTER TABLE %s ADD COLUMN IF NOT EXISTS version int DEFAULT 1', c.object_identity);
+    EXECUTE format('COMMENT ON TABLE %s IS %L', c.object_identity, 'tagged ' || tg_tag);
+  END LOOP;
+  PERFORM set_config('follow.busy', 'no', true);
+END $$;
+CREATE EVENT TRIGGER follow_g ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t DROP COLUMN version;
+ALTER TABLE t RENAME id TO id2;
+INSERT INTO t VALUES (1, 1);
+-- finally
+DROP EVENT TRIGGER follow_g;
+
+-- case: one that forbids
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'forbidden'; END $$;
+CREATE EVENT TRIGGER follow_no ON ddl_command_end WHEN TAG IN ('CREATE VIEW') EXECUTE FUNCTION g();
+-- error: P0001
+CREATE VIEW v AS SELECT 1 AS x;
+DO $$ BEGIN
+  BEGIN CREATE VIEW v AS SELECT 1 AS x; EXCEPTION WHEN raise_exception THEN NULL; END;
+  ALTER TABLE t ADD x int;
+END $$;
+ALTER EVENT TRIGGER follow_no DISABLE;
+CREATE VIEW v AS SELECT 1 AS x;
+INSERT INTO t VALUES (1, 1);
+-- finally
+DROP EVENT TRIGGER follow_no;
+
+-- case: event triggers themselves
+CREATE ROLE follow_su SUPERUSER;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN END $$;
+CREATE EVENT TRIGGER follow_a ON ddl_command_start EXECUTE FUNCTION g();
+ALTER EVENT TRIGGER follow_a DISABLE;
+ALTER EVENT TRIGGER follow_a ENABLE REPLICA;
+ALTER EVENT TRIGGER follow_a ENABLE ALWAYS;
+ALTER EVENT TRIGGER follow_a ENABLE;
+COMMENT ON EVENT TRIGGER follow_a IS 'c';
+ALTER EVENT TRIGGER follow_a OWNER TO follow_su;
+ALTER EVENT TRIGGER follow_a RENAME TO follow_b;
+INSERT INTO t VALUES (1);
+-- check
+ALTER EVENT TRIGGER follow_b OWNER TO postgres;
+DO $$ BEGIN EXECUTE 'CREATE EVENT TRIGGER follow_c ON sql_drop EXECUTE FUNCTION g()'; ALTER EVENT TRIGGER follow_b DISABLE; END $$;
+-- check
+DO $$ BEGIN DROP EVENT TRIGGER follow_c; END $$;
+DROP EVENT TRIGGER follow_b;
+CREATE EVENT TRIGGER follow_d ON ddl_command_end EXECUTE FUNCTION g();
+DROP FUNCTION g() CASCADE;
+INSERT INTO t VALUES (2);
+-- finally
+DROP ROLE follow_su;
+
+-- case: a trigger that is always enabled
+CREATE TABLE log (n serial PRIMARY KEY, tag text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO :schema.log (tag) VALUES (tg_tag); END $$;
+CREATE EVENT TRIGGER follow_always ON ddl_command_end EXECUTE FUNCTION g();
+ALTER EVENT TRIGGER follow_always ENABLE ALWAYS;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TEMP TABLE tt (id int);
+GRANT SELECT ON t TO PUBLIC;
+CREATE INDEX CONCURRENTLY i ON t (id);
+INSERT INTO t VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_always;
+
+-- case: session_replication_role = replica
+SET session_replication_role = replica;
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE keyless (id int, v text);
+INSERT INTO t VALUES (1, 'a');
+INSERT INTO keyless VALUES (1, 'a');
+UPDATE keyless SET v = 'b';
+ALTER TABLE t ADD x int;
+CREATE INDEX i ON t (v);
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+DO $$ BEGIN CREATE TABLE nested (id int PRIMARY KEY); END $$;
+CREATE TABLE c AS SELECT * FROM t;
+DROP INDEX i;
+GRANT SELECT ON t TO PUBLIC;
+RESET session_replication_role;
+UPDATE keyless SET v = 'c';
+DELETE FROM keyless;
+INSERT INTO nested VALUES (1);
+
+-- case: session_replication_role = replica by a function's setting and SET LOCAL
+CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql SET session_replication_role = replica AS $$ BEGIN
+  CREATE TABLE t (id int, v text);
+  ALTER TABLE t ADD x int;
+  INSERT INTO t VALUES (1, 'a', 2);
+END $$;
+SELECT f();
+UPDATE t SET v = 'b';
+BEGIN;
+SET LOCAL session_replication_role = replica;
+CREATE TABLE u (id int);
+INSERT INTO u VALUES (1);
+ALTER TABLE t DROP COLUMN x;
+COMMIT;
+UPDATE u SET id = 2;
+INSERT INTO t VALUES (2, 'c');
+
+-- case: session_replication_role = local
+SET session_replication_role = local;
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a');
+ALTER TABLE t ADD x int;
+RESET session_replication_role;
+UPDATE t SET x = 1;
+
+-- case: a user trigger that logs with current_query
+CREATE TABLE log (n serial PRIMARY KEY, q text, tag text, who text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO :schema.log (q, tag, who) VALUES (current_query(), tg_tag, current_user); END $$;
+CREATE EVENT TRIGGER follow_log ON ddl_command_end EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t ADD x int DEFAULT 5;
+CREATE TABLE c AS SELECT 1 AS a;
+CREATE VIEW v AS SELECT * FROM t;
+INSERT INTO t VALUES (1, 1);
+-- finally
+DROP EVENT TRIGGER follow_log;
+
+-- case: an event trigger of the search path that the definer set
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$ DECLARE c record; BEGIN
+  FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' LOOP
+    EXECUTE format('CREATE INDEX ON %s (id)', c.object_identity);
+  END LOOP;
+END $$;
+CREATE EVENT TRIGGER follow_idx ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION g();
+CREATE ROLE follow_joe LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+-- as: follow_joe
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+-- finally
+-- as: postgres
+DROP EVENT TRIGGER follow_idx;
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;
+
+-- case: an event trigger in several commands of one string
+CREATE TABLE log (n serial PRIMARY KEY, tag text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO :schema.log (tag) VALUES (tg_tag); END $$;
+CREATE EVENT TRIGGER follow_several ON ddl_command_end EXECUTE FUNCTION g();
+CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY); INSERT INTO a VALUES (1); ALTER TABLE a ADD x int; DROP TABLE b;
+DO $$ BEGIN EXECUTE 'CREATE TABLE c (id int PRIMARY KEY); CREATE TABLE d (id int PRIMARY KEY); DROP TABLE c'; END $$;
+INSERT INTO d VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_several;
+
+-- case: extension under a user's event trigger
+CREATE TABLE log (n serial PRIMARY KEY, tag text, ext bool);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
+  FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP INSERT INTO :schema.log (tag, ext) VALUES (c.command_tag, c.in_extension); END LOOP;
+END $$;
+CREATE EVENT TRIGGER follow_ext ON ddl_command_end EXECUTE FUNCTION g();
+CREATE EXTENSION pg_trgm SCHEMA :schema;
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE INDEX ON t USING gin (v gin_trgm_ops);
+INSERT INTO t VALUES (1, 'abc');
+-- finally
+DROP EVENT TRIGGER follow_ext;
+
+-- case: event triggers switched off by the setting
+-- needs: 17
+-- stoppable
+CREATE TABLE t (id int PRIMARY KEY);
+SET event_triggers = off;
+ALTER TABLE t ADD x int;
+CREATE TABLE keyless (id int);
+INSERT INTO keyless VALUES (1);
+UPDATE keyless SET id = 2;
+RESET event_triggers;
+INSERT INTO t VALUES (1, 1);
+
+-- case: a superuser switches ours off in a function
+-- stoppable
+CREATE TABLE t (id int PRIMARY KEY);
+DO $$ DECLARE r record; BEGIN
+  FOR r IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ 'hihooi' LOOP EXECUTE format('ALTER EVENT TRIGGER %I DISABLE', r.evtname); END LOOP;
+  ALTER TABLE t ADD x int;
+  CREATE TABLE keyless (id int);
+  FOR r IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ 'hihooi' LOOP EXECUTE format('ALTER EVENT TRIGGER %I ENABLE ALWAYS', r.evtname); END LOOP;
+END $$;
+INSERT INTO t VALUES (1, 1);
+
+-- case: a superuser drops ours in a function
+-- stoppable
+CREATE TABLE t (id int PRIMARY KEY);
+DO $$ DECLARE r record; BEGIN
+  FOR r IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ 'hihooi' LOOP EXECUTE format('DROP EVENT TRIGGER %I', r.evtname); END LOOP;
+  ALTER TABLE t ADD x int;
+END $$;
+INSERT INTO t VALUES (1, 1);

@@ -1,0 +1,160 @@
+-- Replica identity: what the user chose is remembered; FULL is in force where it must be.
+
+-- case: nothing, then a key appears
+CREATE TABLE t (id int, v text);
+ALTER TABLE t REPLICA IDENTITY NOTHING;
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+DELETE FROM t;
+ALTER TABLE t ADD PRIMARY KEY (id);
+INSERT INTO t VALUES (2, 'a');
+UPDATE t SET v = 'b';
+
+-- case: nothing with a key
+CREATE TABLE t (id int PRIMARY KEY, v text);
+ALTER TABLE t REPLICA IDENTITY NOTHING;
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+DELETE FROM t;
+
+-- case: using index that is invalid, then valid
+CREATE TABLE t (id int NOT NULL, v text);
+INSERT INTO t VALUES (1, 'a'), (1, 'b');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (id);
+ALTER TABLE t REPLICA IDENTITY USING INDEX i;
+UPDATE t SET id = 2 WHERE v = 'b';
+-- check
+REINDEX INDEX i;
+UPDATE t SET v = 'c' WHERE id = 1;
+UPDATE t SET v = 'c' WHERE id = 2;
+DROP INDEX i;
+UPDATE t SET v = 'd';
+
+-- case: using index of a partitioned table
+CREATE TABLE p (id int NOT NULL, v text) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+CREATE UNIQUE INDEX pi ON ONLY p (id);
+
+ALTER TABLE p REPLICA IDENTITY USING INDEX pi;
+CREATE UNIQUE INDEX p1i ON p1 (id);
+ALTER TABLE p1 REPLICA IDENTITY USING INDEX p1i;
+ALTER INDEX pi ATTACH PARTITION p1i;
+INSERT INTO p VALUES (1, 'a');
+UPDATE p SET v = 'b';
+DELETE FROM p;
+
+-- case: full, default, index and back
+CREATE TABLE t (id int PRIMARY KEY, u int NOT NULL UNIQUE, v text);
+ALTER TABLE t REPLICA IDENTITY FULL;
+INSERT INTO t VALUES (1, 1, 'a');
+UPDATE t SET v = 'b';
+ALTER TABLE t REPLICA IDENTITY USING INDEX t_u_key;
+UPDATE t SET v = 'c';
+ALTER TABLE t DROP CONSTRAINT t_u_key;
+UPDATE t SET v = 'd';
+ALTER TABLE t REPLICA IDENTITY DEFAULT;
+UPDATE t SET v = 'e';
+ALTER TABLE t DROP CONSTRAINT t_pkey;
+UPDATE t SET v = 'f';
+ALTER TABLE t ADD PRIMARY KEY (id);
+UPDATE t SET v = 'g';
+
+-- case: key dropped and added in DO
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'b');
+DO $$ BEGIN
+  ALTER TABLE t DROP CONSTRAINT t_pkey;
+  UPDATE t SET v = 'x';
+  INSERT INTO t VALUES (1, 'dup');
+  DELETE FROM t WHERE v = 'dup';
+  ALTER TABLE t ADD PRIMARY KEY (id);
+  UPDATE t SET v = 'y' WHERE id = 1;
+END $$;
+UPDATE t SET v = 'z' WHERE id = 2;
+
+-- case: deferrable key and generated key
+CREATE TABLE t (id int PRIMARY KEY DEFERRABLE, v text);
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+CREATE TABLE g (id int, k int GENERATED ALWAYS AS (id * 2) STORED PRIMARY KEY, v text);
+INSERT INTO g VALUES (1);
+UPDATE g SET v = 'b';
+DELETE FROM g;
+
+-- case: the index dropped by a column
+CREATE TABLE t (a int NOT NULL, b int NOT NULL, v text);
+CREATE UNIQUE INDEX i ON t (a, b);
+ALTER TABLE t REPLICA IDENTITY USING INDEX i;
+INSERT INTO t VALUES (1, 1, 'x');
+ALTER TABLE t DROP COLUMN b;
+UPDATE t SET v = 'y';
+DELETE FROM t;
+
+-- case: identity chosen in functions and directly
+CREATE TABLE t (id int, v text);
+CREATE TABLE u (id int, v text);
+DO $$ BEGIN ALTER TABLE t REPLICA IDENTITY NOTHING; END $$;
+-- direct
+ALTER TABLE :schema.u REPLICA IDENTITY NOTHING;
+CREATE TABLE :schema.w (id int);
+-- through
+INSERT INTO t VALUES (1, 'a');
+INSERT INTO u VALUES (1, 'a');
+INSERT INTO w VALUES (1);
+UPDATE t SET v = 'b';
+UPDATE u SET v = 'b';
+UPDATE w SET id = 2;
+
+-- case: keyless tables made nested, under any setting
+CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql SET session_replication_role = replica AS $$ BEGIN CREATE TABLE nested (id int); INSERT INTO nested VALUES (1); END $$;
+SELECT f();
+UPDATE nested SET id = 2;
+CREATE TABLE c AS SELECT 1 AS id;
+UPDATE c SET id = 2;
+SELECT 1 AS id INTO s;
+UPDATE s SET id = 2;
+EXPLAIN ANALYZE CREATE TABLE e AS SELECT 1 AS id;
+UPDATE e SET id = 2;
+CREATE SCHEMA follow_id CREATE TABLE x (id int);
+INSERT INTO follow_id.x VALUES (1);
+UPDATE follow_id.x SET id = 2;
+-- finally
+DROP SCHEMA follow_id CASCADE;
+
+-- case: keyless table of another role, moved and renamed
+CREATE ROLE follow_a LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_a;
+-- as: follow_a
+CREATE TABLE t (id int, v text);
+INSERT INTO t VALUES (1, 'a');
+ALTER TABLE t RENAME TO u;
+UPDATE u SET v = 'b';
+ALTER TABLE u REPLICA IDENTITY NOTHING;
+UPDATE u SET v = 'c';
+-- as: postgres
+ALTER TABLE u OWNER TO postgres;
+DELETE FROM u;
+-- finally
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
+
+-- case: unlogged and keyless, then logged
+CREATE UNLOGGED TABLE t (id int, v text);
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+ALTER TABLE t SET LOGGED;
+UPDATE t SET v = 'c';
+DELETE FROM t;
+
+-- case: like, inherits and typed copy no identity
+CREATE TABLE t (id int NOT NULL UNIQUE, v text);
+ALTER TABLE t REPLICA IDENTITY USING INDEX t_id_key;
+CREATE TABLE l (LIKE t INCLUDING ALL);
+CREATE TABLE i () INHERITS (t);
+INSERT INTO t VALUES (1, 'a');
+INSERT INTO l VALUES (1, 'a');
+INSERT INTO i VALUES (2, 'a');
+UPDATE t SET v = 'b';
+UPDATE l SET v = 'b';
+DELETE FROM t;

@@ -1,0 +1,265 @@
+-- Blocks, savepoints, concurrent sessions, two-phase commit.
+
+-- case: rolled back to savepoints, in every depth
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+ALTER TABLE t ADD a int;
+SAVEPOINT s1;
+ALTER TABLE t ADD b int;
+SAVEPOINT s2;
+ALTER TABLE t ADD c int;
+CREATE TABLE gone (id int);
+ROLLBACK TO s2;
+ALTER TABLE t ADD d int;
+RELEASE s2;
+ROLLBACK TO s1;
+ALTER TABLE t ADD e int;
+INSERT INTO t VALUES (1, 2, 3);
+COMMIT;
+INSERT INTO t VALUES (2, 2, 3);
+
+-- case: an error within, then back to the savepoint
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+ALTER TABLE t ADD a int;
+SAVEPOINT s;
+-- error: 42701
+ALTER TABLE t ADD a int;
+ROLLBACK TO s;
+-- error: 42P07
+CREATE TABLE t (id int);
+ROLLBACK TO s;
+INSERT INTO t VALUES (1, 1);
+COMMIT;
+INSERT INTO t VALUES (2, 1);
+
+-- case: rows and definitions mixed over savepoints
+CREATE TABLE t (id int PRIMARY KEY, v int);
+INSERT INTO t VALUES (1, 1);
+BEGIN;
+UPDATE t SET v = 2;
+SAVEPOINT a;
+ALTER TABLE t RENAME v TO w;
+UPDATE t SET w = 3;
+INSERT INTO t VALUES (2, 2);
+ROLLBACK TO a;
+UPDATE t SET v = v + 10;
+SAVEPOINT b;
+ALTER TABLE t ALTER v TYPE text;
+UPDATE t SET v = v || 'x';
+RELEASE b;
+INSERT INTO t VALUES (3, 'y');
+COMMIT;
+UPDATE t SET v = 'z' WHERE id = 3;
+
+-- case: created, dropped, created again with other columns
+BEGIN;
+CREATE TABLE t (a int);
+INSERT INTO t VALUES (1);
+SAVEPOINT s;
+DROP TABLE t;
+CREATE TABLE t (b text);
+INSERT INTO t VALUES ('x');
+ROLLBACK TO s;
+INSERT INTO t VALUES (2);
+COMMIT;
+UPDATE t SET a = a + 1;
+
+-- case: failed block leaves nothing
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+ALTER TABLE t ADD lost int;
+CREATE TABLE gone (id int);
+-- error: 22012
+SELECT 1/0;
+-- error: 25P02
+ALTER TABLE t ADD more int;
+COMMIT;
+INSERT INTO t VALUES (1);
+
+-- case: deferred error at commit
+CREATE TABLE pk (id int PRIMARY KEY);
+CREATE TABLE fk (id int PRIMARY KEY, r int REFERENCES pk DEFERRABLE INITIALLY DEFERRED);
+BEGIN;
+CREATE TABLE gone (id int);
+ALTER TABLE pk ADD lost int;
+INSERT INTO fk VALUES (1, 99);
+-- error: 23503
+COMMIT;
+INSERT INTO pk VALUES (1);
+
+-- case: two-phase commit with definitions
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+ALTER TABLE t ADD a int DEFAULT 3;
+CREATE TABLE u (id int PRIMARY KEY);
+INSERT INTO u VALUES (1);
+PREPARE TRANSACTION 'follow_2pc';
+-- session: 2
+CREATE TABLE other (id int PRIMARY KEY);
+INSERT INTO other VALUES (1);
+-- session: 1
+COMMIT PREPARED 'follow_2pc';
+INSERT INTO t VALUES (1, 1);
+BEGIN;
+CREATE TABLE gone (id int);
+ALTER TABLE t ADD lost int;
+PREPARE TRANSACTION 'follow_2pc';
+ROLLBACK PREPARED 'follow_2pc';
+INSERT INTO t VALUES (2, 1);
+
+-- case: two-phase commit with DO and roles
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+DO $$ BEGIN ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid(); CREATE ROLE follow_2pc; GRANT SELECT ON t TO follow_2pc; END $$;
+INSERT INTO t VALUES (1);
+PREPARE TRANSACTION 'follow_2pc';
+COMMIT PREPARED 'follow_2pc';
+INSERT INTO t VALUES (2);
+-- finally
+DROP OWNED BY follow_2pc;
+DROP ROLE follow_2pc;
+
+-- case: two sessions define in turn and commit in the other order
+CREATE TABLE base (id int PRIMARY KEY);
+BEGIN;
+CREATE TABLE a (id int PRIMARY KEY);
+INSERT INTO a VALUES (1);
+-- session: 2
+BEGIN;
+CREATE TABLE b (id int PRIMARY KEY);
+INSERT INTO b VALUES (1);
+CREATE ROLE follow_second;
+-- session: 1
+INSERT INTO base VALUES (1);
+-- session: 2
+GRANT SELECT ON b TO follow_second;
+COMMIT;
+-- session: 1
+ALTER TABLE a ADD x int;
+COMMIT;
+INSERT INTO a VALUES (2, 2);
+-- finally
+DROP OWNED BY follow_second;
+DROP ROLE follow_second;
+
+-- case: one waits for the other's definition
+CREATE TABLE t (id int PRIMARY KEY, v int);
+INSERT INTO t VALUES (1, 1);
+BEGIN;
+ALTER TABLE t ADD a int DEFAULT 5;
+-- session: 2
+-- background
+ALTER TABLE t ADD b int DEFAULT 6;
+-- session: 3
+-- background
+UPDATE t SET v = 2;
+-- session: 1
+UPDATE t SET a = 7;
+COMMIT;
+-- session: 2
+INSERT INTO t VALUES (2, 2, 2, 2);
+
+-- case: create if not exists by two at once
+BEGIN;
+CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY);
+-- session: 2
+-- error: 23505
+-- background
+CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, other int);
+-- session: 1
+COMMIT;
+-- session: 2
+INSERT INTO t VALUES (1);
+
+-- case: writers of an old definition beside a rename
+CREATE TABLE t (id int PRIMARY KEY, v int);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1, 1);
+-- session: 1
+-- background
+ALTER TABLE t RENAME v TO w;
+-- session: 2
+INSERT INTO t VALUES (2, 2);
+COMMIT;
+-- session: 1
+INSERT INTO t (id, w) VALUES (3, 3);
+
+-- case: subtransactions by the hundred
+CREATE TABLE t (id int PRIMARY KEY);
+DO $$ BEGIN
+  FOR i IN 1..120 LOOP
+    BEGIN
+      EXECUTE format('CREATE TABLE s%s (id int PRIMARY KEY)', i);
+      INSERT INTO t VALUES (i);
+      IF i % 3 = 0 THEN RAISE 'no'; END IF;
+    EXCEPTION WHEN raise_exception THEN NULL;
+    END;
+  END LOOP;
+END $$;
+INSERT INTO s1 VALUES (1);
+
+-- case: copy within a defining block
+BEGIN;
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t SELECT g, 'x' FROM generate_series(1, 1000) g;
+TRUNCATE t;
+INSERT INTO t SELECT g, 'y' FROM generate_series(1, 500) g;
+CREATE INDEX ON t (v);
+ALTER TABLE t ADD n int DEFAULT 4;
+COMMIT;
+UPDATE t SET n = 5 WHERE id < 10;
+
+-- case: read only, serializable, deferrable and isolation levels
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+ALTER TABLE t ADD a int;
+CREATE TABLE u (id int PRIMARY KEY);
+COMMIT;
+BEGIN READ ONLY;
+-- error: 25006
+CREATE TABLE gone (id int);
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+INSERT INTO t VALUES (1, 1);
+ALTER TABLE t ADD b int DEFAULT 2;
+CREATE TABLE c AS SELECT * FROM t;
+COMMIT;
+INSERT INTO t VALUES (2, 2, 2);
+
+-- case: commit and chain
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+ALTER TABLE t ADD a int;
+COMMIT AND CHAIN;
+ALTER TABLE t ADD b int;
+ROLLBACK AND CHAIN;
+ALTER TABLE t ADD c int;
+COMMIT;
+INSERT INTO t VALUES (1, 2, 3);
+
+-- case: implicit block of one string with a failing end
+CREATE TABLE t (id int PRIMARY KEY);
+-- error: 22012
+ALTER TABLE t ADD lost int; CREATE TABLE gone (id int); SELECT 1/0;
+ALTER TABLE t ADD a int; BEGIN; ALTER TABLE t ADD b int; COMMIT; ALTER TABLE t ADD c int;
+INSERT INTO t VALUES (1, 2, 3, 4);
+
+-- case: a procedure that rolls back its definitions
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN
+  ALTER TABLE t ADD lost int;
+  ROLLBACK;
+  ALTER TABLE t ADD kept int;
+  COMMIT;
+  CREATE ROLE follow_lost;
+  ROLLBACK;
+  CREATE ROLE follow_kept;
+END $$;
+CALL p();
+GRANT SELECT ON t TO follow_kept;
+INSERT INTO t VALUES (1, 1);
+-- finally
+DROP OWNED BY follow_kept;
+DROP ROLE follow_kept;
