@@ -20,7 +20,7 @@ pub mod script;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub use client::{Answer, Failure, Message, Session};
@@ -70,17 +70,24 @@ pub fn target_is_plain() -> bool {
     std::env::var("HIHOOI_TEST_TARGET").is_ok_and(|target| target == "postgres")
 }
 
-/// Keeps tests that define, pause, kill or measure apart from the others of their binary, and
-/// gives them a shared cluster whose replicas serve.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: RwLock<()> = RwLock::new(());
+
+/// Keeps a test that pauses, kills, measures or changes what all sessions see (roles' settings)
+/// apart from those that hold this or [`beside`] in the same binary, and gives it a shared cluster
+/// whose replicas serve.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
     // A failed test poisons the lock; the next one is no worse for it.
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = ALONE.write().unwrap_or_else(PoisonError::into_inner);
     let shared = *CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
     if shared.is_some() {
         renew_shared();
     }
     guard
+}
+
+/// Lets a test run beside others that hold this, but beside none that is [`alone`].
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    ALONE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The program under test.
