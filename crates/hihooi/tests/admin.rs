@@ -6,7 +6,7 @@ mod harness;
 use bytes::BytesMut;
 use harness::client::Session;
 use harness::{
-    Cluster, Options, alone, eventually, finish, shared, succeed, target_is_plain, tool,
+    Cluster, Options, alone, beside, eventually, finish, shared, succeed, target_is_plain, tool,
 };
 use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Target};
@@ -22,6 +22,7 @@ const SHOWS: &[(&str, &[&str])] = &[
 
 #[test]
 fn every_show_has_its_columns_by_both_protocols() {
+    let _beside = beside();
     if target_is_plain() {
         return;
     }
@@ -47,6 +48,7 @@ fn every_show_has_its_columns_by_both_protocols() {
 /// Parse, Describe of the statement and of the portal, Bind and Execute in all usual orders.
 #[test]
 fn the_extended_protocol_is_complete() {
+    let _beside = beside();
     if target_is_plain() {
         return;
     }
@@ -85,6 +87,7 @@ fn the_extended_protocol_is_complete() {
 
 #[test]
 fn psql_and_a_driver_can_use_it() {
+    let _beside = beside();
     if target_is_plain() {
         return;
     }

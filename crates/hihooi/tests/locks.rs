@@ -6,7 +6,7 @@ mod harness;
 use std::thread::JoinHandle;
 
 use harness::client::{Answer, Failure, Session};
-use harness::{eventually, shared};
+use harness::{alone, beside, eventually, shared};
 
 /// Longer than this in a wait that PostgreSQL would not have is a deadlock of our making.
 const WAIT_MS_MAX: u64 = 60_000;
@@ -54,6 +54,7 @@ fn good(later: Later) -> (Session, Vec<Answer>) {
 /// T2 updates; T1 locks the row and waits for T2; T2's COMMIT must not wait for T1.
 #[test]
 fn a_commit_never_waits_for_a_lock_queue_behind_it() {
+    let _beside = beside();
     for locker in [
         "SELECT * FROM l1 WHERE id = 1 FOR UPDATE",
         "SELECT * FROM l1 FOR SHARE",
@@ -90,6 +91,7 @@ fn a_commit_never_waits_for_a_lock_queue_behind_it() {
 /// The same with a plain read queued behind ALTER or TRUNCATE, which waits for the holder.
 #[test]
 fn reads_queued_behind_definitions_go_on_after_the_commit() {
+    let _beside = beside();
     for definition in ["ALTER TABLE l2 ADD COLUMN x int", "TRUNCATE l2", "DROP TABLE l2"] {
         table("l2");
         let mut holder = session();
@@ -118,6 +120,7 @@ fn reads_queued_behind_definitions_go_on_after_the_commit() {
 /// sessions, must not wait for that write.
 #[test]
 fn a_write_that_waits_for_a_lock_makes_nobody_wait() {
+    let _beside = beside();
     for write in [
         "UPDATE l3 SET n = n + 1 WHERE id = 1",
         "DELETE FROM l3 WHERE id = 1",
@@ -160,6 +163,7 @@ fn a_write_that_waits_for_a_lock_makes_nobody_wait() {
 /// What PostgreSQL does see, it still resolves, in its own time and with its own error.
 #[test]
 fn an_ordinary_deadlock_is_resolved_by_postgresql() {
+    let _beside = beside();
     table("l4");
     let (mut one, mut two) = (session(), session());
     one.run("BEGIN; UPDATE l4 SET n = 1 WHERE id = 1");
@@ -178,6 +182,7 @@ fn an_ordinary_deadlock_is_resolved_by_postgresql() {
 /// own deadlock detection doesn't end.
 #[test]
 fn a_mix_of_locks_never_stalls() {
+    let _beside = beside();
     table("l5");
     let workers: Vec<_> = (0..10).map(|worker| std::thread::spawn(move || mix(worker))).collect();
     workers.into_iter().for_each(|worker| worker.join().expect("I7"));
@@ -213,6 +218,7 @@ fn mix(worker: usize) {
 /// I7: with every replica paused, commits, locks and definitions go on.
 #[test]
 fn the_primary_never_waits_for_paused_replicas() {
+    let _alone = alone();
     let cluster = shared();
     if !cluster.is_hihooi() {
         return;

@@ -20,7 +20,7 @@ pub mod script;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub use client::{Answer, Failure, Message, Session};
@@ -70,17 +70,24 @@ pub fn target_is_plain() -> bool {
     std::env::var("HIHOOI_TEST_TARGET").is_ok_and(|target| target == "postgres")
 }
 
-/// Keeps tests that define, pause, kill or measure apart from the others of their binary, and
-/// gives them a shared cluster whose replicas serve.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: RwLock<()> = RwLock::new(());
+
+/// Keeps a test that pauses, kills, measures or changes what all sessions see (roles' settings)
+/// apart from those that hold this or [`beside`] in the same binary, and gives it a shared cluster
+/// whose replicas serve.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
     // A failed test poisons the lock; the next one is no worse for it.
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = ALONE.write().unwrap_or_else(PoisonError::into_inner);
     let shared = *CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
     if shared.is_some() {
         renew_shared();
     }
     guard
+}
+
+/// Lets a test run beside others that hold this, but beside none that is [`alone`].
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    ALONE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The program under test.
@@ -175,7 +182,8 @@ pub fn s(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// A port that nothing listens on, nor on those that a cluster takes with it.
+/// A port that nothing listens on, nor on those that a cluster takes with it. It stays this
+/// process's own, whatever other test runs there are on this machine.
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -184,9 +192,24 @@ pub fn free_port() -> u16 {
     let base = 10_000 + (std::process::id() % 19) as u16 * 1_000;
     loop {
         let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
-        let is_free = |offset| std::net::TcpListener::bind(("127.0.0.1", port + offset)).is_ok();
-        if [0, 100, 101, 102, 103].into_iter().all(is_free) {
+        let all = [0, 100, 101, 102, 103].map(|offset| port + offset);
+        let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if all.into_iter().all(is_free) && all.into_iter().all(reserved) {
             return port;
         }
     }
+}
+
+/// Keeps a port from this user's other test processes until this one ends: a server listens only
+/// a while after its port was found free.
+fn reserved(port: u16) -> bool {
+    static RESERVED: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());
+    let folder = std::env::temp_dir().join(format!("hihooi-test-ports-{}", nix::unistd::getuid()));
+    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    let file = std::fs::File::create(folder.join(port.to_string())).expect("own folder");
+    let is_ours = file.try_lock().is_ok();
+    if is_ours {
+        RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    }
+    is_ours
 }

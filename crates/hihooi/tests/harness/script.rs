@@ -19,7 +19,8 @@
 //! > ?G               … to the first message G
 //! > closed           … to the end of the connection
 //! ```
-//! Lines that start with `#` are comments. A line without `>` after it is sent with the next.
+//! Lines that start with `#` are comments; `! primary` says that the script is only to be compared
+//! while the primary answers all of it. A line without `>` after it is sent with the next.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -38,6 +39,13 @@ pub struct Script<'a> {
     pub lines: &'a str,
 }
 
+impl Script<'_> {
+    /// Whether only the primary answers it as the plain server does.
+    pub fn is_for_primary(&self) -> bool {
+        self.lines.lines().any(|line| line.trim() == "! primary")
+    }
+}
+
 /// Takes a text of scripts apart at its `==` lines.
 pub fn scripts(text: &str) -> Vec<Script<'_>> {
     let part = |part| {
@@ -47,13 +55,18 @@ pub fn scripts(text: &str) -> Vec<Script<'_>> {
     text.split("\n== ").skip(1).filter_map(part).collect()
 }
 
-/// Plays a script; `open` opens a session by its name. The transcript has a line a message.
-pub fn play(script: Script<'_>, mut open: impl FnMut(&str) -> Session) -> String {
+/// Plays a script; `open` opens a session by its name, `before` runs before anything is sent. The
+/// transcript has a line a message.
+pub fn play(
+    script: Script<'_>,
+    mut open: impl FnMut(&str) -> Session,
+    before: impl Fn(),
+) -> String {
     let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
     let mut transcript = String::new();
     let (mut current, mut out, mut expected) = ("a".to_owned(), BytesMut::new(), 0);
     for line in script.lines.lines().map(str::trim).filter(|l| !l.is_empty()) {
-        if line.starts_with('#') {
+        if line.starts_with(['#', '!']) {
             continue;
         }
         let _ = writeln!(transcript, "{line}");
@@ -66,6 +79,7 @@ pub fn play(script: Script<'_>, mut open: impl FnMut(&str) -> Session) -> String
         }
         let session = sessions.get_mut(&current).expect("just opened");
         if let Some(until) = line.strip_prefix('>') {
+            before();
             // A server may close while we still send; what it said before is what counts.
             let _ = session.send(&out);
             out.clear();

@@ -1,6 +1,6 @@
 //! Records histories of list-append or register transactions in Jepsen's form, as clients see
-//! them: when each transaction was sent, when its end was known, what it read, and whether its end
-//! is known.
+//! them: when each transaction was sent, when its end was known, what it read, whether its end is
+//! known, and which site answered its reads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -122,6 +122,71 @@ pub struct Plan {
     pub seed: u64,
     /// Start-up option `options` of the clients' sessions, not of the final reader's.
     pub options: &'static str,
+    /// Whether clients ask behind each transaction where it ran; only hihooi can tell. Behind a
+    /// block the answer is of its COMMIT, which runs where all of the block does.
+    pub asks_site: bool,
+}
+
+/// How a transaction ended, as its client knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Committed,
+    Failed,
+    Unknown,
+}
+
+impl End {
+    fn word(self) -> &'static str {
+        match self {
+            End::Committed => "ok",
+            End::Failed => "fail",
+            End::Unknown => "info",
+        }
+    }
+}
+
+/// A transaction as its client saw it.
+#[derive(Clone, Debug)]
+struct Transaction {
+    process: i64,
+    invoked_ns: u64,
+    ended_ns: u64,
+    end: End,
+    /// Its steps and, if it committed, what each of them saw.
+    steps: Vec<(Step, Value)>,
+    /// The site that answered its reads; empty if that wasn't asked for.
+    site: String,
+    is_final: bool,
+}
+
+impl Transaction {
+    /// Whether a replica answered its reads.
+    fn is_at_replica(&self) -> bool {
+        self.site.starts_with("replica")
+    }
+
+    /// Its two lines and their times.
+    fn lines(&self, kept: Kept) -> [(u64, Value); 2] {
+        let steps = |sees: bool| -> Vec<Value> {
+            let one = |(step, seen): &(Step, Value)| kept.value(*step, sees.then_some(seen));
+            self.steps.iter().map(one).collect()
+        };
+        let line = |time: u64, kind: &str, sees: bool| {
+            let mut line = json!({
+                "time": time, "process": self.process, "type": kind, "f": "txn",
+                "value": steps(sees),
+            });
+            if self.is_final {
+                line["final"] = json!(true);
+            }
+            line
+        };
+        let mut end = line(self.ended_ns, self.end.word(), self.end == End::Committed);
+        if !self.site.is_empty() {
+            end["site"] = json!(self.site);
+        }
+        [(self.invoked_ns, line(self.invoked_ns, "invoke", false)), (self.ended_ns, end)]
+    }
 }
 
 /// How far a recording is, for what happens beside it.
@@ -175,10 +240,21 @@ struct Shared {
     next_process: AtomicI64,
 }
 
-/// A recorded history: times and lines.
+/// A transaction told by hand.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub site: &'static str,
+    /// When it was sent and when its end was known.
+    pub from_to: [u64; 2],
+    /// Its steps, and what reads among them saw.
+    pub steps: Vec<(Step, &'static [i64])>,
+}
+
+/// A recorded history.
+#[derive(Clone, Debug)]
 pub struct Recording {
-    shared: Arc<Shared>,
-    lines: Vec<(u64, Value)>,
+    kept: Kept,
+    transactions: Vec<Transaction>,
 }
 
 impl Recording {
@@ -201,32 +277,81 @@ impl Recording {
         let over = Over(&shared.progress);
         meanwhile(&shared.progress);
         drop(over);
-        let (mut done, mut lines) = (0, Vec::new());
+        let (mut done, mut transactions) = (0, Vec::new());
         for client in clients {
             let client = client.join().expect("a client");
             done = done.max(client.done);
-            lines.extend(client.lines);
+            transactions.extend(client.transactions);
         }
-        let mut recording = Recording { shared: shared.clone(), lines };
-        recording.read_all(done);
-        recording.lines.sort_by_key(|(time, _)| *time);
-        recording
+        transactions.extend(final_reads(&shared, done));
+        Recording { kept: shared.plan.kept, transactions }
     }
 
-    /// The final reads, of all keys of clients that did so many transactions.
-    fn read_all(&mut self, done: usize) {
-        let mut client = Client::new(self.shared.clone(), self.shared.plan.clients * 1_000_000);
-        client.is_final = true;
-        let ages = done.div_ceil(TRANSACTIONS_A_KEY) as i64;
-        let steps = (0..self.shared.plan.keys * ages).map(Step::Read).collect();
-        client.transact(Shape::ReadStatement, steps);
-        self.lines.append(&mut client.lines);
+    /// A history of lists, told by hand; all of it committed, each by a process of its own.
+    pub fn of(told: &[Told]) -> Recording {
+        let transaction = |(process, told): (usize, &Told)| Transaction {
+            process: process as i64,
+            invoked_ns: told.from_to[0],
+            ended_ns: told.from_to[1],
+            end: End::Committed,
+            steps: told.steps.iter().map(|(step, seen)| (*step, json!(seen))).collect(),
+            site: told.site.to_owned(),
+            is_final: false,
+        };
+        let transactions = told.iter().enumerate().map(transaction).collect();
+        Recording { kept: Kept::Lists, transactions }
+    }
+
+    /// What replicas showed: of all reads only theirs, and all writes. Every replica follows the
+    /// order of the log, so each of these reads is a snapshot in one order of commits (I2).
+    #[must_use]
+    pub fn at_replicas(&self) -> Recording {
+        let part = |transaction: &Transaction| {
+            let mut part = transaction.clone();
+            if !(part.is_at_replica() || part.is_final) {
+                part.steps.retain(|(step, _)| matches!(step, Step::Write(..)));
+            }
+            (!part.steps.is_empty()).then_some(part)
+        };
+        self.with(self.transactions.iter().filter_map(part).collect())
+    }
+
+    /// What the primary showed, with what replicas showed of each key: a replica's read of several
+    /// keys becomes as many reads of one key, made at the same time by as many processes. For
+    /// there is an instant at which the primary had each of these values, but not always one at
+    /// which it had them all: the log can hold two commits in another order than the primary
+    /// showed them in.
+    #[must_use]
+    pub fn key_by_key(&self) -> Recording {
+        let mut process = 1 + self.transactions.iter().map(|t| t.process).max().unwrap_or(0);
+        let mut parts = Vec::new();
+        for transaction in &self.transactions {
+            if !transaction.is_at_replica() || transaction.is_final {
+                parts.push(transaction.clone());
+                continue;
+            }
+            for step in &transaction.steps {
+                parts.push(Transaction {
+                    process,
+                    steps: vec![step.clone()],
+                    ..transaction.clone()
+                });
+                process += 1;
+            }
+        }
+        self.with(parts)
+    }
+
+    fn with(&self, transactions: Vec<Transaction>) -> Recording {
+        Recording { kept: self.kept, transactions }
     }
 
     /// Writes it to a file.
     pub fn write(&self, file: &Path) {
-        let lines = self.lines.iter().enumerate().map(|(index, (_, line))| {
-            let mut line = line.clone();
+        let mut lines: Vec<(u64, Value)> =
+            self.transactions.iter().flat_map(|t| t.lines(self.kept)).collect();
+        lines.sort_by_key(|(time, _)| *time);
+        let lines = lines.into_iter().enumerate().map(|(index, (_, mut line))| {
             line["index"] = json!(index);
             format!("{line}\n")
         });
@@ -234,9 +359,22 @@ impl Recording {
     }
 }
 
+/// The final reads, of all keys of clients that did so many transactions.
+fn final_reads(shared: &Arc<Shared>, done: usize) -> Vec<Transaction> {
+    let mut client = Client::new(shared.clone(), shared.plan.clients * 1_000_000);
+    client.is_final = true;
+    let ages = done.div_ceil(TRANSACTIONS_A_KEY) as i64;
+    let steps = (0..shared.plan.keys * ages).map(Step::Read).collect();
+    client.transact(Shape::ReadStatement, steps);
+    client.transactions
+}
+
+/// One step of a transaction.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub enum Step {
+    /// Writes a value to a key.
     Write(i64, i64),
+    /// Reads a key.
     Read(i64),
 }
 
@@ -258,7 +396,7 @@ struct Client {
     is_final: bool,
     /// Transactions so far.
     done: usize,
-    lines: Vec<(u64, Value)>,
+    transactions: Vec<Transaction>,
 }
 
 impl Client {
@@ -271,7 +409,7 @@ impl Client {
             session: None,
             is_final: false,
             done: 0,
-            lines: Vec::new(),
+            transactions: Vec::new(),
         }
     }
 
@@ -333,15 +471,8 @@ impl Client {
         }
     }
 
-    fn note(&mut self, kind: &str, value: &[Value]) {
-        let time = self.shared.start.elapsed().as_nanos() as u64;
-        let mut line = json!({
-            "time": time, "process": self.process, "type": kind, "f": "txn", "value": value,
-        });
-        if self.is_final {
-            line["final"] = json!(true);
-        }
-        self.lines.push((time, line));
+    fn now_ns(&self) -> u64 {
+        self.shared.start.elapsed().as_nanos() as u64
     }
 
     fn transact(&mut self, shape: Shape, steps: Vec<Step>) {
@@ -349,36 +480,48 @@ impl Client {
             let options = if self.is_final { "" } else { self.shared.plan.options };
             self.session = Some(connect(self.shared.plan.port, options).expect("a session"));
         }
-        let kept = self.shared.plan.kept;
-        let asked: Vec<Value> = steps.iter().map(|step| kept.value(*step, None)).collect();
-        self.note("invoke", &asked);
+        let invoked_ns = self.now_ns();
         let session = self.session.as_mut().expect("opened above");
-        let ended = run(session, kept, shape, &steps);
+        let ended = run(session, self.shared.plan.kept, shape, &steps);
+        let ended_ns = self.now_ns();
+        let end = self.end_of(&ended);
+        let site = if end == End::Committed { self.site() } else { String::new() };
+        let seen = ended.unwrap_or_else(|_| vec![Value::Null; steps.len()]);
+        self.transactions.push(Transaction {
+            process: self.process,
+            invoked_ns,
+            ended_ns,
+            end,
+            steps: steps.into_iter().zip(seen).collect(),
+            site,
+            is_final: self.is_final,
+        });
+        if end == End::Unknown {
+            // A process whose transaction may still take effect does nothing more.
+            self.process = self.shared.next_process.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a transaction, and forgets a session that is gone.
+    fn end_of(&mut self, ended: &Result<Vec<Value>, NoEnd>) -> End {
+        if matches!(ended, Err(NoEnd::Lost | NoEnd::Unknown)) {
+            self.session = None;
+        }
         let progress = &self.shared.progress;
-        let count = match ended {
-            Ok(_) => &progress.committed,
-            Err(NoEnd::Failed | NoEnd::Lost) => &progress.failed,
-            Err(NoEnd::Unknown) => &progress.unknown,
+        let (end, count) = match ended {
+            Ok(_) => (End::Committed, &progress.committed),
+            Err(NoEnd::Failed | NoEnd::Lost) => (End::Failed, &progress.failed),
+            Err(NoEnd::Unknown) => (End::Unknown, &progress.unknown),
         };
         count.fetch_add(1, Ordering::Relaxed);
-        match ended {
-            Ok(seen) => {
-                let answered =
-                    steps.iter().zip(&seen).map(|(step, seen)| kept.value(*step, Some(seen)));
-                let answered: Vec<Value> = answered.collect();
-                self.note("ok", &answered);
-            }
-            Err(NoEnd::Failed) => self.note("fail", &asked),
-            Err(NoEnd::Lost) => {
-                self.note("fail", &asked);
-                self.session = None;
-            }
-            Err(NoEnd::Unknown) => {
-                self.note("info", &asked);
-                self.session = None;
-                // A process whose transaction may still take effect does nothing more.
-                self.process = self.shared.next_process.fetch_add(1, Ordering::Relaxed);
-            }
+        end
+    }
+
+    /// Where the last transaction ran.
+    fn site(&mut self) -> String {
+        match &mut self.session {
+            Some(session) if self.shared.plan.asks_site => session.route().site().to_owned(),
+            _ => String::new(),
         }
     }
 }
