@@ -425,8 +425,13 @@ BEGIN
 END
 $$;
 
--- Indexes that are not valid: CREATE INDEX CONCURRENTLY failed. They are the primary's alone.
-CREATE TABLE IF NOT EXISTS hihooi.invalid (index regclass PRIMARY KEY);
+-- Indexes that are not valid: CREATE INDEX CONCURRENTLY failed. They are the primary's alone. By name,
+-- since REINDEX CONCURRENTLY makes another of the same name.
+CREATE TABLE IF NOT EXISTS hihooi.invalid (
+    relation regclass,
+    index name,
+    PRIMARY KEY (relation, index)
+);
 REVOKE ALL ON hihooi.invalid FROM PUBLIC;
 GRANT SELECT ON hihooi.invalid TO PUBLIC;
 
@@ -438,26 +443,28 @@ DECLARE
     one record;
 BEGIN
     INSERT INTO hihooi.invalid
-        SELECT i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        SELECT i.indrelid, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relpersistence <> 't'
-          AND c.relname !~ '_ccnew[0-9]*$'
+          AND c.relname !~ '_cc(new|old)[0-9]*$'
         ON CONFLICT DO NOTHING;
     FOR one IN
-        SELECT h.index, i.indrelid, i.indisvalid FROM hihooi.invalid h
-            LEFT JOIN pg_index i ON i.indexrelid = h.index
-        WHERE i.indisvalid IS NOT FALSE
+        SELECT h.relation, h.index, f.indexrelid, r.rolname AS owner
+        FROM hihooi.invalid h
+            LEFT JOIN (SELECT i.indexrelid, i.indrelid, i.indisvalid, c.relname, c.relowner
+                    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid) f
+                ON f.indrelid = h.relation AND f.relname = h.index
+            LEFT JOIN pg_roles r ON r.oid = f.relowner
+        WHERE f.indisvalid IS NOT FALSE
     LOOP
-        DELETE FROM hihooi.invalid h WHERE h.index = one.index;
-        CONTINUE WHEN one.indisvalid IS NULL;
+        DELETE FROM hihooi.invalid h WHERE (h.relation, h.index) = (one.relation, one.index);
+        CONTINUE WHEN one.indexrelid IS NULL;
         PERFORM hihooi.write_note('command', jsonb_build_object(
-            'tag', 'CREATE INDEX', 'settings', '{}'::jsonb,
+            'tag', 'CREATE INDEX', 'settings', '{}'::jsonb, 'role', one.owner,
             'version', current_setting('server_version_num')::int / 10000,
-            'role', (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
-                     WHERE c.oid = one.indrelid),
             'objects', jsonb_build_array(
-                hihooi.object_note('pg_class'::regclass, one.indrelid)),
+                hihooi.object_note('pg_class'::regclass, one.relation)),
             'create', regexp_replace(
-                pg_get_indexdef(one.index), 'INDEX ', 'INDEX IF NOT EXISTS ')));
+                pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS ')));
     END LOOP;
 END
 $$;

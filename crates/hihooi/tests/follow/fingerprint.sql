@@ -11,7 +11,7 @@ SELECT format('%s %s %s owner %s acl %s options %s rls %s%s bound %s key %s of %
   (SELECT string_agg(o, ',' ORDER BY o) FROM unnest(c.reloptions) o), c.relrowsecurity, c.relforcerowsecurity, pg_get_expr(c.relpartbound, c.oid), CASE WHEN c.relkind = 'p' THEN pg_get_partkeydef(c.oid) END,
   NULLIF(c.reloftype, 0)::regtype, (SELECT amname FROM pg_am WHERE oid = c.relam),
   (SELECT string_agg(format('%s%s', i.inhparent::regclass, CASE WHEN i.inhdetachpending THEN ' pending' END), ',' ORDER BY i.inhseqno) FROM pg_inherits i WHERE i.inhrelid = c.oid))
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indexrelid = c.oid AND c.relkind = 'i' AND NOT x.indisvalid) ORDER BY 1;
 
 -- The identity that is in force for UPDATE and DELETE: whatever it is, it is one for all sites.
 SELECT format('identity %s %s', c.oid::regclass, c.relreplident)
@@ -21,13 +21,14 @@ SELECT format('column %s %s %I %s null %s default %s identity %s generated %s co
   pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, NULLIF(a.attcollation, 0)::regcollation, a.attstorage, a.attcompression, NULLIF(a.attstattarget, -1),
   (SELECT string_agg(x::text, ',' ORDER BY x::text) FROM unnest(a.attacl) x), (SELECT string_agg(x, ',' ORDER BY x) FROM unnest(a.attoptions) x), a.attislocal, a.attinhcount, (SELECT string_agg(x, ',' ORDER BY x) FROM unnest(a.attfdwoptions) x))
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind <> 'S' AND c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
+WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind <> 'S' AND c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indexrelid = c.oid AND c.relkind = 'i' AND NOT x.indisvalid) ORDER BY 1;
 
 SELECT format('constraint %I on %s%s: %s valid %s local %s %s noinherit %s', conname, NULLIF(conrelid, 0)::regclass, NULLIF(contypid, 0)::regtype, pg_get_constraintdef(k.oid), convalidated, conislocal, coninhcount, connoinherit)
 FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace WHERE n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
 
+-- Indexes that are not valid are the primary's alone.
 SELECT format('index %s valid %s ready %s live %s primary %s immediate %s', pg_get_indexdef(i.indexrelid), indisvalid, indisready, indislive, indisprimary, indimmediate)
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indexrelid = c.oid AND c.relkind = 'i' AND NOT x.indisvalid) ORDER BY 1;
 
 -- Triggers and rules that are always enabled are disabled at replicas.
 SELECT format('trigger %s enabled %s', pg_get_triggerdef(t.oid), t.tgenabled = 'O')

@@ -122,6 +122,18 @@ pub(super) const RESUME_CHECKS: &str = "
           where contype = 'c' and conrelid <> 0 group by conrelid) k(relation, checks)
     where c.oid = k.relation and c.relchecks <> k.checks";
 
+/// As [`SUSPEND_CHECKS`], for the CHECK constraints of all domains: a value that is older than a NOT
+/// VALID one, and that an UPDATE left alone, is written anew here. Within one transaction: nobody else
+/// sees it.
+pub(super) const SUSPEND_DOMAINS: &str =
+    "update pg_catalog.pg_constraint set contypid = oid where contype = 'c' and contypid <> 0";
+
+/// Undoes [`SUSPEND_DOMAINS`]: what a constraint belongs to stands among its dependencies, too.
+pub(super) const RESUME_DOMAINS: &str = "
+    update pg_catalog.pg_constraint k set contypid = d.refobjid from pg_catalog.pg_depend d
+    where d.classid = 'pg_catalog.pg_constraint'::regclass and d.objid = k.oid
+      and d.refclassid = 'pg_catalog.pg_type'::regclass and d.deptype = 'a' and k.contypid = k.oid";
+
 /// The search path under which functions of a table's indexes, domains and generated columns run: its
 /// own schema, then that of its owner's sessions.
 const PATH: &str = "

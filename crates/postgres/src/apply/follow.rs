@@ -94,6 +94,12 @@ impl Followed {
     pub(super) async fn create(&mut self, connection: &mut Connection, relation: u32) -> Done {
         let Some(command) = self.created.remove(&relation) else { return Ok(()) };
         let Some(text) = &command.create else { return Ok(()) };
+        if text.contains(" IF NOT EXISTS ")
+            && let Some(object) = command.objects.first()
+            && describe(connection, object).await?.0.is_some()
+        {
+            return Ok(());
+        }
         run(connection, &command.role, &command.settings.iter().collect::<Vec<_>>(), &[text.clone()])
             .await
             .map_err(|error| Failed::Error(statement_words(text), error))
@@ -114,9 +120,6 @@ impl Followed {
             // Its rows may have made it already.
             self.create(connection, relation).await?;
         } else {
-            for table in command.rewritten.iter().flatten() {
-                connection.query(&format!("DELETE FROM ONLY {table}")).await?;
-            }
             return self.replay(connection, command).await;
         }
         match compare(connection, command).await? {
@@ -136,7 +139,10 @@ impl Followed {
         let settings: Vec<_> = command.settings.iter().collect();
         let mut failed = None;
         connection.query(SAVEPOINT).await?;
-        for text in &texts {
+        for (text, before) in ways(command, &texts) {
+            if before {
+                empty(connection, command).await?;
+            }
             let ran = run(connection, &command.role, &settings, std::slice::from_ref(text)).await;
             let outcome = match ran {
                 Ok(()) => mended(connection, command, &settings).await?.map(Failed::Differs),
@@ -146,9 +152,16 @@ impl Followed {
                 Err(lost) => return Err(lost.into()),
             };
             let Some(outcome) = outcome else {
+                if !before {
+                    empty(connection, command).await?;
+                }
                 return may_enable(connection, command).await;
             };
-            failed.get_or_insert(outcome);
+            failed = match (failed, outcome) {
+                // What comes closest says most.
+                (Some(Failed::Error(..)) | None, outcome) => Some(outcome),
+                (differs, _) => differs,
+            };
             connection.query(ROLLBACK).await?;
         }
         let failed = failed.expect("a reading failed");
@@ -160,6 +173,22 @@ impl Followed {
         }
         Err(failed)
     }
+}
+
+/// The texts to run, each with whether the tables whose rows come anew are emptied before: then
+/// nothing is computed for them here; but a foreign key to them may want its rows.
+fn ways<'a>(command: &Command, texts: &'a [String]) -> Vec<(&'a String, bool)> {
+    let before = texts.iter().map(|text| (text, true));
+    let behind = texts.iter().map(|text| (text, false)).filter(|_| command.rewritten.is_some());
+    before.chain(behind).collect()
+}
+
+/// Empties the tables whose rows come anew, behind the command.
+async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
+    for table in command.rewritten.iter().flatten() {
+        connection.query(&format!("DELETE FROM ONLY {table}")).await?;
+    }
+    Ok(())
 }
 
 /// Compares, and mends what can be mended once.

@@ -17,7 +17,7 @@ use hihooi_replication::note::Note;
 use hihooi_wire::backend::{self, tag};
 use hihooi_wire::frontend;
 
-use super::catalog::{Catalog, Table};
+use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::{Failed, Followed};
 use super::restricted::{self, Gathered, Guard, View};
 use super::statements::{self, Shape, Statement};
@@ -27,6 +27,8 @@ use super::work::{Failure, Unit, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
+/// How a reason names the SQLSTATE of a violated CHECK constraint.
+const CHECK_VIOLATION: &str = "(SQLSTATE 23514)";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
 const AHEAD_MAX: usize = 1000;
 /// Bytes gathered before they are sent.
@@ -67,6 +69,8 @@ pub(super) struct Session {
     gathered: Option<Gathered>,
     failed: Option<Failure>,
     followed: Followed,
+    /// CHECK constraints of domains are not evaluated in this transaction.
+    without_domains: bool,
     /// DDL that bypassed us up to here was repeated by the operator.
     repaired: Tsid,
 }
@@ -101,6 +105,7 @@ impl Session {
             gathered: None,
             failed: None,
             followed: Followed::default(),
+            without_domains: false,
             repaired,
         })
     }
@@ -116,8 +121,16 @@ impl Session {
             self.forget();
             self.generation = unit.generation;
         }
+        self.without_domains = false;
         let done = self.run(unit).await;
-        self.after(done).await
+        match self.after(done).await {
+            Err(Failure::Refused { reason, .. }) if reason.contains(CHECK_VIOLATION) => {
+                self.without_domains = true;
+                let done = self.run(unit).await;
+                self.after(done).await
+            }
+            done => done,
+        }
     }
 
     /// Commits what was executed.
@@ -167,12 +180,25 @@ impl Session {
     }
 
     fn begin(&mut self, unit: &Unit) -> Result<()> {
-        self.fixed("begin", "BEGIN", unit.last().tsid, [].into_iter())
+        self.fixed("begin", "BEGIN", unit.last().tsid, [].into_iter())?;
+        self.domains(unit, SUSPEND_DOMAINS);
+        Ok(())
+    }
+
+    /// Suspends or resumes the CHECK constraints of domains, if this transaction is to.
+    fn domains(&mut self, unit: &Unit, text: &str) {
+        if self.without_domains {
+            self.carry_out();
+            let what = What::Housekeeping("setting domains aside");
+            let expected = Expected { tsid: unit.last().tsid, rows: None, what };
+            self.send(text, [].into_iter(), expected);
+        }
     }
 
     /// The progress that the commit records, and `COMMIT`. Not sooner: from PostgreSQL 16 on an
     /// aborted transaction moves its session's origin as well, to what was set last.
     fn end(&mut self, unit: &Unit) -> Result<()> {
+        self.domains(unit, RESUME_DOMAINS);
         let last = unit.last();
         let position = Lsn(last.tsid.0).to_string();
         let time = last.commit_time_us.to_string();

@@ -65,8 +65,16 @@ pub(super) fn commands(
     let there = State::deserialize(&note.state)?;
     let mut here: State = serde_json::from_str(here)?;
     let mut commands = Vec::new();
-    for (old, new) in note.renamed.iter().flatten() {
-        here.rename(old, new, &mut commands);
+    // By way of other names, since roles may have swapped theirs.
+    let renamed = note.renamed.iter().flatten().enumerate();
+    let renamed: Vec<(String, &String)> = renamed
+        .filter_map(|(number, (old, new))| {
+            let between = format!("\"hihooi_renamed_{number}\"");
+            here.rename(old, &between, &mut commands).then_some((between, new))
+        })
+        .collect();
+    for (between, new) in renamed {
+        here.rename(&between, new, &mut commands);
     }
     there.roles(&here, &mut commands);
     there.database(&here, &quote(database), &mut commands);
@@ -78,16 +86,17 @@ pub(super) fn commands(
 }
 
 impl State {
-    fn rename(&mut self, old: &str, new: &str, commands: &mut Vec<String>) {
+    /// Whether the role is there and can have that name.
+    fn rename(&mut self, old: &str, new: &str, commands: &mut Vec<String>) -> bool {
         let roles = self.roles.get_or_insert_default();
         let plain = |name: &str| name.trim_matches('"').replace("\"\"", "\"");
         if roles.contains_key(&plain(new)) {
-            return;
+            return false;
         }
-        if let Some(role) = roles.remove(&plain(old)) {
-            roles.insert(plain(new), role);
-            commands.push(format!("ALTER ROLE {old} RENAME TO {new}"));
-        }
+        let Some(role) = roles.remove(&plain(old)) else { return false };
+        roles.insert(plain(new), role);
+        commands.push(format!("ALTER ROLE {old} RENAME TO {new}"));
+        true
     }
 
     fn roles(&self, here: &State, commands: &mut Vec<String>) {
@@ -251,8 +260,13 @@ impl Member {
                 "GRANT {roleid} TO {member} WITH ADMIN {admin_option}, INHERIT {inherit}, SET {set} \
                  GRANTED BY {grantor}"
             ),
-            _ if *admin_option => format!("GRANT {roleid} TO {member} WITH ADMIN OPTION"),
-            _ => format!("GRANT {roleid} TO {member}"),
+            _ => {
+                let option = if *admin_option { " WITH ADMIN OPTION" } else { "" };
+                // A number stands for a role that is gone.
+                let is_there = !grantor.starts_with(|c: char| c.is_ascii_digit());
+                let by = if is_there { format!(" GRANTED BY {grantor}") } else { String::new() };
+                format!("GRANT {roleid} TO {member}{option}{by}")
+            }
         }
     }
 }
@@ -331,7 +345,14 @@ mod tests {
         };
         let here = json!({"roles": {"old": role(false)}}).to_string();
         let made = commands(&note, &here, "db").expect("states");
-        assert_eq!(made, ["ALTER ROLE old RENAME TO new", "DROP ROLE IF EXISTS gone"]);
+        assert_eq!(
+            made,
+            [
+                "ALTER ROLE old RENAME TO \"hihooi_renamed_0\"",
+                "ALTER ROLE \"hihooi_renamed_0\" RENAME TO new",
+                "DROP ROLE IF EXISTS gone"
+            ]
+        );
     }
 
     #[test]
