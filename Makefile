@@ -9,10 +9,11 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test bench bench-cores lint docs versions
+.PHONY: help setup build demo test torture bench bench-cores lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
+	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
 	@echo 'make lint    formatting and clippy'
@@ -34,6 +35,10 @@ versions: setup
 
 test: setup versions
 	$(TEST_ENV) $(CARGO) test --release --workspace
+
+# PostgreSQL's own regression suite, test by test; replicas must serve and be equal after each.
+torture: build
+	scripts/torture $(TORTURE)
 
 bench:
 	@scripts/setup --bench

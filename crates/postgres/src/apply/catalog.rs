@@ -46,6 +46,8 @@ pub(super) struct Table {
     pub is_coarse: bool,
     /// Writing to it may run code of others, so it is done as the owner.
     pub guard: Option<Guard>,
+    /// Writing to it may run code of its owner's, a superuser, under this search path.
+    pub path: Option<String>,
 }
 
 /// Tables of a replica, remembered until [`Catalog::clear`].
@@ -135,18 +137,40 @@ pub(super) const RESUME_DOMAINS: &str = "
       and d.refclassid = 'pg_catalog.pg_type'::regclass and d.deptype = 'a' and k.contypid = k.oid";
 
 /// The search path under which functions of a table's indexes, domains and generated columns run: its
-/// own schema, then that of its owner's sessions.
-const PATH: &str = "
-    select pg_catalog.concat_ws(', ', pg_catalog.quote_ident(n.nspname), coalesce(
-        (select pg_catalog.substr(setting, 13)
-         from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) setting,
-              pg_catalog.pg_database d
-         where d.datname = pg_catalog.current_database() and s.setdatabase in (0, d.oid)
-           and s.setrole in (0, c.relowner) and pg_catalog.starts_with(setting, 'search_path=')
-         order by s.setrole <> 0 desc, s.setdatabase <> 0 desc limit 1),
-        (select boot_val from pg_catalog.pg_settings where name = 'search_path')))
-    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-    where c.oid = $1::oid";
+/// own schema, then that of its owner's sessions. For a superuser only schemas in which nobody but
+/// superusers may create anything: what others put there would run with a superuser's rights.
+const PATH: &str = r#"
+    with wanted(owner, is_super, path) as (
+        select c.relowner, o.rolsuper,
+            pg_catalog.concat_ws(', ', pg_catalog.quote_ident(n.nspname), coalesce(
+                (select pg_catalog.substr(setting, 13)
+                 from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) setting,
+                      pg_catalog.pg_database d
+                 where d.datname = pg_catalog.current_database() and s.setdatabase in (0, d.oid)
+                   and s.setrole in (0, c.relowner)
+                   and pg_catalog.starts_with(setting, 'search_path=')
+                 order by s.setrole <> 0 desc, s.setdatabase <> 0 desc limit 1),
+                (select boot_val from pg_catalog.pg_settings where name = 'search_path')))
+        from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+            join pg_catalog.pg_roles o on o.oid = c.relowner
+        where c.oid = $1::oid
+    ), safe(schema) as (
+        select n.nspname from pg_catalog.pg_namespace n
+        where not exists (
+            select from pg_catalog.aclexplode(coalesce(n.nspacl,
+                    pg_catalog.acldefault('n', n.nspowner))) a
+                left join pg_catalog.pg_roles g on g.oid = a.grantee
+                left join pg_catalog.pg_database d on g.rolname = 'pg_database_owner'
+                    and d.datname = pg_catalog.current_database()
+                left join pg_catalog.pg_roles o on o.oid = d.datdba
+            where a.privilege_type = 'CREATE' and not coalesce(o.rolsuper, g.rolsuper, false))
+    )
+    select case when not is_super then path else coalesce(
+        (select pg_catalog.string_agg(pg_catalog.quote_ident(schema), ', ' order by place)
+         from pg_catalog.unnest(pg_catalog.parse_ident(
+                pg_catalog.replace(path, ', ', '.'), false)) with ordinality p(name, place)
+             join safe on schema = name), 'pg_catalog') end
+    from wanted"#;
 
 /// The table; whether another index than that of its identity keeps rows apart; its owner, if that
 /// is no superuser.
@@ -167,25 +191,26 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     let Some([oid, coarse, owner, forced]) = found.rows.first().map(Vec::as_slice) else {
         return Ok(None);
     };
-    let mut guard = None;
+    let (mut guard, mut path) = (None, None);
     if let Some(oid) = oid
         && is_guarded(oid, relation, true, connection).await?
     {
         connection.query_with(SUSPEND_CHECKS, &[Some(oid)]).await?;
-        if let Some(owner) = owner
-            && is_guarded(oid, relation, false, connection).await?
-        {
-            let path = connection.query_with(PATH, &[Some(oid)]).await?;
-            guard = Some(Guard {
-                owner: owner.clone(),
-                is_forced: forced.as_deref() == Some("t"),
-                path: path.value().unwrap_or_default().to_owned(),
-            });
+        if is_guarded(oid, relation, false, connection).await? {
+            let found = connection.query_with(PATH, &[Some(oid)]).await?;
+            let found = found.value().unwrap_or_default().to_owned();
+            match owner {
+                Some(owner) => {
+                    let is_forced = forced.as_deref() == Some("t");
+                    guard = Some(Guard { owner: owner.clone(), is_forced, path: found });
+                }
+                None => path = Some(found),
+            }
         }
     }
     let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
     let columns = columns.rows.into_iter().filter_map(column).collect();
-    Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f"), guard }))
+    Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f"), guard, path }))
 }
 
 async fn is_guarded(

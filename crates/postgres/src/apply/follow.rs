@@ -292,13 +292,23 @@ async fn dropped(connection: &mut Connection, gone: &note::Drop) -> Done {
 
 /// Makes roles and the like as the primary tells them.
 async fn become_like(connection: &mut Connection, note: &Shared) -> Done {
-    let here = connection
-        .query("select hihooi.shared()::text, pg_catalog.current_database()")
-        .await?;
-    let value = |at: usize| here.rows.first().and_then(|row| row.get(at)?.clone());
-    let (state, database) = (value(0).unwrap_or_default(), value(1).unwrap_or_default());
-    let commands = shared::commands(note, &state, &database);
-    let commands = commands.map_err(|error| Failed::Differs(format!("roles: {error}")))?;
+    let unreadable = |error| Failed::Differs(format!("roles: {error}"));
+    let (state, _) = shared_here(connection).await?;
+    run_all(connection, shared::renames(note, &state).map_err(unreadable)?).await?;
+    let (state, database) = shared_here(connection).await?;
+    run_all(connection, shared::commands(note, &state, &database).map_err(unreadable)?).await
+}
+
+/// Their state here, and the database's name.
+async fn shared_here(connection: &mut Connection) -> Result<(String, String)> {
+    let query = "select hihooi.shared()::text, pg_catalog.current_database()";
+    let mut here = connection.query(query).await?;
+    let mut row = here.rows.pop().unwrap_or_default().into_iter();
+    let mut next = || row.next().flatten().unwrap_or_default();
+    Ok((next(), next()))
+}
+
+async fn run_all(connection: &mut Connection, commands: Vec<String>) -> Done {
     for command in commands {
         let ran = connection.query(&command).await;
         ran.map_err(|error| Failed::Error(statement_words(&command), error))?;

@@ -52,6 +52,7 @@ struct Prepared {
     name: String,
     statement: Statement,
     guard: Option<Guard>,
+    path: Option<String>,
 }
 
 /// A connection that writes.
@@ -69,6 +70,8 @@ pub(super) struct Session {
     gathered: Option<Gathered>,
     failed: Option<Failure>,
     followed: Followed,
+    /// The search path in the transaction, if it isn't the session's.
+    path: Option<String>,
     /// CHECK constraints of domains are not evaluated in this transaction.
     without_domains: bool,
     /// DDL that bypassed us up to here was repeated by the operator.
@@ -105,6 +108,7 @@ impl Session {
             gathered: None,
             failed: None,
             followed: Followed::default(),
+            path: None,
             without_domains: false,
             repaired,
         })
@@ -180,9 +184,21 @@ impl Session {
     }
 
     fn begin(&mut self, unit: &Unit) -> Result<()> {
+        self.path = None;
         self.fixed("begin", "BEGIN", unit.last().tsid, [].into_iter())?;
         self.domains(unit, SUSPEND_DOMAINS);
         Ok(())
+    }
+
+    /// Sets the search path for what the next statement runs; `None` is the session's own.
+    fn use_path(&mut self, tsid: Tsid, path: Option<&str>) {
+        if self.path.as_deref() != path {
+            const SET: &str = "select pg_catalog.set_config('search_path', $1, true)";
+            let what = What::Housekeeping("setting the search path");
+            let value = path.unwrap_or("pg_catalog").as_bytes();
+            self.send(SET, [Some(value)].into_iter(), Expected { tsid, rows: None, what });
+            self.path = path.map(str::to_owned);
+        }
     }
 
     /// Suspends or resumes the CHECK constraints of domains, if this transaction is to.
@@ -341,6 +357,7 @@ impl Session {
             return Ok(());
         }
         self.carry_out();
+        self.use_path(tsid, prepared.path.as_deref());
         let values = prepared.statement.values(old, new);
         frontend::bind(b"", prepared.name.as_bytes(), values, self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
@@ -380,7 +397,7 @@ impl Session {
             (None, None) => unreachable!("a change has a row"),
         };
         match built {
-            Ok(statement) => Ok(Some(self.parse(key, statement, table.guard.clone()))),
+            Ok(statement) => Ok(Some(self.parse(key, statement, &table))),
             Err(error) => {
                 self.refuse(tsid, unknown(relation, &error.to_string()));
                 Ok(None)
@@ -392,17 +409,18 @@ impl Session {
         &mut self,
         key: (RelId, Shape),
         statement: Statement,
-        guard: Option<Guard>,
+        table: &Table,
     ) -> Arc<Prepared> {
         if self.prepared.len() >= PREPARED_MAX {
             self.close_prepared();
         }
         self.names += 1;
         let name = format!("h{}", self.names);
+        let (guard, path) = (table.guard.clone(), table.path.clone());
         if guard.is_none() {
             frontend::parse(name.as_bytes(), statement.text.as_bytes(), self.connection.buffer());
         }
-        let prepared = Arc::new(Prepared { name, statement, guard });
+        let prepared = Arc::new(Prepared { name, statement, guard, path });
         self.prepared.insert(key, Arc::clone(&prepared));
         prepared
     }
@@ -473,6 +491,7 @@ impl Session {
             }
         };
         self.carry_out();
+        self.use_path(tsid, table.path.as_deref());
         frontend::parse(b"", text.as_bytes(), self.connection.buffer());
         frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
@@ -613,6 +632,7 @@ impl Session {
 
     /// Follows what the primary did to its schema.
     async fn follow(&mut self, tsid: Tsid, note: &Note) -> Result<()> {
+        self.use_path(tsid, None);
         self.settle().await?;
         if self.failed.is_some() {
             return Ok(());
@@ -624,6 +644,7 @@ impl Session {
 
     /// Makes a table whose rows come next.
     async fn create(&mut self, tsid: Tsid, relation: RelId) -> Result<()> {
+        self.use_path(tsid, None);
         self.settle().await?;
         if self.failed.is_some() {
             return Ok(());

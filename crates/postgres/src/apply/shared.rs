@@ -53,16 +53,11 @@ struct EventTrigger {
     comment: Option<String>,
 }
 
-/// What makes the state of a replica, `here`, that of the note. `database` is the database's name.
+/// What gives roles of a replica in state `here` the names that they have in the note.
 ///
 /// # Errors
-/// If a state can't be read.
-pub(super) fn commands(
-    note: &Shared,
-    here: &str,
-    database: &str,
-) -> serde_json::Result<Vec<String>> {
-    let there = State::deserialize(&note.state)?;
+/// If the state can't be read.
+pub(super) fn renames(note: &Shared, here: &str) -> serde_json::Result<Vec<String>> {
     let mut here: State = serde_json::from_str(here)?;
     let mut commands = Vec::new();
     // By way of other names, since roles may have swapped theirs.
@@ -76,6 +71,22 @@ pub(super) fn commands(
     for (between, new) in renamed {
         here.rename(&between, new, &mut commands);
     }
+    Ok(commands)
+}
+
+/// What makes the state of a replica, `here`, that of the note, behind [`renames`]. `database` is the
+/// database's name.
+///
+/// # Errors
+/// If a state can't be read.
+pub(super) fn commands(
+    note: &Shared,
+    here: &str,
+    database: &str,
+) -> serde_json::Result<Vec<String>> {
+    let there = State::deserialize(&note.state)?;
+    let here: State = serde_json::from_str(here)?;
+    let mut commands = Vec::new();
     there.roles(&here, &mut commands);
     there.database(&here, &quote(database), &mut commands);
     there.event_triggers(&here, &mut commands);
@@ -344,15 +355,16 @@ mod tests {
             state,
         };
         let here = json!({"roles": {"old": role(false)}}).to_string();
-        let made = commands(&note, &here, "db").expect("states");
         assert_eq!(
-            made,
+            renames(&note, &here).expect("a state"),
             [
                 "ALTER ROLE old RENAME TO \"hihooi_renamed_0\"",
                 "ALTER ROLE \"hihooi_renamed_0\" RENAME TO new",
-                "DROP ROLE IF EXISTS gone"
             ]
         );
+        let here = json!({"roles": {"new": role(false)}}).to_string();
+        let made = commands(&note, &here, "db").expect("states");
+        assert_eq!(made, ["DROP ROLE IF EXISTS gone"]);
     }
 
     #[test]
