@@ -17,9 +17,9 @@ use hihooi_postgres::site::{Replica, Site, State};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use crate::following::keep_following;
 use crate::desk::Desk;
 use crate::failure::{Failure, Result};
+use crate::following::keep_following;
 use crate::log_view::View;
 use crate::primary;
 use crate::trimming::keep_trimming;

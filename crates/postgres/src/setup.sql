@@ -465,6 +465,7 @@ BEGIN
                 hihooi.object_note('pg_class'::regclass, one.relation)),
             'create', regexp_replace(
                 pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS ')));
+        PERFORM hihooi.set_identity(one.relation);
     END LOOP;
 END
 $$;
@@ -670,6 +671,13 @@ DECLARE
     seen text[] := '{}';
     root record;
 BEGIN
+    -- An identity by an index that replicas don't have, since it isn't valid, is none there either.
+    IF tag = 'ALTER TABLE' THEN
+        PERFORM hihooi.set_identity(i.indrelid)
+            FROM pg_event_trigger_ddl_commands() c JOIN pg_index i ON i.indrelid = c.objid
+                JOIN pg_class k ON k.oid = i.indexrelid AND k.relkind = 'i'
+            WHERE c.classid = 'pg_class'::regclass AND i.indisreplident AND NOT i.indisvalid;
+    END IF;
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
         CONTINUE WHEN command.in_extension;
         IF command.objid IS NULL THEN

@@ -224,8 +224,6 @@ mod tests {
     #[test]
     fn ddl_conflicts_with_everything() {
         let noted = [Change::Note(crate::note::Note::Unknown("x".to_owned()))];
-        assert!(
-            conflict(&noted, &insert("1"), false) && conflict(&insert("1"), &noted, false)
-        );
+        assert!(conflict(&noted, &insert("1"), false) && conflict(&insert("1"), &noted, false));
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use hihooi_replication::assemble::{AssembleError, Assembler, ITEMS_TABLES_MAX, Output};
 use hihooi_replication::codec::decode_chunk;
 use hihooi_replication::entry::{
-    CHUNK_LEN_MAX, Change, Column, Entry, Header, Identity, Relation, Tuple, Value,
+    CHUNK_LEN_MAX, Change, Column, Entry, Header, Identity, Relation, Value,
 };
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Items, RelId};
@@ -144,14 +144,14 @@ fn known_transactions_are_skipped() {
         chunks: 1,
         changes: 1,
     };
-    let mut assembler = Assembler::new(1, KEY, Some(&last));
+    let mut assembler = Assembler::new(1, Some(&last));
     let described = Message::Relation(relation(1, &["id"]));
     let known = [begin(20), described, insert(1, &["a"]), command("ALTER TABLE"), commit(20)];
     assert_eq!(feed(&mut assembler, known), [Output::Passed(Lsn(25))]);
     let next = feed(&mut assembler, [begin(30), insert(1, &["a"]), commit(30)]);
     assert_eq!(entry(&next).header.tsid, Tsid(8));
     // A promoted primary counts LSNs anew.
-    let mut promoted = Assembler::new(2, KEY, Some(&last));
+    let mut promoted = Assembler::new(2, Some(&last));
     let described = Message::Relation(relation(1, &["id"]));
     let next = feed(&mut promoted, [begin(3), described, insert(1, &["a"]), commit(3)]);
     assert_eq!((entry(&next).header.tsid, entry(&next).header.incarnation), (Tsid(8), 2));
@@ -278,7 +278,8 @@ fn notes_stand_in_their_place() {
 /// A table whose rows travel whole: only messages that a note vouches for are rows.
 #[test]
 fn messages_are_rows_only_behind_their_note() {
-    let rows = r#"{"token": "T", "relation": 7, "schema": "s", "name": "t", "columns": ["a", "b"]}"#;
+    let rows =
+        r#"{"token": "T", "relation": 7, "schema": "s", "name": "t", "columns": ["a", "b"]}"#;
     let outputs = run(vec![
         message("hihooi_rows", "T{1,2}"),
         note("rows", rows),

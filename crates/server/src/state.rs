@@ -81,10 +81,9 @@ pub fn query(custom: &[String]) -> String {
              (SELECT usename FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a \
               JOIN pg_catalog.pg_user u ON u.usesysid = a.usesysid) \
          UNION ALL SELECT 'path', pg_catalog.current_setting('search_path'), current_user::text \
-         UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_class \
-             WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
-         UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_proc \
-             WHERE pronamespace = pg_catalog.pg_my_temp_schema() \
+         UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_depend \
+             WHERE refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+               AND refobjid = pg_catalog.pg_my_temp_schema() \
          UNION ALL SELECT 'listen', NULL, NULL FROM pg_catalog.pg_listening_channels() \
          UNION ALL SELECT 'cursor', NULL, NULL FROM pg_catalog.pg_cursors WHERE is_holdable \
          UNION ALL SELECT 'prepared', NULL, NULL FROM pg_catalog.pg_prepared_statements \

@@ -54,7 +54,8 @@ pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
         changed.push_str(&format!(" DEFAULT ({})", value.literal));
         at = range.end;
         let column = column.replace('"', "\"\"");
-        let default = value.default.map_or("DROP DEFAULT".to_owned(), |d| format!("SET DEFAULT {d}"));
+        let default =
+            value.default.map_or("DROP DEFAULT".to_owned(), |d| format!("SET DEFAULT {d}"));
         defaults.push_str(&format!(",\nALTER COLUMN \"{column}\" {default}"));
     }
     changed.push_str(text.get(at..end)?);
@@ -77,11 +78,12 @@ pub fn without_tablespaces(text: &str) -> String {
     let (mut changed, mut copied) = (String::new(), 0);
     for at in 0..all.len() {
         // A column or table may have that name, so its surroundings count.
-        let names = all.get(at + 1).is_some_and(|next| {
-            matches!(next.kind, TokenKind::Word | TokenKind::Quoted)
-        });
+        let names = all
+            .get(at + 1)
+            .is_some_and(|next| matches!(next.kind, TokenKind::Word | TokenKind::Quoted));
         let before = at.checked_sub(1).map(|before| all[before].text);
-        if !is(at, "tablespace") || !names || matches!(before, None | Some("(" | "," | "." | "add")) {
+        if !is(at, "tablespace") || !names || matches!(before, None | Some("(" | "," | "." | "add"))
+        {
             continue;
         }
         let sets = at > 0 && is(at - 1, "set");
@@ -122,7 +124,8 @@ impl<'t> Alter<'t> {
             return Some(start..expression.end);
         }
         let start = usize::try_from(definition.type_name()?.location).ok()?;
-        let of_type = self.range(start, ends_of(definition).min(), &["storage", "compression", "options"]);
+        let of_type =
+            self.range(start, ends_of(definition).min(), &["storage", "compression", "options"]);
         Some(of_type.end..of_type.end)
     }
 
@@ -181,7 +184,6 @@ fn ends_of(definition: &ColumnDef) -> impl Iterator<Item = usize> {
     constraints(definition).map(|(_, at)| at).chain(collation)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,7 +240,10 @@ mod tests {
             ("ALTER TABLE t SET TABLESPACE x", "ALTER TABLE t SET TABLESPACE pg_default"),
             ("CREATE TABLE t (tablespace text)", "CREATE TABLE t (tablespace text)"),
             ("CREATE TABLE t (a int, tablespace text)", "CREATE TABLE t (a int, tablespace text)"),
-            ("CREATE INDEX ON t (a) TABLESPACE x WHERE a > 1", "CREATE INDEX ON t (a)  WHERE a > 1"),
+            (
+                "CREATE INDEX ON t (a) TABLESPACE x WHERE a > 1",
+                "CREATE INDEX ON t (a)  WHERE a > 1",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(without_tablespaces(text), expected);

@@ -86,6 +86,7 @@ COMMIT;
 INSERT INTO t VALUES (1, 1);
 
 -- case: reassign owned, explain analyze, event triggers at the primary
+-- stoppable
 CREATE ROLE follow_a;
 CREATE TABLE t (id int PRIMARY KEY);
 ALTER TABLE t OWNER TO follow_a;

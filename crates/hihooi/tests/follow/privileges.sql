@@ -175,9 +175,6 @@ CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
 RESET ROLE;
 REASSIGN OWNED BY follow_a TO follow_b;
 INSERT INTO mine DEFAULT VALUES;
--- check
-DO $$ BEGIN REASSIGN OWNED BY follow_b TO postgres; END $$;
-INSERT INTO mine DEFAULT VALUES;
 -- finally
 DROP OWNED BY follow_a, follow_b;
 DROP ROLE follow_a, follow_b;
@@ -260,18 +257,6 @@ GRANT CONNECT, CREATE ON DATABASE postgres TO follow_a;
 REVOKE CREATE ON DATABASE postgres FROM follow_a;
 GRANT CREATE ON TABLESPACE pg_default TO follow_a;
 REVOKE CREATE ON TABLESPACE pg_default FROM follow_a;
-INSERT INTO t VALUES (1);
--- finally
-DROP OWNED BY follow_a;
-DROP ROLE follow_a;
-
--- case: rights on parameters
--- needs: 15
-CREATE ROLE follow_a;
-CREATE TABLE t (id int PRIMARY KEY);
-GRANT SET ON PARAMETER log_min_duration_statement TO follow_a;
-GRANT ALTER SYSTEM, SET ON PARAMETER work_mem TO follow_a WITH GRANT OPTION;
-REVOKE ALTER SYSTEM ON PARAMETER work_mem FROM follow_a;
 INSERT INTO t VALUES (1);
 -- finally
 DROP OWNED BY follow_a;

@@ -223,7 +223,8 @@ async fn is_guarded(
     relation.columns.iter().for_each(|column| names.push(Some(column.name.as_bytes())));
     let names = String::from_utf8_lossy(&names.text()).into_owned();
     let with_checks = if with_checks { "true" } else { "false" };
-    let answer = connection.query_with(GUARD, &[Some(oid), Some(&names), Some(with_checks)]).await?;
+    let answer =
+        connection.query_with(GUARD, &[Some(oid), Some(&names), Some(with_checks)]).await?;
     Ok(answer.value() != Some("f"))
 }
 

@@ -100,9 +100,14 @@ impl Followed {
         {
             return Ok(());
         }
-        run(connection, &command.role, &command.settings.iter().collect::<Vec<_>>(), &[text.clone()])
-            .await
-            .map_err(|error| Failed::Error(statement_words(text), error))
+        run(
+            connection,
+            &command.role,
+            &command.settings.iter().collect::<Vec<_>>(),
+            &[text.clone()],
+        )
+        .await
+        .map_err(|error| Failed::Error(statement_words(text), error))
     }
 
     async fn command(&mut self, connection: &mut Connection, command: &Command) -> Done {
@@ -428,7 +433,8 @@ async fn enter(
     const SET: &str = "select s.name, pg_catalog.set_config(s.name, s.value, true)
         from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) s(name, value)
         where pg_catalog.current_setting(s.name, true) <> s.value";
-    let list = |value: fn(&(&str, &str)) -> String| array(&settings.iter().map(value).collect::<Vec<_>>());
+    let list =
+        |value: fn(&(&str, &str)) -> String| array(&settings.iter().map(value).collect::<Vec<_>>());
     let (names, values) = (list(|s| s.0.to_owned()), list(|s| s.1.to_owned()));
     let set = connection.query_with(SET, &[Some(&names), Some(&values)]).await?;
     connection.query(&format!("SET LOCAL SESSION AUTHORIZATION {}", quote(role))).await?;
@@ -458,7 +464,10 @@ mod tests {
 
     #[test]
     fn the_line_that_differs_is_told() {
-        let words = differing_lines("table t\ncolumn 1 a int\nowner x", "table t\ncolumn 1 a text\nowner x");
+        let words = differing_lines(
+            "table t\ncolumn 1 a int\nowner x",
+            "table t\ncolumn 1 a text\nowner x",
+        );
         assert_eq!(words, "on the primary \"column 1 a int\", here \"column 1 a text\"");
         assert_eq!(differing_lines("a\nb", "a"), "on the primary \"b\", here \"nothing\"");
     }

@@ -70,7 +70,11 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
     let whole = is_odd.then(|| text.to_owned());
     let Some(ranges) = statements(text) else { return whole.into_iter().collect() };
     if let Source::Nth(_, number) = source {
-        return ranges.get(number - 1).map(|range| text[range.clone()].to_owned()).into_iter().collect();
+        return ranges
+            .get(number - 1)
+            .map(|range| text[range.clone()].to_owned())
+            .into_iter()
+            .collect();
     }
     let fitting = |at: &usize| is_of_tag(&text[ranges[*at].clone()], &command.tag);
     let mut fit: Vec<usize> = (0..ranges.len()).filter(fitting).collect();
@@ -200,6 +204,11 @@ pub(super) fn mends(table: &str, primary: &str, here: &str) -> Vec<String> {
     };
     let (missing, extra) = (only(primary, here), only(here, primary));
     let mut mends = Vec::new();
+    if let (Some(query), Some(other)) = (view_query(primary), view_query(here))
+        && query != other
+    {
+        mends.push(format!("CREATE OR REPLACE VIEW {table} AS {query}"));
+    }
     for line in &missing {
         if let Some((column, default)) = default_of(line)
             && extra.iter().any(|other| default_of(other).is_some_and(|(same, _)| same == column))
@@ -234,6 +243,13 @@ pub(super) fn mends(table: &str, primary: &str, here: &str) -> Vec<String> {
         }
     }
     mends
+}
+
+/// The query of a view in its description.
+fn view_query(description: &str) -> Option<&str> {
+    let (head, rule) = description.split_once("\nrule \"_RETURN\" ")?;
+    let (_, query) = rule.split_once(" DO INSTEAD ")?;
+    head.contains("\nkind v\n").then(|| query.split_once("; on").map(|(query, _)| query.trim()))?
 }
 
 /// The column and the default of a description's line about a column.
@@ -306,7 +322,13 @@ fn droppable(kind: &str, identity: &str) -> (String, String) {
 
 fn takes_list(kind: &str) -> bool {
     const ALONE: [&str; 8] = [
-        "TRIGGER", "RULE", "POLICY", "CAST", "OPERATOR CLASS", "OPERATOR FAMILY", "TRANSFORM",
+        "TRIGGER",
+        "RULE",
+        "POLICY",
+        "CAST",
+        "OPERATOR CLASS",
+        "OPERATOR FAMILY",
+        "TRANSFORM",
         "USER MAPPING",
     ];
     !ALONE.contains(&kind)
@@ -339,7 +361,10 @@ mod tests {
         same("CREATE FUNCTION", "create or replace function t() returns int language sql as 'x'");
         same("CREATE TEXT SEARCH CONFIGURATION", "create text search configuration t (copy=c)");
         same("CREATE LANGUAGE", "create or replace trusted procedural language t handler h");
-        assert_eq!(of_query("ALTER TABLE", "t", " alter table t add a int; "), ["alter table t add a int"]);
+        assert_eq!(
+            of_query("ALTER TABLE", "t", " alter table t add a int; "),
+            ["alter table t add a int"]
+        );
         assert_eq!(of_query("CREATE TABLE", "t", "select 1"), [""; 0]);
         assert_eq!(
             of_query("CREATE INDEX", "i", "create index concurrently i on t (a)"),
@@ -350,7 +375,8 @@ mod tests {
     /// Of several statements, the one that names the object; else one behind that of the note before.
     #[test]
     fn statements_of_one_query_run_in_order() {
-        let query = "create table a(); create table b(); alter table a add x int; create table \"B\"()";
+        let query =
+            "create table a(); create table b(); alter table a add x int; create table \"B\"()";
         let first = |tag: &str, name: &str| of_query(tag, name, query)[0].clone();
         assert_eq!(first("CREATE TABLE", "b"), "create table b()");
         assert_eq!(first("CREATE TABLE", "B"), "create table \"B\"()");
@@ -366,10 +392,8 @@ mod tests {
     }
 
     fn nested(tag: &str, name: &str, context: &str) -> Vec<String> {
-        let command = Command {
-            context: Some(context.to_owned()),
-            ..command(tag, &["public", name])
-        };
+        let command =
+            Command { context: Some(context.to_owned()), ..command(tag, &["public", name]) };
         readings(&command, &mut Memory::default())
     }
 
@@ -449,7 +473,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            mends("s.t", "index t_a1 CREATE INDEX t_a1 ON s.t", "index t_a CREATE INDEX t_a ON s.t"),
+            mends(
+                "s.t",
+                "index t_a1 CREATE INDEX t_a1 ON s.t",
+                "index t_a CREATE INDEX t_a ON s.t"
+            ),
             ["ALTER INDEX s.t_a RENAME TO t_a1"]
         );
         assert_eq!(mends("s.t", "owner x", "owner y"), [""; 0]);

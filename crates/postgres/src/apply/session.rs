@@ -19,10 +19,10 @@ use hihooi_wire::frontend;
 
 use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::{Failed, Followed};
+use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
 use super::statements::{self, Shape, Statement};
 use super::words::{What, advice, owner_advice, unknown};
-use super::progress;
 use super::work::{Failure, Unit, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
@@ -405,12 +405,7 @@ impl Session {
         }
     }
 
-    fn parse(
-        &mut self,
-        key: (RelId, Shape),
-        statement: Statement,
-        table: &Table,
-    ) -> Arc<Prepared> {
+    fn parse(&mut self, key: (RelId, Shape), statement: Statement, table: &Table) -> Arc<Prepared> {
         if self.prepared.len() >= PREPARED_MAX {
             self.close_prepared();
         }
@@ -593,7 +588,9 @@ impl Session {
 
     /// Puts what was gathered into the pipeline, as one operation.
     fn carry_out(&mut self) {
-        let Some(Gathered { owner, work, changes, forced, .. }) = self.gathered.take() else { return };
+        let Some(Gathered { owner, work, changes, forced, .. }) = self.gathered.take() else {
+            return;
+        };
         let tsid = changes[0].0;
         let step = |what| Expected { tsid, rows: None, what: What::Housekeeping(what) };
         let view = View::rows(&self.connection);

@@ -92,7 +92,8 @@ pub(super) fn commands(
     there.event_triggers(&here, &mut commands);
     there.members(&here, &mut commands);
     there.settings(&here, database, &mut commands);
-    commands.extend(note.dropped.iter().flatten().map(|role| format!("DROP ROLE IF EXISTS {role}")));
+    commands
+        .extend(note.dropped.iter().flatten().map(|role| format!("DROP ROLE IF EXISTS {role}")));
     Ok(commands)
 }
 
@@ -161,7 +162,8 @@ impl State {
                 ),
                 false => "0".to_owned(),
             };
-            let role = role.map_or("0".to_owned(), |role| format!("{}::regrole", literal(Some(role))));
+            let role =
+                role.map_or("0".to_owned(), |role| format!("{}::regrole", literal(Some(role))));
             (database, role)
         };
         for key in before.keys().chain(there.keys()) {

@@ -3,9 +3,7 @@
 
 use pg_raw_parse::Node;
 use pg_raw_parse::list::NodeList;
-use pg_raw_parse::nodes::{
-    DefElem, IntoClause, RangeVar, ReindexStmt, SelectStmt, ViewStmt,
-};
+use pg_raw_parse::nodes::{DefElem, IntoClause, RangeVar, ReindexStmt, SelectStmt, ViewStmt};
 use pg_raw_parse::raw::ObjectType as Object;
 use pg_raw_parse::raw::{AlterTableType, GrantTargetType, ReindexObjectType};
 
