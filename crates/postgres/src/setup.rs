@@ -126,7 +126,11 @@ async fn install_objects(connection: &mut Connection) -> Result<()> {
         DO $$
         DECLARE
             function regprocedure;
+            trigger name;
         BEGIN
+            FOR trigger IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ '^!?hihooi_' LOOP
+                EXECUTE format('DROP EVENT TRIGGER %I', trigger);
+            END LOOP;
             FOR function IN SELECT oid FROM pg_proc WHERE pronamespace = 'hihooi'::regnamespace LOOP
                 EXECUTE format('DROP ROUTINE IF EXISTS %s CASCADE', function);
             END LOOP;

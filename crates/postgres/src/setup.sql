@@ -496,7 +496,9 @@ BEGIN
         PERFORM hihooi.write_note('command', jsonb_build_object(
             'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb, 'role', made.owner,
             'version', current_setting('server_version_num')::int / 10000,
-            'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, made.oid)),
+            -- Not compared: its owner comes below, and it may have been noted before.
+            'objects', jsonb_build_array(
+                hihooi.object_note('pg_class'::regclass, made.oid) - 'description'),
             'relation', made.oid::bigint,
             'create', CASE made.relkind
                 WHEN 'r' THEN regexp_replace(

@@ -29,7 +29,8 @@ pub struct AddedValue<'a> {
     pub column: &'a str,
     /// The value, as a literal.
     pub literal: String,
-    /// The default of rows to come, as an expression.
+    /// The default of rows to come, as an expression. Without one, the column keeps the literal: it
+    /// can't be dropped in the same command.
     pub default: Option<&'a str>,
 }
 
@@ -53,10 +54,10 @@ pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
         changed.push_str(text.get(at..range.start)?);
         changed.push_str(&format!(" DEFAULT ({})", value.literal));
         at = range.end;
-        let column = column.replace('"', "\"\"");
-        let default =
-            value.default.map_or("DROP DEFAULT".to_owned(), |d| format!("SET DEFAULT {d}"));
-        defaults.push_str(&format!(",\nALTER COLUMN \"{column}\" {default}"));
+        if let Some(default) = value.default {
+            let column = column.replace('"', "\"\"");
+            defaults.push_str(&format!(",\nALTER COLUMN \"{column}\" SET DEFAULT {default}"));
+        }
     }
     changed.push_str(text.get(at..end)?);
     changed.push_str(&defaults);
@@ -210,16 +211,13 @@ mod tests {
                 vec![value("A", "'2026-01-01'", None)],
                 Some(
                     "ALTER TABLE t ADD \"A\" date NOT NULL  DEFAULT ('2026-01-01') COLLATE x, \
-                     ADD b int,\nALTER COLUMN \"A\" DROP DEFAULT",
+                     ADD b int",
                 ),
             ),
             (
                 "ALTER TABLE t ADD at d CHECK (at > now())",
                 vec![value("at", "'x'", None)],
-                Some(
-                    "ALTER TABLE t ADD at d DEFAULT ('x') CHECK (at > now()),\n\
-                     ALTER COLUMN \"at\" DROP DEFAULT",
-                ),
+                Some("ALTER TABLE t ADD at d DEFAULT ('x') CHECK (at > now())"),
             ),
             ("ALTER TABLE t ADD at date DEFAULT now()", vec![value("at", "')", None)], None),
             ("CREATE TABLE t ()", vec![value("at", "1", None)], None),

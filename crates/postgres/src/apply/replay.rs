@@ -214,6 +214,12 @@ pub(super) fn mends(table: &str, primary: &str, here: &str) -> Vec<String> {
             && extra.iter().any(|other| default_of(other).is_some_and(|(same, _)| same == column))
         {
             mends.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {default}"));
+        } else if let Some((column, _)) = extra
+            .iter()
+            .filter(|other| other.starts_with(&format!("{line} default ")))
+            .find_map(|o| default_of(o))
+        {
+            mends.push(format!("ALTER TABLE {table} ALTER COLUMN {column} DROP DEFAULT"));
         } else if let Some((name, definition)) = named(line, "index ")
             && !missing.iter().any(|other| constraint(other).is_some_and(|other| other.0 == name))
         {
@@ -479,6 +485,10 @@ mod tests {
                 "index t_a CREATE INDEX t_a ON s.t"
             ),
             ["ALTER INDEX s.t_a RENAME TO t_a1"]
+        );
+        assert_eq!(
+            mends("s.t", "column 1 a d storage p", "column 1 a d storage p default 1"),
+            ["ALTER TABLE s.t ALTER COLUMN a DROP DEFAULT"]
         );
         assert_eq!(mends("s.t", "owner x", "owner y"), [""; 0]);
     }

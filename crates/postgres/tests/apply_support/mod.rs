@@ -49,7 +49,17 @@ impl Cluster {
         let mut cluster = Cluster { primary, collector, visibility, followers: Vec::new() };
         for number in 1..=replicas {
             let server = Server::start_with(settings);
-            server.connect().await.simple(script).await.expect("the script runs");
+            let mut connection = server.connect().await;
+            connection.simple(script).await.expect("the script runs");
+            // As in a copy of the primary.
+            let identities =
+                "SELECT format('ALTER TABLE ONLY %s REPLICA IDENTITY FULL', oid::regclass)
+                FROM pg_class WHERE relreplident = 'f'";
+            let mut primary = cluster.primary.server.connect().await;
+            for identity in primary.query(identities).await.expect("answers").rows {
+                let text = identity[0].as_deref().expect("a command");
+                connection.query(text).await.expect("sets the identity");
+            }
             let site = site(&format!("replica{number}"), Role::Replica, &server);
             let replica = Arc::new(Replica::new(site));
             let applier = apply::start(cluster.config(&replica));
