@@ -497,7 +497,7 @@ fn rows_that_are_rewritten_arrive_as_the_primary_computed_them() {
         CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20); INSERT INTO p SELECT g, g FROM generate_series(0, 19) g
         ALTER TABLE p ADD u uuid DEFAULT gen_random_uuid()
         ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY
-        PREPARE some AS SELECT id, v FROM p; CREATE TABLE executed AS EXECUTE some",
+        PREPARE rest AS SELECT id, v FROM p; CREATE TABLE executed AS EXECUTE rest",
     );
 }
 

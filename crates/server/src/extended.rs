@@ -263,15 +263,9 @@ impl Session {
                 continue;
             };
             for statement in &facts.statements {
-                match &statement.kind {
-                    Kind::Hihooi(_) => {
-                        return Err(Report::error(
-                            "0A000",
-                            "statements about hihooi.* can't share a pipeline with others",
-                        )
-                        .hint("Send a Sync between them."));
-                    }
-                    _ => {}
+                if matches!(statement.kind, Kind::Hihooi(_)) {
+                    let what = "statements about hihooi.* can't share a pipeline with others";
+                    return Err(Report::error("0A000", what).hint("Send a Sync between them."));
                 }
             }
         }

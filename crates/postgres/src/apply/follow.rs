@@ -104,7 +104,7 @@ impl Followed {
             connection,
             &command.role,
             &command.settings.iter().collect::<Vec<_>>(),
-            &[text.clone()],
+            std::slice::from_ref(text),
         )
         .await
         .map_err(|error| Failed::Error(statement_words(text), error))
