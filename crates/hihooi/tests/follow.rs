@@ -51,12 +51,18 @@ files! {
 }
 
 #[test]
+#[ignore = "known to fail (docs/decisions/0005)"]
+fn open() {
+    follow("open");
+}
+
+#[test]
 fn every_file_is_a_test() {
     let files = std::fs::read_dir(folder()).expect("the folder of cases");
     let names = files.map(|file| file.expect("a file").file_name().into_string().expect("a name"));
     let mut names: Vec<String> = names
         .filter_map(|name| name.strip_suffix(".sql").map(str::to_owned))
-        .filter(|name| name != "fingerprint")
+        .filter(|name| name != "fingerprint" && name != "open")
         .collect();
     names.sort();
     assert_eq!(names, FILES);

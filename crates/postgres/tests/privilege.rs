@@ -453,12 +453,12 @@ async fn a_role_gives_away_and_drops_what_it_owns() {
          GRANT CREATE ON DATABASE postgres TO honest"
     );
     let cluster = Cluster::start(&script, 1).await;
+    through(&cluster, "greedy", "greedy, public", &["REASSIGN OWNED BY greedy TO honest"]).await;
     through(
         &cluster,
         "greedy",
         "greedy, public",
         &[
-            "REASSIGN OWNED BY greedy TO honest",
             "CREATE TABLE mine (id int CHECK (greedy.yes(id)))",
             "INSERT INTO mine VALUES (1)",
             "DROP OWNED BY CURRENT_USER",

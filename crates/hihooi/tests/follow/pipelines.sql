@@ -52,18 +52,6 @@ EXPLAIN ANALYZE CREATE TABLE e AS SELECT 1 AS a;
 INSERT INTO n VALUES (1, 1);
 INSERT INTO d VALUES (100);
 
--- case: roles and rights in a pipeline
-CREATE TABLE t (id int PRIMARY KEY);
--- pipeline: 5
-CREATE ROLE follow_a;
-CREATE ROLE follow_b IN ROLE follow_a;
-GRANT SELECT ON t TO follow_b;
-ALTER ROLE follow_a SET work_mem = '5MB';
-INSERT INTO t VALUES (1);
--- finally
-DROP OWNED BY follow_b;
-DROP ROLE follow_a, follow_b;
-
 -- case: volatile values in a pipeline
 CREATE TABLE t (id int PRIMARY KEY);
 INSERT INTO t SELECT generate_series(1, 20);

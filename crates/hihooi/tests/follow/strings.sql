@@ -171,14 +171,6 @@ CREATE FUNCTION e() RETURNS text LANGUAGE internal AS 'pgsql_version';
 CREATE TABLE t (id int PRIMARY KEY DEFAULT d(1));
 INSERT INTO t DEFAULT VALUES;
 
--- case: parse and plan dependent defaults
-CREATE TABLE t (id int PRIMARY KEY, a text DEFAULT current_user, b text DEFAULT session_user, c date DEFAULT 'today', d timestamptz DEFAULT 'now', e regclass DEFAULT 'pg_class', f name DEFAULT current_schema, g text DEFAULT current_catalog);
-INSERT INTO t (id) VALUES (1);
-ALTER TABLE t ADD h timestamptz DEFAULT 'now', ADD i date DEFAULT 'tomorrow', ADD j timestamptz DEFAULT 'now'::timestamptz;
-CREATE VIEW v AS SELECT 'now'::timestamptz AS at, 'today'::date AS d;
-CREATE FUNCTION fn(x timestamptz DEFAULT 'now') RETURNS timestamptz LANGUAGE sql AS 'SELECT x';
-INSERT INTO t (id) VALUES (2);
-
 -- case: regclass and oid constants in definitions
 CREATE TABLE t (id int PRIMARY KEY);
 CREATE SEQUENCE s;

@@ -141,12 +141,15 @@ impl Cluster {
     }
 }
 
+/// How a session of ours ends a transaction.
+const END: [&str; 2] = ["SELECT hihooi.follow(true)", "COMMIT"];
+
 /// Runs statements in one transaction as `role`.
 pub async fn through(cluster: &Cluster, role: &str, path: &str, statements: &[&str]) {
     let server = &cluster.primary.server;
     let mut connection = server.connect_as(role, "postgres").await;
     let set = format!("SET search_path = {path}; SET DateStyle = German");
-    for text in [&*set, "BEGIN"].iter().chain(statements).chain(&["COMMIT"]) {
+    for text in [&*set, "BEGIN"].iter().chain(statements).chain(&END) {
         let ran = connection.simple(text).await;
         ran.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
