@@ -21,7 +21,7 @@ pub const SITES_MAX: usize = 33;
 pub struct Config {
     /// Address that clients connect to, `host:port`.
     pub listen: String,
-    /// Directory of the log and the cluster key.
+    /// Directory of the log and what else the manager keeps.
     pub data: PathBuf,
     /// Roles that may use the admin database.
     pub admin_users: Vec<String>,

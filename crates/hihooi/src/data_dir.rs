@@ -1,4 +1,4 @@
-//! The data directory: what lies where, its lock, the cluster key.
+//! The data directory: what lies where, its lock.
 //!
 //! | path | what |
 //! |---|---|

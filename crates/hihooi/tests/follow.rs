@@ -76,13 +76,14 @@ fn read(file: &str) -> Vec<Case> {
     cases::read(&folder().join(format!("{file}.sql")))
 }
 
-/// The cluster that the files share, one after another; a new one after a case that failed, since
-/// its replicas may have stopped, or differ in silence.
-static CLUSTER: Mutex<Option<Cluster>> = Mutex::new(None);
+/// Clusters that wait for the next file. A case that failed ends its cluster, since the replicas
+/// may have stopped, or differ in silence.
+static CLUSTERS: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
 
 /// Runs a file's cases and tells all that failed.
 fn follow(file: &str) {
-    let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let clusters = || CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cluster = clusters().pop();
     let chosen = std::env::var("HIHOOI_CASE").unwrap_or_default();
     let cases = read(file);
     let mut failed = Vec::new();
@@ -92,9 +93,11 @@ fn follow(file: &str) {
             eprintln!("left out on this version: {file}: {}", case.name);
             continue;
         }
+        let begun = Instant::now();
         let (problems, stopped) = attempt(running, case, &format!("f_{file}_{number}"));
+        eprintln!("{:5} ms  {file}: {}", begun.elapsed().as_millis(), case.name);
         if stopped || !problems.is_empty() {
-            *cluster = None;
+            cluster = None;
         }
         if !problems.is_empty() {
             let told = format!("{file}: {}\n    {}", case.name, problems.join("\n    "));
@@ -102,6 +105,7 @@ fn follow(file: &str) {
             failed.push(told);
         }
     }
+    clusters().extend(cluster);
     let count = (failed.len(), cases.len());
     assert!(failed.is_empty(), "{} of {} cases failed\n{}", count.0, count.1, failed.join("\n"));
 }

@@ -126,6 +126,8 @@ BEGIN
         INSERT INTO hihooi.identity (relation, choice, index)
             VALUES (t, wanted.choice, wanted.index);
     END IF;
+    -- Whoever calls notes what was done before.
+    PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     EXECUTE format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t::regclass, wanted.wanted);
 END
 $$;
@@ -470,6 +472,44 @@ BEGIN
 END
 $$;
 
+-- Known to the functions here alone.
+CREATE TABLE IF NOT EXISTS hihooi.secret (value text NOT NULL);
+REVOKE ALL ON hihooi.secret FROM PUBLIC;
+INSERT INTO hihooi.secret SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM hihooi.secret);
+
+-- Rows of catalogs that the transaction changed so far: of classes, columns, types, functions, indexes,
+-- owners, comments, roles and their settings, databases, event triggers. PostgreSQL counts them
+-- (manual, "Viewing Statistics"); what the connection's transaction before did may be among them.
+CREATE FUNCTION hihooi.count_changes() RETURNS bigint
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT sum(pg_stat_get_xact_tuples_inserted(c) + pg_stat_get_xact_tuples_updated(c)
+        + pg_stat_get_xact_tuples_deleted(c))
+    FROM unnest('{pg_class,pg_attribute,pg_type,pg_proc,pg_index,pg_shdepend,pg_description,
+        pg_shdescription,pg_authid,pg_auth_members,pg_db_role_setting,pg_database,pg_event_trigger}'
+        ::regclass[]) c
+$$;
+
+-- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
+-- anybody may set it.)
+CREATE FUNCTION hihooi.seal() RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT md5(concat_ws(' ', value, pg_current_xact_id_if_assigned(), hihooi.count_changes()))
+    FROM hihooi.secret
+$$;
+
+-- Whether the transaction may have done something that no event told since the last note.
+CREATE FUNCTION hihooi.has_hidden() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN NOT current_setting('track_counts')::boolean
+        OR (hihooi.count_changes() > 0
+            AND current_setting('hihooi.noted', true) IS DISTINCT FROM hihooi.seal());
+END
+$$;
+
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
 -- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
 CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
@@ -477,11 +517,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     made record;
+    used oid[] := '{}';
     owners jsonb;
 BEGIN
     PERFORM hihooi.follow_shared();
     PERFORM hihooi.follow_indexes();
-    IF NOT own THEN
+    IF NOT own OR hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean THEN
         RETURN;
     END IF;
     FOR made IN
@@ -492,28 +533,34 @@ BEGIN
           AND c.relpersistence <> 't' AND n.nspname <> 'hihooi'
           AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
     LOOP
-        PERFORM hihooi.check_table(made.oid);
-        PERFORM hihooi.write_note('command', jsonb_build_object(
-            'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb, 'role', made.owner,
-            'version', current_setting('server_version_num')::int / 10000,
-            -- Not compared: its owner comes below, and it may have been noted before.
-            'objects', jsonb_build_array(
-                hihooi.object_note('pg_class'::regclass, made.oid) - 'description'),
-            'relation', made.oid::bigint,
-            'create', CASE made.relkind
-                WHEN 'r' THEN regexp_replace(
-                    hihooi.create_table(made.oid), 'TABLE', 'TABLE IF NOT EXISTS')
-                ELSE format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s',
-                    made.oid::regclass, pg_get_viewdef(made.oid)) END));
-        PERFORM hihooi.set_identity(made.oid);
+        BEGIN
+            PERFORM hihooi.check_table(made.oid);
+            PERFORM hihooi.write_note('command', jsonb_build_object(
+                'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb, 'role', made.owner,
+                'version', current_setting('server_version_num')::int / 10000,
+                -- Not compared: its owner comes below, and it may have been noted before.
+                'objects', jsonb_build_array(
+                    hihooi.object_note('pg_class'::regclass, made.oid) - 'description'),
+                'relation', made.oid::bigint,
+                'create', CASE made.relkind
+                    WHEN 'r' THEN regexp_replace(
+                        hihooi.create_table(made.oid), 'TABLE', 'TABLE IF NOT EXISTS')
+                    ELSE format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s',
+                        made.oid::regclass, pg_get_viewdef(made.oid)) END));
+            PERFORM hihooi.set_identity(made.oid);
+        EXCEPTION WHEN object_in_use THEN
+            used := used || made.oid; -- its rows are being written, by code that runs commands
+        END;
     END LOOP;
     SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'identity', i.identity,
             'owner', o.owner::regrole::text)) INTO owners
         FROM hihooi.own_owners() o, pg_identify_object(o.class, o.object, 0) i
-        WHERE NOT hihooi.is_temporary(o.class, o.object);
+        WHERE NOT hihooi.is_temporary(o.class, o.object)
+          AND NOT (o.class = 'pg_class'::regclass AND o.object = ANY (used));
     IF owners IS NOT NULL THEN
         PERFORM hihooi.write_note('owners', owners);
     END IF;
+    PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     RETURN; -- no row
 END
 $$;
@@ -556,12 +603,16 @@ BEGIN
 END
 $$;
 
--- GRANT doesn't tell what it changes, ALTER TABLE not the partitions and children that it changes.
--- (It must not write in front of DROP INDEX CONCURRENTLY.)
+-- What no event told comes first: the command may need it. GRANT doesn't tell what it changes, ALTER
+-- TABLE not the partitions and children that it changes. (It must not write in front of DROP INDEX
+-- CONCURRENTLY, which is the first command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
+        PERFORM hihooi.follow(true);
+    END IF;
     IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
@@ -765,6 +816,7 @@ BEGIN
         UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)
         UNION SELECT c.oid FROM pg_class c WHERE tag = 'DROP OWNED' AND c.relkind IN ('r', 'p')
     ) t(r);
+    PERFORM set_config('hihooi.noted', hihooi.seal(), true);
 END
 $$;
 

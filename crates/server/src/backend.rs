@@ -26,16 +26,8 @@ const XID_STATEMENT: &[u8] = b"hihooi_xid";
 const XID_QUERY: &[u8] = b"SELECT pg_catalog.pg_current_xact_id_if_assigned()";
 /// Has the primary note what no event trigger was told of, behind what committed by itself.
 pub const FOLLOW: &str = "SELECT hihooi.follow(false)";
-/// Has the primary note what no event trigger was told of, if the transaction may have done such a
-/// thing: it changed rows of the catalogs, which PostgreSQL counts (manual,
-/// `pg_stat_get_xact_tuples_updated`; what other transactions of the connection did less than a
-/// second ago may be counted, too).
-pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true) WHERE (SELECT pg_catalog.sum(
-        pg_catalog.pg_stat_get_xact_tuples_inserted(c) OPERATOR(pg_catalog.+)
-        pg_catalog.pg_stat_get_xact_tuples_updated(c) OPERATOR(pg_catalog.+)
-        pg_catalog.pg_stat_get_xact_tuples_deleted(c))
-    FROM pg_catalog.unnest('{1247,1249,1255,1259,1260,1261,1262,1214,2396,2609,2610,2964,3466}'
-        ::pg_catalog.oid[]) c) OPERATOR(pg_catalog.>) 0";
+/// Has the primary note what no event trigger was told of, in front of a commit.
+pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true)";
 
 /// An unnamed statement that is no client's.
 pub const NOBODYS: u64 = 0;

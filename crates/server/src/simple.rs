@@ -1,7 +1,7 @@
 //! Simple queries. A read goes as it came, to a replica or the primary. One writing statement
 //! is sent by the extended protocol, so that the question for the transaction id fits into its
 //! implicit transaction; several statements go as they came, or one by one if there is DDL
-//! among them (manual, "Multiple Statements in a Simple Query").
+//! among them that no event trigger is told of (manual, "Multiple Statements in a Simple Query").
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use hihooi_replication::items::Items;
+use hihooi_sql::lexer::{TokenKind, tokens};
 use hihooi_sql::{Analysis, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Severity, Status};
 use hihooi_wire::frontend;
@@ -130,8 +131,15 @@ impl Session {
         match self.how(text, facts) {
             How::Raw => self.raw(message, text, facts, route).await,
             How::Extended => {
-                let text = message.bytes.slice_ref(text);
-                let ops = vec![Op::Statement { text, facts: (facts.clone(), 0) }];
+                let whole = message.bytes.slice_ref(text);
+                let op = |(index, statement): (usize, &Statement)| Op::Statement {
+                    text: match facts.statements.len() {
+                        1 => whole.clone(),
+                        _ => message.bytes.slice_ref(own_text(text, statement)),
+                    },
+                    facts: (facts.clone(), index),
+                };
+                let ops = facts.statements.iter().enumerate().map(op).collect();
                 let ends = Ends::Sync(Audience::Simple);
                 let unit = Unit { ops, audience: Audience::Simple, ends };
                 self.run_on_primary(&unit, route).await
@@ -149,9 +157,32 @@ impl Session {
                 How::Extended // a parameter can only stand in a comment
             }
             [statement] if carried(statement) => How::Extended,
+            // Its own transaction is asked what it did, in front of the commit.
+            [statement]
+                if statement.kind == Kind::Call
+                    && self.may_hide(statement)
+                    && !has_parameter(text) =>
+            {
+                How::Extended
+            }
             [statement] if self.asks_for_xid(statement) && !has_parameter(text) => How::Extended,
+            [_, _, ..] if self.hides_among_others(statements) && !has_parameter(text) => {
+                How::Extended
+            }
             _ => How::Raw,
         }
+    }
+
+    /// Whether one of several statements is DDL that nobody is told of, and all of them can run
+    /// one by one: their implicit transaction is asked what it did, in front of its commit.
+    fn hides_among_others(&self, statements: &[Statement]) -> bool {
+        let runs_alone = |statement: &Statement| match &statement.kind {
+            Kind::Ddl(ddl) => ddl.in_transaction,
+            Kind::Read | Kind::Write => !statement.may_commit_inside,
+            _ => false,
+        };
+        let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden);
+        self.is_replicated && statements.iter().any(hides) && statements.iter().all(runs_alone)
     }
 
     /// Whether a lone statement commits something whose transaction id can be asked for.
@@ -351,7 +382,10 @@ fn drops_database(statement: &Statement) -> bool {
     matches!(&statement.kind, Kind::Ddl(ddl) if ddl.shared && !ddl.in_transaction)
 }
 
-/// Whether the text may hold `$1`, which means something in the extended protocol only.
+/// Whether the text may hold `$1` outside of strings, which means something in the extended
+/// protocol only.
 fn has_parameter(text: &[u8]) -> bool {
     text.windows(2).any(|pair| pair[0] == b'$' && pair[1].is_ascii_digit())
+        && std::str::from_utf8(text)
+            .map_or(true, |text| tokens(text).any(|token| token.kind == TokenKind::Parameter))
 }

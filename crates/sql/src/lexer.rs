@@ -139,8 +139,8 @@ pub(crate) fn dollar_len(bytes: &[u8]) -> Option<usize> {
 /// The text without the keyword CONCURRENTLY, outside of quotes and comments; `None` if it isn't
 /// there. The space around it stays: it may end a comment.
 ///
-/// For CREATE INDEX, DROP INDEX, REINDEX, REFRESH MATERIALIZED VIEW and DETACH PARTITION that
-/// have it ([`crate::Ddl::concurrently`]). Without quotes it can't be a name there.
+/// For CREATE INDEX, DROP INDEX, REINDEX, REFRESH MATERIALIZED VIEW and DETACH PARTITION.
+/// Without quotes it can't be a name there.
 #[must_use]
 pub fn without_concurrently(text: &str) -> Option<String> {
     let found = tokens(text).find(|token| {

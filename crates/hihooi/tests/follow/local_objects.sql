@@ -18,6 +18,7 @@ CREATE ROLE follow_a CREATEDB LOGIN;
 CREATE TABLE t (id int PRIMARY KEY);
 -- as: follow_a
 CREATE DATABASE follow_other;
+-- reconnect
 -- as: postgres
 -- error: 2BP01
 DROP ROLE follow_a;

@@ -385,3 +385,60 @@ REFRESH MATERIALIZED VIEW m;
 DROP OWNED BY follow_a;
 DROP ROLE follow_a;
 DROP ROLE IF EXISTS follow_evil;
+
+-- case: reassigned and changed in one block
+CREATE ROLE follow_a LOGIN;
+CREATE ROLE follow_b LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+SET ROLE follow_a;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+RESET ROLE;
+BEGIN;
+INSERT INTO t VALUES (1);
+REASSIGN OWNED BY follow_a TO follow_b;
+SET LOCAL ROLE follow_b;
+ALTER TABLE t ADD v int DEFAULT 3;
+DROP FUNCTION f();
+INSERT INTO t VALUES (2);
+COMMIT;
+INSERT INTO t VALUES (3);
+-- finally
+DROP OWNED BY follow_a, follow_b;
+DROP ROLE follow_a, follow_b;
+
+-- case: reassigned by code and among others
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t OWNER TO follow_a;
+DO $$ BEGIN REASSIGN OWNED BY follow_a TO follow_b; END $$;
+-- check
+REASSIGN OWNED BY follow_b TO follow_a; ALTER ROLE follow_a CONNECTION LIMIT 3; INSERT INTO t VALUES (1);
+-- check
+CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN REASSIGN OWNED BY follow_a TO follow_b; ALTER TABLE t ADD v int; END $$;
+CALL p();
+DO $$ BEGIN EXECUTE 'EXPLAIN ANALYZE CREATE TABLE c AS SELECT generate_series($1, 3) AS a' USING 1; END $$;
+INSERT INTO c VALUES (7);
+-- finally
+DROP OWNED BY follow_a, follow_b;
+DROP ROLE follow_a, follow_b;
+
+-- case: nobody hides what was done
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t OWNER TO follow_a;
+BEGIN;
+CREATE TABLE u (id int PRIMARY KEY);
+REASSIGN OWNED BY follow_a TO follow_b;
+SELECT set_config('hihooi.noted', md5('x'), false);
+SET LOCAL ROLE follow_b;
+ALTER TABLE t ADD v int DEFAULT 3;
+COMMIT;
+INSERT INTO t VALUES (3);
+-- finally
+DROP OWNED BY follow_a, follow_b;
+DROP ROLE follow_a, follow_b;

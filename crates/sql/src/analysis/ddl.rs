@@ -51,9 +51,10 @@ impl<'t> Scan<'_, 't> {
             Node::SelectStmt(_) => self.table_query(node),
             _ => {}
         }
+        // The text doesn't always tell: a type may be temporary by the search path.
+        self.session.temp = true;
         ddl.temporary = self.temporary(node);
         if ddl.temporary == Temporary::Yes {
-            self.session.temp = true;
             ddl.replicate = false;
         } else {
             self.opaque(Unsafe::Utility);
