@@ -145,12 +145,10 @@ impl Followed {
         let mut failed = None;
         connection.query(SAVEPOINT).await?;
         for (text, before) in ways(command, &texts) {
-            if before {
-                empty(connection, command).await?;
-            }
-            let ran = run(connection, &command.role, &settings, std::slice::from_ref(text)).await;
+            let way = Way { settings: &settings, text, before };
+            let ran = way.go(connection, command, &[]).await;
             let outcome = match ran {
-                Ok(()) => mended(connection, command, &settings).await?.map(Failed::Differs),
+                Ok(()) => mended(connection, command, &way).await?.map(Failed::Differs),
                 Err(Error::Server(fields)) => {
                     Some(Failed::Error(statement_words(text), Error::Server(fields)))
                 }
@@ -188,6 +186,30 @@ fn ways<'a>(command: &Command, texts: &'a [String]) -> Vec<(&'a String, bool)> {
     before.chain(behind).collect()
 }
 
+/// One way to carry a command out.
+struct Way<'a> {
+    settings: &'a [(&'a String, &'a String)],
+    text: &'a String,
+    /// Tables whose rows come anew are emptied before.
+    before: bool,
+}
+
+impl Way<'_> {
+    /// Runs it, with what else is to run behind it.
+    async fn go(
+        &self,
+        connection: &mut Connection,
+        command: &Command,
+        behind: &[String],
+    ) -> Result<()> {
+        if self.before {
+            empty(connection, command).await?;
+        }
+        let texts: Vec<_> = std::iter::once(self.text).chain(behind).cloned().collect();
+        run(connection, &command.role, self.settings, &texts).await
+    }
+}
+
 /// Empties the tables whose rows come anew, behind the command.
 async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     for table in command.rewritten.iter().flatten() {
@@ -196,34 +218,37 @@ async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Compares, and mends what can be mended once.
+/// Compares, and mends once what the text that ran made in another way than at the primary.
 async fn mended(
     connection: &mut Connection,
     command: &Command,
-    settings: &[(&String, &String)],
+    way: &Way<'_>,
 ) -> Result<Option<String>> {
     let Some(difference) = compare(connection, command).await? else { return Ok(None) };
-    let mut texts = Vec::new();
-    for object in &command.objects {
-        let described = describe(connection, object).await?;
-        if let (Some(identity), Some(primary), (Some(here), _)) =
-            (&object.identity, &object.description, described)
-        {
-            texts.extend(replay::mends(identity, primary, &here));
-        }
-    }
-    if texts.is_empty() {
+    let here = descriptions(connection, command).await?;
+    if replay::mends(command, &here, &[]).is_empty() {
         return Ok(Some(difference));
     }
-    connection.query("SAVEPOINT hihooi_mend").await?;
-    match run(connection, &command.role, settings, &texts).await {
-        Ok(()) => compare(connection, command).await,
-        Err(Error::Server(_)) => {
-            connection.query("ROLLBACK TO SAVEPOINT hihooi_mend").await?;
-            Ok(Some(difference))
-        }
+    // What was so before isn't the text's doing and stops the replica.
+    connection.query(ROLLBACK).await?;
+    let before = descriptions(connection, command).await?;
+    match way.go(connection, command, &replay::mends(command, &here, &before)).await {
+        Ok(()) => Ok(compare(connection, command).await?.map(|_| difference)),
+        Err(Error::Server(_)) => Ok(Some(difference)),
         Err(lost) => Err(lost),
     }
+}
+
+/// What the command's objects are like here, as far as they are there.
+async fn descriptions(
+    connection: &mut Connection,
+    command: &Command,
+) -> Result<Vec<Option<String>>> {
+    let mut descriptions = Vec::new();
+    for object in &command.objects {
+        descriptions.push(describe(connection, object).await?.0);
+    }
+    Ok(descriptions)
 }
 
 /// Disables what DDL may have made that fires for an applier: ENABLE ALWAYS, ENABLE REPLICA, an

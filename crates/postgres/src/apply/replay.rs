@@ -195,17 +195,39 @@ fn by_identity(command: &Command, text: &str) -> Option<String> {
     Some(format!("{before}ON {kind} {} {after}", identities?.join(", ")))
 }
 
-/// What makes a table as the primary describes it, where its definition holds values of a moment: a
-/// default or a bound that was computed when the command was read, or names that PostgreSQL chose.
-pub(super) fn mends(table: &str, primary: &str, here: &str) -> Vec<String> {
+/// What makes a command's objects as the primary describes them, where the command's text holds values
+/// of a moment: a default or a bound that was computed when it was read, or names that PostgreSQL
+/// chose. `here` is what they are like behind the text, `before` what they were like in front of it;
+/// objects that were not there, or beyond its end, are new. What the text didn't change is left as it is.
+pub(super) fn mends(
+    command: &Command,
+    here: &[Option<String>],
+    before: &[Option<String>],
+) -> Vec<String> {
+    let before = before.iter().map(Option::as_deref).chain(std::iter::repeat(None));
+    let objects = command.objects.iter().zip(here).zip(before);
+    let mends = objects.filter_map(|((object, here), before)| {
+        let (identity, primary) = (object.identity.as_ref()?, object.description.as_ref()?);
+        Some(mends_of(identity, primary, here.as_ref()?, before))
+    });
+    mends.flatten().collect()
+}
+
+fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec<String> {
     let only = |a: &str, b: &str| -> Vec<String> {
         let other: Vec<&str> = b.lines().collect();
         a.lines().filter(|line| !other.contains(line)).map(str::to_owned).collect()
     };
-    let (missing, extra) = (only(primary, here), only(here, primary));
+    let is_new = before.is_none();
+    let before = before.unwrap_or_default();
+    let is_partition = |text: &str| text.lines().any(|line| line.starts_with("partition "));
+    let was_detached = is_partition(before) && !is_partition(primary);
+    let (missing, mut extra) = (only(primary, here), only(here, primary));
+    extra.retain(|line| !before.lines().any(|other| other == line));
     let mut mends = Vec::new();
     if let (Some(query), Some(other)) = (view_query(primary), view_query(here))
         && query != other
+        && view_query(before) != Some(other)
     {
         mends.push(format!("CREATE OR REPLACE VIEW {table} AS {query}"));
     }
@@ -229,19 +251,20 @@ pub(super) fn mends(table: &str, primary: &str, here: &str) -> Vec<String> {
                 })
             };
             let renamed = extra.iter().find(like).and_then(|other| named(other, "index "));
-            mends.push(match renamed {
-                Some((old, _)) => {
-                    let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
-                    format!("ALTER INDEX {schema}.{old} RENAME TO {name}")
-                }
-                None => definition.to_owned(),
-            });
+            if let Some((old, _)) = renamed {
+                let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
+                mends.push(format!("ALTER INDEX {schema}.{old} RENAME TO {name}"));
+            } else if is_new {
+                mends.push(definition.to_owned());
+            }
         } else if let Some((name, definition)) = constraint(line)
+            && (is_new || was_detached)
             && !extra.iter().any(|other| constraint(other).is_some_and(|o| o.0 == name))
         {
             // DETACH PARTITION CONCURRENTLY leaves one; LIKE copies them.
             mends.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}"));
         } else if let Some(bound) = line.strip_prefix("partition ")
+            && extra.iter().any(|other| other.starts_with("partition "))
             && let Some(parent) = primary.lines().find_map(|line| line.strip_prefix("inherits "))
         {
             mends.push(format!("ALTER TABLE {parent} DETACH PARTITION {table}"));
@@ -463,8 +486,9 @@ mod tests {
 
     #[test]
     fn what_was_computed_at_a_moment_is_mended() {
+        let new = |table, primary, here| mends_of(table, primary, here, None);
         assert_eq!(
-            mends(
+            new(
                 "s.t",
                 "column 1 \"a b\" date storage p default '2026-01-01'::date\nowner x",
                 "column 1 \"a b\" date storage p default '2026-01-02'::date\nowner x",
@@ -472,25 +496,28 @@ mod tests {
             ["ALTER TABLE s.t ALTER COLUMN \"a b\" SET DEFAULT '2026-01-01'::date"]
         );
         assert_eq!(
-            mends("s.t", "inherits s.p\npartition FOR VALUES IN (1)", "inherits s.p\npartition x"),
+            new("s.t", "inherits s.p\npartition FOR VALUES IN (1)", "inherits s.p\npartition x"),
             [
                 "ALTER TABLE s.p DETACH PARTITION s.t",
                 "ALTER TABLE s.p ATTACH PARTITION s.t FOR VALUES IN (1)"
             ]
         );
         assert_eq!(
-            mends(
-                "s.t",
-                "index t_a1 CREATE INDEX t_a1 ON s.t",
-                "index t_a CREATE INDEX t_a ON s.t"
-            ),
+            new("s.t", "index t_a1 CREATE INDEX t_a1 ON s.t", "index t_a CREATE INDEX t_a ON s.t"),
             ["ALTER INDEX s.t_a RENAME TO t_a1"]
         );
         assert_eq!(
-            mends("s.t", "column 1 a d storage p", "column 1 a d storage p default 1"),
+            new("s.t", "column 1 a d storage p", "column 1 a d storage p default 1"),
             ["ALTER TABLE s.t ALTER COLUMN a DROP DEFAULT"]
         );
-        assert_eq!(mends("s.t", "owner x", "owner y"), [""; 0]);
+        assert_eq!(new("s.t", "owner x", "owner y"), [""; 0]);
+        // What was so before stays, and stops the replica.
+        let (primary, here) =
+            ("column 1 a date storage p default 1", "column 1 a date storage p default 2");
+        assert_eq!(mends_of("s.t", primary, here, Some(here)), [""; 0]);
+        assert_eq!(mends_of("s.t", primary, here, Some("column 1 a date storage p")).len(), 1);
+        let index = "index t_a CREATE INDEX t_a ON s.t";
+        assert_eq!(mends_of("s.t", index, "", Some("")), [""; 0]);
     }
 
     #[test]

@@ -241,11 +241,12 @@ impl Follower {
         assert!(waited.is_ok(), "{} {}", self.replica.state(), self.replica.reason());
     }
 
-    /// Waits until an applier has executed something without committing it; the port from which
-    /// it is connected.
+    /// Waits until an applier has executed something without committing it, and has nothing more to
+    /// send; the port from which it is connected.
     pub async fn executed(&self) -> u16 {
         let idle = "SELECT client_port FROM pg_stat_activity
-                    WHERE application_name = 'hihooi applier' AND state = 'idle in transaction'";
+                    WHERE application_name = 'hihooi applier' AND state = 'idle in transaction'
+                      AND clock_timestamp() - state_change > interval '0.3 s'";
         let port = self.server.shows(idle).await.expect("a port");
         port.parse().expect("a number")
     }
