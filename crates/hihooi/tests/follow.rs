@@ -111,7 +111,7 @@ fn follow(file: &str) {
 }
 
 fn start() -> Cluster {
-    let cluster = Cluster::start(Options::default());
+    let cluster = Cluster::start(Options::replicas(1));
     cluster.connect().run("CREATE TABLE public.follow_marks (n serial PRIMARY KEY, v text)");
     cluster
 }

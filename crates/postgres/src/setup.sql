@@ -520,6 +520,9 @@ DECLARE
     used oid[] := '{}';
     owners jsonb;
 BEGIN
+    IF current_setting('transaction_read_only')::boolean THEN
+        RETURN; -- it did nothing, and could not tell of others
+    END IF;
     PERFORM hihooi.follow_shared();
     PERFORM hihooi.follow_indexes();
     IF NOT own OR hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean THEN

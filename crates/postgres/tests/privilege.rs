@@ -311,7 +311,8 @@ async fn a_table_may_turn_dangerous_at_any_time() {
     assert!(is_nobody(&cluster).await);
 }
 
-/// Tables whose rows run functions, beside some that don't, of two owners; every kind of value.
+/// Tables whose rows run functions, by their indexes (CHECK constraints are not evaluated), beside some
+/// that don't, of two owners; every kind of value.
 const GUARDED: &str = "
     CREATE ROLE ann; CREATE ROLE bob; CREATE SCHEMA ann AUTHORIZATION ann;
     CREATE SCHEMA bob AUTHORIZATION bob; CREATE TABLE plain (id int PRIMARY KEY, v text);
@@ -330,9 +331,17 @@ const GUARDED: &str = "
     CREATE TABLE ann.parts (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id);
     CREATE TABLE ann.low PARTITION OF ann.parts (CHECK (ann.ok(v))) FOR VALUES FROM (0) TO (50);
     CREATE TABLE ann.high PARTITION OF ann.parts FOR VALUES FROM (50) TO (5000);
+    CREATE INDEX ON ann.\"t $1 \"\"x\" (ann.ok(id));
+    CREATE INDEX ON ann.whole (ann.ok(a));
+    CREATE INDEX ON ann.forced (ann.ok(id));
+    CREATE INDEX ON ann.low (ann.ok(v));
     SET SESSION AUTHORIZATION bob;
     CREATE TABLE bob.t (id int PRIMARY KEY, v text CHECK (v IS NULL OR now() > '2000-01-01'));
     CREATE TABLE bob.child (id int PRIMARY KEY REFERENCES bob.t CHECK (now() > '2000-01-01'));
+    CREATE FUNCTION bob.ok(anyelement) RETURNS boolean LANGUAGE plpgsql IMMUTABLE
+        AS 'BEGIN RETURN true; END';
+    CREATE INDEX ON bob.t (bob.ok(id));
+    CREATE INDEX ON bob.child (bob.ok(id));
     RESET SESSION AUTHORIZATION";
 
 #[tokio::test]

@@ -33,9 +33,10 @@ async fn finds_planted_differences() {
     assert!(!text.contains("replica2"), "the other one is equal: {text}");
     let lines = [
         "replica1: table public.gone: is missing",
-        "replica1: index public.named: is missing",
+        "replica1: table public.t: on the primary \"index named CREATE INDEX named ON public.t USING \
+         btree (v)\", not here",
         "replica1: table public.other: does not exist on the primary",
-        "replica1: column public.nokey.b: does not exist on the primary",
+        "replica1: table public.nokey: here \"column 2 b integer storage p\", not on the primary",
         "replica1: public.t (id)=(7)\n    primary (7,v7)\n    replica1 (7,planted)",
         "replica1: public.t (id)=(8)\n    primary (8,v8)\n    replica1 (none)",
         "replica1: public.t (id)=(9999)\n    primary (none)\n    replica1 (9999,extra)",
@@ -100,8 +101,10 @@ async fn finds_every_kind_of_difference() {
     let report = cluster.assert_equal().await;
     assert_eq!((report.tables, report.rows), (14, 28), "{report}");
     let again = format!(
-        "DROP SCHEMA public CASCADE; CREATE SCHEMA public; {SUBTLE};
-        INSERT INTO whole VALUES (2)"
+        "DROP SCHEMA public CASCADE; CREATE SCHEMA public AUTHORIZATION pg_database_owner;
+        GRANT USAGE ON SCHEMA public TO PUBLIC; COMMENT ON SCHEMA public IS 'standard public schema';
+        {SUBTLE}; INSERT INTO whole VALUES (2); {}",
+        cluster.identities().await
     );
     let changes = [
         (

@@ -145,6 +145,7 @@ fn known_transactions_are_skipped() {
         changes: 1,
     };
     let mut assembler = Assembler::new(1, Some(&last));
+    feed(&mut assembler, describe_ours());
     let described = Message::Relation(relation(1, &["id"]));
     let known = [begin(20), described, insert(1, &["a"]), command("ALTER TABLE"), commit(20)];
     assert_eq!(feed(&mut assembler, known), [Output::Passed(Lsn(25))]);

@@ -35,6 +35,7 @@ impl Session {
         match self.drain(server).await {
             Ok(_) => {
                 server.answers.take_rows();
+                server.answers.take_error(); // the manager asks again, every few seconds
                 self.relay.end_write(write, Outcome::Unidentified);
                 Ok(())
             }

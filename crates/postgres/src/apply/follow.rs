@@ -301,10 +301,12 @@ pub(crate) fn differing_lines(primary: &str, here: &str) -> String {
         let other: Vec<&str> = b.lines().collect();
         a.lines().find(|line| !other.contains(line)).map(str::to_owned)
     };
-    let nothing = || "nothing".to_owned();
-    let there = only(primary, here).unwrap_or_else(nothing);
-    let here = only(here, primary).unwrap_or_else(nothing);
-    format!("on the primary \"{there}\", here \"{here}\"")
+    match (only(primary, here), only(here, primary)) {
+        (Some(there), Some(here)) => format!("on the primary \"{there}\", here \"{here}\""),
+        (Some(there), None) => format!("on the primary \"{there}\", not here"),
+        (None, Some(here)) => format!("here \"{here}\", not on the primary"),
+        (None, None) => "the order of its parts".to_owned(),
+    }
 }
 
 fn array(values: &[String]) -> String {
@@ -494,6 +496,6 @@ mod tests {
             "table t\ncolumn 1 a text\nowner x",
         );
         assert_eq!(words, "on the primary \"column 1 a int\", here \"column 1 a text\"");
-        assert_eq!(differing_lines("a\nb", "a"), "on the primary \"b\", here \"nothing\"");
+        assert_eq!(differing_lines("a\nb", "a"), "on the primary \"b\", not here");
     }
 }

@@ -51,21 +51,21 @@ impl Cluster {
             let server = Server::start_with(settings);
             let mut connection = server.connect().await;
             connection.simple(script).await.expect("the script runs");
-            // As in a copy of the primary.
-            let identities =
-                "SELECT format('ALTER TABLE ONLY %s REPLICA IDENTITY FULL', oid::regclass)
-                FROM pg_class WHERE relreplident = 'f'";
-            let mut primary = cluster.primary.server.connect().await;
-            for identity in primary.query(identities).await.expect("answers").rows {
-                let text = identity[0].as_deref().expect("a command");
-                connection.query(text).await.expect("sets the identity");
-            }
+            connection.simple(&cluster.identities().await).await.expect("the identities");
             let site = site(&format!("replica{number}"), Role::Replica, &server);
             let replica = Arc::new(Replica::new(site));
             let applier = apply::start(cluster.config(&replica));
             cluster.followers.push(Follower { server, replica, applier });
         }
         cluster
+    }
+
+    /// What gives a site that ran the script the identities that a copy of the primary has.
+    pub async fn identities(&self) -> String {
+        let query = "SELECT coalesce(string_agg(format('ALTER TABLE ONLY %s REPLICA IDENTITY FULL',
+                oid::regclass), '; '), '') FROM pg_class WHERE relreplident = 'f'";
+        let mut primary = self.primary.server.connect().await;
+        primary.query(query).await.expect("answers").value().expect("a text").to_owned()
     }
 
     pub fn config(&self, replica: &Arc<Replica>) -> Config {
