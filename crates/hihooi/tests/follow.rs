@@ -183,13 +183,14 @@ impl Run<'_> {
 
     /// The whole case, its comparisons and its cleaning up.
     fn play(&mut self, case: &Case) -> Result<(), String> {
-        let mut admin = self.cluster.connect();
-        admin.run(&format!("CREATE SCHEMA {}", self.schema));
+        self.cluster.connect().run(&format!("CREATE SCHEMA {}", self.schema));
         self.steps(&case.body)?;
         self.end_sessions()?;
         self.compare("at the end")?;
         self.steps(&case.finally)?;
         self.end_sessions()?;
+        // A new session, since the case may have changed settings that sessions begin with.
+        let mut admin = self.cluster.connect();
         admin.run(&format!("DROP SCHEMA {} CASCADE", self.schema));
         self.settle("behind the case")
     }

@@ -258,6 +258,7 @@ BEGIN
             SELECT hihooi.options(t.reloptions) FROM pg_class t WHERE t.oid = c.reltoastrelid),
         CASE WHEN c.relrowsecurity THEN 'row security' END,
         CASE WHEN c.relforcerowsecurity THEN 'row security forced' END,
+        CASE WHEN NOT c.relispopulated THEN 'not populated' END,
         format('replica identity %s', c.relreplident),
         CASE WHEN c.reloftype <> 0 THEN format('of type %s', c.reloftype::regtype) END,
         'partition ' || pg_get_expr(c.relpartbound, c.oid),

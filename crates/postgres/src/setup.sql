@@ -529,7 +529,7 @@ BEGIN
         RETURN;
     END IF;
     FOR made IN
-        SELECT c.oid, c.relkind, r.rolname AS owner
+        SELECT c.oid, c.relkind, c.relispopulated, r.rolname AS owner
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_roles r ON r.oid = c.relowner
         WHERE age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind IN ('r', 'm')
@@ -548,8 +548,9 @@ BEGIN
                 'create', CASE made.relkind
                     WHEN 'r' THEN regexp_replace(
                         hihooi.create_table(made.oid), 'TABLE', 'TABLE IF NOT EXISTS')
-                    ELSE format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s',
-                        made.oid::regclass, pg_get_viewdef(made.oid)) END));
+                    ELSE format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s WITH %s DATA',
+                        made.oid::regclass, trim(trailing ';' FROM pg_get_viewdef(made.oid)),
+                        CASE WHEN NOT made.relispopulated THEN 'NO' END) END));
             PERFORM hihooi.set_identity(made.oid);
         EXCEPTION WHEN object_in_use THEN
             used := used || made.oid; -- its rows are being written, by code that runs commands
@@ -804,7 +805,11 @@ BEGIN
         END IF;
         -- A LIKE may mean a temporary table. (A wrong guess costs a moment.)
         IF tag = 'CREATE TABLE' AND concat(stack, current_query()) ~* '\mlike\M' THEN
-            note := note || jsonb_build_object('definition', hihooi.create_table(touched[1]));
+            note := note || jsonb_build_object('definition', (
+                SELECT hihooi.create_table(c.oid)
+                FROM unnest(touched) WITH ORDINALITY t(relation, place)
+                    JOIN pg_class c ON c.oid = t.relation AND c.relkind IN ('r', 'p')
+                ORDER BY t.place LIMIT 1));
         END IF;
         IF rewritten IS NOT NULL THEN
             note := note || jsonb_build_object('rewritten',

@@ -312,3 +312,48 @@ INSERT INTO c VALUES (2);
 -- as: postgres
 DROP OWNED BY follow_joe;
 DROP ROLE follow_joe;
+
+-- case: explain analyze of execute and materialized views
+PREPARE p AS SELECT 1 AS a;
+EXPLAIN ANALYZE CREATE TABLE c AS EXECUTE p;
+EXPLAIN ANALYZE VERBOSE CREATE MATERIALIZED VIEW m AS SELECT 1 AS x;
+EXPLAIN CREATE TABLE none AS SELECT 1;
+EXPLAIN (ANALYZE false) CREATE TABLE none AS SELECT 1;
+INSERT INTO c VALUES (2);
+REFRESH MATERIALIZED VIEW m;
+
+-- case: truncated and altered in the transaction that made it
+BEGIN;
+CREATE TABLE c AS SELECT generate_series(1, 5) AS a;
+ALTER TABLE c ADD b int DEFAULT 4;
+TRUNCATE c;
+INSERT INTO c VALUES (1, 2);
+ALTER TABLE c RENAME TO d;
+INSERT INTO d VALUES (2, 3);
+CREATE INDEX ON d (a);
+ALTER TABLE d ALTER a TYPE text;
+COMMIT;
+INSERT INTO d VALUES ('x', 1);
+
+-- case: truncated in the transaction that made it
+BEGIN;
+CREATE TABLE c AS SELECT generate_series(1, 5) AS a;
+ALTER TABLE c ADD b int DEFAULT 4;
+TRUNCATE c;
+INSERT INTO c VALUES (1, 2);
+COMMIT;
+
+-- case: renamed in the transaction that made it
+BEGIN;
+CREATE TABLE c AS SELECT generate_series(1, 5) AS a;
+ALTER TABLE c RENAME TO d;
+INSERT INTO d VALUES (2);
+COMMIT;
+
+-- case: rewritten in the transaction that made it
+BEGIN;
+CREATE TABLE c AS SELECT generate_series(1, 5) AS a;
+INSERT INTO c VALUES (1);
+ALTER TABLE c ALTER a TYPE text;
+INSERT INTO c VALUES (2);
+COMMIT;

@@ -364,3 +364,11 @@ COMMENT ON TYPE t IS 'row type';
 COMMENT ON SCHEMA :schema IS 'schema';
 DO $$ BEGIN COMMENT ON TABLE t IS 'nested'; EXECUTE format('COMMENT ON COLUMN t.id IS %L', repeat('x', 10000)); END $$;
 INSERT INTO t VALUES (1);
+
+-- case: parse and plan dependent defaults
+CREATE TABLE t (id int PRIMARY KEY, a text DEFAULT current_user, b text DEFAULT session_user, c date DEFAULT 'today', d timestamptz DEFAULT 'now', e regclass DEFAULT 'pg_class', f name DEFAULT current_schema, g text DEFAULT current_catalog);
+INSERT INTO t (id) VALUES (1);
+ALTER TABLE t ADD h timestamptz DEFAULT 'now', ADD i date DEFAULT 'tomorrow', ADD j timestamptz DEFAULT 'now'::timestamptz;
+CREATE VIEW v AS SELECT 'now'::timestamptz AS at, 'today'::date AS d;
+CREATE FUNCTION fn(x timestamptz DEFAULT 'now') RETURNS timestamptz LANGUAGE sql AS 'SELECT x';
+INSERT INTO t (id) VALUES (2);

@@ -217,3 +217,49 @@ INSERT INTO t VALUES (1);
 CREATE TABLE t (id int PRIMARY KEY, v varchar(3));
 UPDATE pg_attribute SET atttypmod = 14 WHERE attrelid = 't'::regclass AND attname = 'v';
 INSERT INTO t VALUES (1, 'longer');
+
+-- case: another database
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE DATABASE follow_other;
+ALTER DATABASE follow_other SET work_mem = '5MB';
+COMMENT ON DATABASE follow_other IS 'c';
+GRANT CONNECT ON DATABASE follow_other TO PUBLIC;
+REVOKE CONNECT ON DATABASE follow_other FROM PUBLIC;
+ALTER DATABASE follow_other CONNECTION LIMIT 3;
+ALTER DATABASE follow_other ALLOW_CONNECTIONS true;
+ALTER DATABASE follow_other RENAME TO follow_other2;
+ALTER DATABASE follow_other2 RESET ALL;
+INSERT INTO t VALUES (1);
+-- finally
+DROP DATABASE follow_other2;
+
+-- case: another database gets an owner and rights of roles
+CREATE ROLE follow_a;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE DATABASE follow_other OWNER follow_a;
+GRANT ALL ON DATABASE follow_other TO follow_a WITH GRANT OPTION;
+ALTER DATABASE follow_other OWNER TO postgres;
+ALTER ROLE follow_a IN DATABASE follow_other SET work_mem = '5MB';
+ALTER ROLE ALL IN DATABASE follow_other SET work_mem = '6MB';
+DO $$ BEGIN ALTER ROLE follow_a IN DATABASE follow_other SET enable_seqscan = off; END $$;
+ALTER ROLE follow_a IN DATABASE follow_other RESET ALL;
+INSERT INTO t VALUES (1);
+-- finally
+DROP DATABASE follow_other;
+DROP ROLE follow_a;
+
+-- case: tablespace properties
+SET allow_in_place_tablespaces = on;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE ROLE follow_a;
+CREATE TABLESPACE follow_ts OWNER follow_a LOCATION '';
+ALTER TABLESPACE follow_ts SET (random_page_cost = 2);
+COMMENT ON TABLESPACE follow_ts IS 'c';
+GRANT CREATE ON TABLESPACE follow_ts TO PUBLIC;
+ALTER TABLESPACE follow_ts RENAME TO follow_ts2;
+ALTER TABLESPACE follow_ts2 OWNER TO postgres;
+INSERT INTO t VALUES (1);
+DROP TABLESPACE follow_ts2;
+INSERT INTO t VALUES (2);
+-- finally
+DROP ROLE follow_a;

@@ -73,3 +73,15 @@ INSERT INTO t VALUES (1, 1);
 INSERT INTO follow_p1.t VALUES (1);
 -- finally
 DROP SCHEMA follow_p1 CASCADE;
+
+-- case: roles and rights in a pipeline
+CREATE TABLE t (id int PRIMARY KEY);
+-- pipeline: 5
+CREATE ROLE follow_a;
+CREATE ROLE follow_b IN ROLE follow_a;
+GRANT SELECT ON t TO follow_b;
+ALTER ROLE follow_a SET work_mem = '5MB';
+INSERT INTO t VALUES (1);
+-- finally
+DROP OWNED BY follow_b;
+DROP ROLE follow_a, follow_b;

@@ -259,3 +259,52 @@ ALTER ROLE follow_a RENAME TO follow_e;
 INSERT INTO t VALUES (1);
 -- finally
 DROP ROLE follow_b, follow_c, follow_d, follow_e;
+
+-- case: settings of roles and of roles in databases
+CREATE ROLE follow_a;
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER ROLE follow_a SET work_mem = '9MB';
+ALTER ROLE follow_a SET search_path = 'x y', public;
+ALTER ROLE follow_a IN DATABASE postgres SET statement_timeout = '1h';
+ALTER ROLE follow_a SET follow.custom = 'it''s';
+DO $$ BEGIN ALTER ROLE follow_a SET enable_seqscan = off; END $$;
+-- check
+ALTER ROLE follow_a RESET work_mem;
+ALTER ROLE follow_a IN DATABASE postgres RESET ALL;
+SET work_mem = '8MB';
+ALTER ROLE follow_a SET work_mem FROM CURRENT;
+INSERT INTO t VALUES (1);
+-- finally
+DROP ROLE follow_a;
+
+-- case: a default setting of a role that disturbs appliers
+CREATE ROLE follow_a LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_a;
+ALTER ROLE follow_a SET search_path = nosuch;
+ALTER ROLE follow_a SET default_transaction_read_only = on;
+ALTER ROLE follow_a SET statement_timeout = '1ms';
+ALTER ROLE follow_a SET standard_conforming_strings = off;
+SET ROLE follow_a;
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+RESET ROLE;
+ALTER ROLE follow_a RESET ALL;
+-- finally
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
+
+-- case: a createrole role makes roles
+CREATE ROLE follow_admin LOGIN CREATEROLE;
+GRANT ALL ON SCHEMA :schema TO follow_admin;
+-- as: follow_admin
+CREATE ROLE follow_made;
+DO $$ BEGIN CREATE ROLE follow_made2; GRANT follow_made TO follow_made2; END $$;
+CREATE TABLE t (id int PRIMARY KEY);
+GRANT SELECT ON t TO follow_made, follow_made2;
+-- error: 42501
+CREATE ROLE follow_evil SUPERUSER;
+INSERT INTO t VALUES (1);
+-- finally
+-- as: postgres
+DROP OWNED BY follow_admin, follow_made, follow_made2;
+DROP ROLE follow_admin, follow_made, follow_made2;

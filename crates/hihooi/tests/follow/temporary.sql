@@ -828,3 +828,14 @@ CREATE TEMP VIEW a AS SELECT 1 AS x;
 -- expect: 0
 SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass AND refobjid::regnamespace::text ~ '^pg_temp';
 INSERT INTO real VALUES (1);
+
+-- case: like of a temporary table
+CREATE TEMP TABLE tt (id int PRIMARY KEY, v text DEFAULT 'd' NOT NULL CHECK (v <> ''), g int GENERATED ALWAYS AS (id * 2) STORED, UNIQUE (v));
+COMMENT ON COLUMN tt.v IS 'commented';
+CREATE INDEX ON tt (lower(v)) WHERE id > 3;
+CREATE STATISTICS st ON id, v FROM tt;
+CREATE TABLE c (LIKE tt INCLUDING ALL);
+CREATE TABLE c2 (LIKE tt);
+CREATE TABLE c3 (x int, LIKE tt INCLUDING DEFAULTS INCLUDING INDEXES, y int);
+INSERT INTO c (id) VALUES (1);
+INSERT INTO c3 (x, id) VALUES (1, 2);

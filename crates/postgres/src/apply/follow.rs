@@ -65,7 +65,8 @@ impl Followed {
     pub(super) fn expect(&mut self, command: Box<Command>) {
         self.by_script.extend(command.members.iter().flatten());
         if let Some(relation) = command.relation {
-            self.created.insert(relation, command);
+            // Later ones tell of it again, as it is by then.
+            self.created.entry(relation).or_insert(command);
         }
     }
 
@@ -233,7 +234,7 @@ async fn mended(
     connection.query(ROLLBACK).await?;
     let before = descriptions(connection, command).await?;
     match way.go(connection, command, &replay::mends(command, &here, &before)).await {
-        Ok(()) => Ok(compare(connection, command).await?.map(|_| difference)),
+        Ok(()) => compare(connection, command).await,
         Err(Error::Server(_)) => Ok(Some(difference)),
         Err(lost) => Err(lost),
     }

@@ -231,6 +231,12 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
     {
         mends.push(format!("CREATE OR REPLACE VIEW {table} AS {query}"));
     }
+    if let (Some(function), Some(other)) = (function_of(primary), function_of(here))
+        && function != other
+        && function_of(before) != Some(other)
+    {
+        mends.push(function.to_owned());
+    }
     for line in &missing {
         if let Some((column, default)) = default_of(line)
             && extra.iter().any(|other| default_of(other).is_some_and(|(same, _)| same == column))
@@ -269,9 +275,40 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
         {
             mends.push(format!("ALTER TABLE {parent} DETACH PARTITION {table}"));
             mends.push(format!("ALTER TABLE {parent} ATTACH PARTITION {table} {bound}"));
+        } else if is_new {
+            mends.extend(copied(table, line));
         }
     }
     mends
+}
+
+/// What gives a new table what LIKE copied, and what no definition of a table tells, from a line of its
+/// description: the storage of a column, statistics, a comment.
+fn copied(table: &str, line: &str) -> Option<String> {
+    if let Some((head, comment)) = line.split_once(" comment '") {
+        let (kind, name) = head.split_once(' ')?;
+        let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
+        let object = match kind {
+            "column" => format!("COLUMN {table}.{name}"),
+            "constraint" => format!("CONSTRAINT {name} ON {table}"),
+            "index" => format!("INDEX {schema}.{name}"),
+            "statistics" => format!("STATISTICS {name}"),
+            _ => return None,
+        };
+        return Some(format!("COMMENT ON {object} IS '{comment}"));
+    }
+    if line.starts_with("CREATE STATISTICS ") {
+        return line.rsplit_once(" owner ").map(|(text, _)| text.to_owned());
+    }
+    let (head, behind) = line.strip_prefix("column ")?.split_once(" storage ")?;
+    let storage = match behind.as_bytes().first()? {
+        b'p' => "PLAIN",
+        b'e' => "EXTERNAL",
+        b'm' => "MAIN",
+        _ => "EXTENDED",
+    };
+    let column = column_of(head.split_once(' ')?.1)?;
+    Some(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {storage}"))
 }
 
 /// The query of a view in its description.
@@ -281,20 +318,17 @@ fn view_query(description: &str) -> Option<&str> {
     head.contains("\nkind v\n").then(|| query.split_once("; on").map(|(query, _)| query.trim()))?
 }
 
+/// What makes the function or procedure of a description.
+fn function_of(description: &str) -> Option<&str> {
+    let made = description.strip_prefix("CREATE OR REPLACE ").and(Some(description))?;
+    made.rfind("\nowner ").map(|end| &made[..end])
+}
+
 /// The column and the default of a description's line about a column.
 fn default_of(line: &str) -> Option<(&str, &str)> {
     let (head, default) = line.strip_prefix("column ")?.split_once(" default ")?;
     let (_, head) = head.split_once(' ')?;
-    let name = if let Some(quoted) = head.strip_prefix('"') {
-        let mut end = 0;
-        let bytes = quoted.as_bytes();
-        while bytes.get(end)? != &b'"' || bytes.get(end + 1) == Some(&b'"') {
-            end += if bytes[end] == b'"' { 2 } else { 1 };
-        }
-        &head[..end + 2]
-    } else {
-        head.split(' ').next()?
-    };
+    let name = column_of(head)?;
     (!head.contains(" generated ")).then_some((name, default))
 }
 
@@ -304,6 +338,17 @@ fn constraint(line: &str) -> Option<(&str, &str)> {
     let (name, definition) = named(line, "constraint ")?;
     let is_own = !BEHIND.iter().any(|words| definition.contains(words));
     is_own.then_some((name, definition))
+}
+
+/// The column's name in front of its type.
+fn column_of(head: &str) -> Option<&str> {
+    let Some(quoted) = head.strip_prefix('"') else { return head.split(' ').next() };
+    let mut end = 0;
+    let bytes = quoted.as_bytes();
+    while bytes.get(end)? != &b'"' || bytes.get(end + 1) == Some(&b'"') {
+        end += if bytes[end] == b'"' { 2 } else { 1 };
+    }
+    Some(&head[..end + 2])
 }
 
 /// The name and the definition of a description's line about an index or the like.
@@ -511,6 +556,20 @@ mod tests {
             ["ALTER TABLE s.t ALTER COLUMN a DROP DEFAULT"]
         );
         assert_eq!(new("s.t", "owner x", "owner y"), [""; 0]);
+        assert_eq!(
+            new(
+                "s.t",
+                "column 1 a text storage e\ncolumn a comment 'it''s'\nindex t_a comment 'i'\n\
+                 CREATE STATISTICS s.t_st ON a, b FROM s.t owner x",
+                "column 1 a text storage x",
+            ),
+            [
+                "ALTER TABLE s.t ALTER COLUMN a SET STORAGE EXTERNAL",
+                "COMMENT ON COLUMN s.t.a IS 'it''s'",
+                "COMMENT ON INDEX s.t_a IS 'i'",
+                "CREATE STATISTICS s.t_st ON a, b FROM s.t",
+            ]
+        );
         // What was so before stays, and stops the replica.
         let (primary, here) =
             ("column 1 a date storage p default 1", "column 1 a date storage p default 2");
