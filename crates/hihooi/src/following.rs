@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Notes what changed; a comparison of hashes if nothing did.
-const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes()";
+const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes(), hihooi.tidy()";
 
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(login: Login) {

@@ -116,15 +116,12 @@ DECLARE
 BEGIN
     SELECT * INTO wanted FROM hihooi.wanted_identity(t);
     IF wanted.wanted IS NULL THEN
-        -- Users chose anew.
-        DELETE FROM hihooi.identity h USING pg_class c
-            WHERE h.relation = t AND c.oid = t AND c.relreplident <> 'f';
         RETURN;
     END IF;
-    DELETE FROM hihooi.identity WHERE relation = t;
     IF wanted.wanted = 'FULL' THEN
-        INSERT INTO hihooi.identity (relation, choice, index)
-            VALUES (t, wanted.choice, wanted.index);
+        INSERT INTO hihooi.identity AS h (relation, choice, index)
+            VALUES (t, wanted.choice, wanted.index)
+            ON CONFLICT (relation) DO UPDATE SET choice = excluded.choice, index = excluded.index;
     END IF;
     -- Whoever calls notes what was done before.
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
@@ -472,10 +469,10 @@ BEGIN
 END
 $$;
 
--- Known to the functions here alone.
-CREATE TABLE IF NOT EXISTS hihooi.secret (value text NOT NULL);
+-- Known to the functions here alone. (A view, since pg_dump, which anybody may run, reads no rows of
+-- it.)
+CREATE MATERIALIZED VIEW IF NOT EXISTS hihooi.secret AS SELECT gen_random_uuid() AS value;
 REVOKE ALL ON hihooi.secret FROM PUBLIC;
-INSERT INTO hihooi.secret SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM hihooi.secret);
 
 -- Rows of catalogs that the transaction changed so far: of classes, columns, types, functions, indexes,
 -- owners, comments, roles and their settings, databases, event triggers. PostgreSQL counts them
@@ -488,6 +485,16 @@ AS $$
     FROM unnest('{pg_class,pg_attribute,pg_type,pg_proc,pg_index,pg_shdepend,pg_description,
         pg_shdescription,pg_authid,pg_auth_members,pg_db_role_setting,pg_database,pg_event_trigger}'
         ::regclass[]) c
+$$;
+
+-- Forgets the choices for tables that are gone or have another identity by now. Not with the command
+-- that does it: what that reads would be in the way of other serializable transactions (manual,
+-- "Serializable Isolation Level").
+CREATE FUNCTION hihooi.tidy() RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    DELETE FROM hihooi.identity h
+    WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f')
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -654,8 +661,6 @@ BEGIN
                 'objects', dropped.objects, 'cascades', dropped.cascades));
         END IF;
     END IF;
-    DELETE FROM hihooi.identity h USING pg_event_trigger_dropped_objects() d
-        WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0 AND h.relation = d.objid;
     IF tg_tag !~ '^DROP ' OR tg_tag = 'DROP OWNED' THEN
         RETURN; -- at its end: its own note comes first
     END IF;

@@ -483,3 +483,23 @@ INSERT INTO t VALUES (1);
 -- finally
 DROP OWNED BY follow_joe;
 DROP ROLE follow_joe;
+
+-- case: serializable transactions define beside each other
+CREATE TABLE a (id int PRIMARY KEY);
+CREATE TABLE b (id int);
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT count(*) FROM a;
+DROP TABLE b;
+-- session: 2
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+CREATE TABLE c (id int PRIMARY KEY);
+ALTER TABLE c ADD v int DEFAULT 1;
+DROP TABLE c;
+CREATE TABLE d (id int PRIMARY KEY);
+COMMIT;
+-- session: 1
+CREATE TABLE e (id int PRIMARY KEY);
+ALTER TABLE e ADD v text;
+DROP TABLE a;
+COMMIT;
+INSERT INTO e VALUES (1, 'x');

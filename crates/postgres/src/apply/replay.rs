@@ -238,7 +238,9 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
         mends.push(function.to_owned());
     }
     for line in &missing {
-        if let Some((column, default)) = default_of(line)
+        if let Some(object) = commented(table, line) {
+            mends.extend(is_new.then_some(object));
+        } else if let Some((column, default)) = default_of(line)
             && extra.iter().any(|other| default_of(other).is_some_and(|(same, _)| same == column))
         {
             mends.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {default}"));
@@ -282,21 +284,24 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
     mends
 }
 
-/// What gives a new table what LIKE copied, and what no definition of a table tells, from a line of its
-/// description: the storage of a column, statistics, a comment.
+/// The COMMENT that a table's description tells in a line.
+fn commented(table: &str, line: &str) -> Option<String> {
+    let (head, comment) = line.split_once(" comment '")?;
+    let (kind, name) = head.split_once(' ')?;
+    let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
+    let object = match kind {
+        "column" => format!("COLUMN {table}.{name}"),
+        "constraint" => format!("CONSTRAINT {name} ON {table}"),
+        "index" => format!("INDEX {schema}.{name}"),
+        "statistics" => format!("STATISTICS {name}"),
+        _ => return None,
+    };
+    (!name.contains(' ') || name.starts_with('"'))
+        .then(|| format!("COMMENT ON {object} IS '{comment}"))
+}
+
+/// What gives a new table what LIKE copied beside: statistics, the storage of a column.
 fn copied(table: &str, line: &str) -> Option<String> {
-    if let Some((head, comment)) = line.split_once(" comment '") {
-        let (kind, name) = head.split_once(' ')?;
-        let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
-        let object = match kind {
-            "column" => format!("COLUMN {table}.{name}"),
-            "constraint" => format!("CONSTRAINT {name} ON {table}"),
-            "index" => format!("INDEX {schema}.{name}"),
-            "statistics" => format!("STATISTICS {name}"),
-            _ => return None,
-        };
-        return Some(format!("COMMENT ON {object} IS '{comment}"));
-    }
     if line.starts_with("CREATE STATISTICS ") {
         return line.rsplit_once(" owner ").map(|(text, _)| text.to_owned());
     }
