@@ -539,7 +539,7 @@ BEGIN
         SELECT c.oid, c.relkind, c.relispopulated, r.rolname AS owner
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_roles r ON r.oid = c.relowner
-        WHERE age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind IN ('r', 'm')
+        WHERE c.oid >= 16384 AND age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind IN ('r', 'm')
           AND c.relpersistence <> 't' AND n.nspname <> 'hihooi'
           AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
     LOOP
@@ -591,7 +591,8 @@ BEGIN
               'stxowner', 'lanowner')
     LOOP
         RETURN QUERY EXECUTE format(
-            'SELECT $1, x.oid, x.%I FROM %s x WHERE age(x.xmin) <= 0 AND hihooi.is_own(x.xmin) %s',
+            'SELECT $1, x.oid, x.%I FROM %s x
+             WHERE x.oid >= 16384 AND age(x.xmin) <= 0 AND hihooi.is_own(x.xmin) %s',
             catalog.attname, catalog.attrelid::regclass,
             CASE catalog.attname
                 WHEN 'relowner' THEN 'AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')

@@ -189,7 +189,7 @@ impl Session {
     fn asks_for_xid(&self, statement: &Statement) -> bool {
         let in_block = self.is_in_block();
         match statement.kind {
-            _ if statement.may_commit_inside => false,
+            _ if statement.may_commit_inside || statement.answers_more => false,
             Kind::Commit { .. } => in_block && !self.transaction.writes.is_empty(),
             Kind::Read | Kind::Write | Kind::CopyIn | Kind::CopyOut => {
                 !in_block && !self.writes_of(statement).is_empty()

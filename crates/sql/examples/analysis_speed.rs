@@ -58,6 +58,7 @@ fn catalog() -> Catalog {
             kind: "r",
             persistence: "p",
             has_code: false,
+            has_rules: false,
             takes_numbers: false,
         });
     }

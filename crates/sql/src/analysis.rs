@@ -71,6 +71,7 @@ fn unparsable(range: Range<usize>) -> Statement {
         session: SessionEffect::anything(),
         row_locks: true,
         may_commit_inside: true,
+        answers_more: true,
     }
 }
 
@@ -84,5 +85,6 @@ fn empty(range: Range<usize>) -> Statement {
         session: SessionEffect::default(),
         row_locks: false,
         may_commit_inside: false,
+        answers_more: false,
     }
 }

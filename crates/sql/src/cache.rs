@@ -223,6 +223,7 @@ mod tests {
                 kind: "r",
                 persistence: "p",
                 has_code: false,
+                has_rules: false,
                 takes_numbers: false,
             });
         }

@@ -183,6 +183,8 @@ pub struct Relation {
     pub class: Class,
     /// Writing to it runs code that isn't in the statement: triggers or rules.
     pub(crate) has_code: bool,
+    /// Of that, rules.
+    pub(crate) has_rules: bool,
     /// Inserting into it takes a number from a sequence.
     pub(crate) takes_numbers: bool,
     /// Itself and all that inherits from it, directly or not: where its rows are.

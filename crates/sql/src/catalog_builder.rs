@@ -51,6 +51,8 @@ pub struct RelationRow<'a> {
     pub has_code: bool,
     /// A default or identity column takes numbers from a sequence.
     pub takes_numbers: bool,
+    /// It has rules besides a view's own.
+    pub has_rules: bool,
 }
 
 /// A user's function as `pg_proc` has it.
@@ -123,6 +125,7 @@ impl Builder {
             name: row.name.into(),
             class: class_of(&row),
             has_code: row.has_code,
+            has_rules: row.has_rules,
             takes_numbers: row.takes_numbers,
             members: Box::default(),
             references: Vec::new(),

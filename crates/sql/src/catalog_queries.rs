@@ -43,7 +43,16 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "relations",
         sql: RELATIONS,
-        columns: &["oid", "schema", "name", "kind", "persistence", "has_code", "takes_numbers"],
+        columns: &[
+            "oid",
+            "schema",
+            "name",
+            "kind",
+            "persistence",
+            "has_code",
+            "takes_numbers",
+            "has_rules",
+        ],
         read: relation,
     },
     CatalogQuery { name: "views", sql: VIEWS, columns: &["oid", "query"], read: view },
@@ -110,7 +119,9 @@ SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpers
                 WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped)
         OR EXISTS (SELECT FROM pg_attrdef d
                    WHERE d.adrelid = c.oid
-                     AND pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%'))::text
+                     AND pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%'))::text,
+       EXISTS (SELECT FROM pg_rewrite r
+               WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'";
 
@@ -295,6 +306,7 @@ fn relation(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         persistence: text(row, 4)?,
         has_code: flag(row, 5)?,
         takes_numbers: flag(row, 6)?,
+        has_rules: flag(row, 7)?,
     });
     Ok(())
 }

@@ -38,6 +38,9 @@ pub struct Statement {
     /// It may commit by itself (CALL, DO, VACUUM, … CONCURRENTLY, CREATE DATABASE), so its
     /// items are in flight from its sending, and it can't be wrapped in a transaction.
     pub may_commit_inside: bool,
+    /// A rule may add rows to its answer, which PostgreSQL sends to simple queries only (manual,
+    /// "Rules Versus Triggers").
+    pub answers_more: bool,
 }
 
 impl Statement {

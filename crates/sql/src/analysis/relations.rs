@@ -123,6 +123,7 @@ impl<'t> Scan<'_, 't> {
 
     /// Adds where the rows of a relation are: in itself, its descendants, or under a view.
     fn reach(&mut self, relation: &Relation, change: Change, reached: &mut Reached) {
+        self.answers_more |= relation.has_rules;
         match (relation.class, &relation.view) {
             (Class::View, Some(_)) if relation.has_code => self.runs_opaque_code(),
             (Class::View, Some(query)) => {

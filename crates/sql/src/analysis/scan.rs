@@ -80,6 +80,7 @@ pub(super) struct Scan<'c, 't> {
     pub session: SessionEffect,
     pub row_locks: bool,
     pub may_commit_inside: bool,
+    pub answers_more: bool,
     /// The names that WITH gives here; they hide relations.
     pub ctes: Vec<&'t str>,
     /// A relation was named that the catalog doesn't know.
@@ -101,6 +102,7 @@ impl<'c, 't> Scan<'c, 't> {
             session: SessionEffect::default(),
             row_locks: false,
             may_commit_inside: false,
+            answers_more: false,
             ctes: Vec::new(),
             met_unknown_relation: false,
             passes_code: false,
@@ -122,6 +124,7 @@ impl<'c, 't> Scan<'c, 't> {
             kind,
             row_locks: self.row_locks,
             may_commit_inside: self.may_commit_inside,
+            answers_more: self.answers_more,
             replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
             reads: self.reads.into_items(),
             writes: self.writes.into_items(),

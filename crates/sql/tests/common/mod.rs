@@ -123,8 +123,10 @@ pub fn builder() -> Builder {
     for &(id, schema, name, kind, flags) in RELATIONS {
         let (kind, persistence) = kind.split_at(1);
         let (has_code, takes_numbers) = (flags.contains('c'), flags.contains('n'));
+        let has_rules = false;
         let id = RelId(id);
-        let row = RelationRow { id, schema, name, kind, persistence, has_code, takes_numbers };
+        let row =
+            RelationRow { id, schema, name, kind, persistence, has_code, takes_numbers, has_rules };
         builder.relation(row);
     }
     for &(id, kind, text) in CODE {
