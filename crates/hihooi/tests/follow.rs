@@ -4,12 +4,16 @@
 //! shares nothing with it (`follow/fingerprint.sql`).
 //!
 //! A file is a test; it tells all of its cases that fail. `HIHOOI_CASE=part of a name` chooses.
+//! Beside them, `random` runs cases that nobody thought of, and prints those that fail:
+//! `HIHOOI_RUNS=1000 HIHOOI_SEED=1` says how many from which seed, `HIHOOI_SHRINK=1` makes them short.
 //! `HIHOOI_TEST_TARGET=postgres` shows whether the cases themselves are right.
 
 mod harness;
 
 #[path = "follow/cases.rs"]
 mod cases;
+#[path = "follow/random.rs"]
+mod random;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -27,6 +31,8 @@ use hihooi_wire::frontend::{self, Target};
 
 /// Replicas apply a case within so long, or it has failed.
 const LAG_S_MAX: u64 = 60;
+/// Random cases, unless told otherwise.
+const RUNS: u64 = 12;
 /// Temporary objects are gone so long after their session.
 const SESSION_S_MAX: u64 = 20;
 /// A replica that is shown as failed for so long doesn't recover by itself.
@@ -54,6 +60,46 @@ files! {
 #[ignore = "known to fail (docs/decisions/0005)"]
 fn open() {
     follow("open");
+}
+
+#[test]
+fn random() {
+    let given = |name| std::env::var(name).ok().map(|n| n.parse().expect("a number"));
+    let (first, runs) = (given("HIHOOI_SEED").unwrap_or(1), given("HIHOOI_RUNS").unwrap_or(RUNS));
+    let grammar = std::fs::read_to_string(folder().join("grammar.txt")).expect("the grammar");
+    let grammar = random::Grammar::read(&grammar);
+    let mut failed = Vec::new();
+    for seed in first..first + runs {
+        let text = grammar.case(seed);
+        let problems = played(&text, &format!("r_{seed}"));
+        if problems.is_empty() {
+            continue;
+        }
+        let mut count = 0;
+        let text = match given("HIHOOI_SHRINK") {
+            Some(_) => random::shrunk(&text, |fewer| {
+                count += 1;
+                !played(fewer, &format!("r_{seed}_{count}")).is_empty()
+            }),
+            None => text,
+        };
+        eprintln!("{text}\n{}", problems.join("\n"));
+        failed.push(seed);
+    }
+    assert!(failed.is_empty(), "{} of {runs} failed: HIHOOI_SEED={failed:?}", failed.len());
+}
+
+/// Plays the only case of a text; what was wrong.
+fn played(text: &str, schema: &str) -> Vec<String> {
+    let clusters = || CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let case = cases::parse(text).remove(0);
+    let mut cluster = Some(clusters().pop().unwrap_or_else(start));
+    let (problems, stopped) = attempt(cluster.as_ref().expect("one"), &case, schema);
+    if stopped || !problems.is_empty() {
+        cluster = None;
+    }
+    clusters().extend(cluster);
+    problems
 }
 
 #[test]
@@ -167,6 +213,8 @@ struct Run<'a> {
     problems: Vec<String>,
     /// A replica doesn't follow any more.
     stopped: bool,
+    /// Statements may fail.
+    fallible: bool,
 }
 
 impl Run<'_> {
@@ -178,11 +226,21 @@ impl Run<'_> {
             direct: false,
         };
         let (sessions, pending) = (BTreeMap::new(), BTreeMap::new());
-        Run { cluster, schema, place, sessions, pending, problems: Vec::new(), stopped: false }
+        Run {
+            cluster,
+            schema,
+            place,
+            sessions,
+            pending,
+            problems: Vec::new(),
+            stopped: false,
+            fallible: false,
+        }
     }
 
     /// The whole case, its comparisons and its cleaning up.
     fn play(&mut self, case: &Case) -> Result<(), String> {
+        self.fallible = case.fallible;
         self.cluster.connect().run(&format!("CREATE SCHEMA {}", self.schema));
         self.steps(&case.body)?;
         self.end_sessions()?;
@@ -325,6 +383,9 @@ impl Run<'_> {
         if database == DATABASE {
             session.run(&format!("SET search_path = {}, public", self.schema));
         }
+        if self.fallible {
+            session.run("SET lock_timeout = '2s'");
+        }
         Ok(session)
     }
 
@@ -336,6 +397,9 @@ impl Run<'_> {
     ) -> Result<Next, String> {
         if let Err(Failure::Lost(error)) = &answer {
             return Err(format!("{}: connection lost: {error}", statement.text));
+        }
+        if self.fallible {
+            return Ok(Next::On);
         }
         let code = answer.as_ref().err().map_or("", Failure::code);
         let wanted: &str = match statement.refusal {

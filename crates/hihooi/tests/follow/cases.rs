@@ -22,6 +22,7 @@
 //! -- refused           hihooi refuses the next statement (0A000), PostgreSQL does it
 //! -- refusable         hihooi may refuse it; then the rest, up to `finally`, is left out
 //! -- stoppable         replicas may stop in this case, for they can't know; they may not differ
+//! -- fallible          statements of this case may fail; what counts is that replicas follow
 //! -- sleep: 3          seconds in which nothing comes
 //! -- check             all sites are compared here, not only at the end
 //! -- finally           sessions end, all sites are compared; what follows removes what isn't in the schema
@@ -38,6 +39,8 @@ pub struct Case {
     pub needs: u32,
     /// Replicas may stop instead of being equal.
     pub stoppable: bool,
+    /// Its statements may fail.
+    pub fallible: bool,
     pub body: Vec<Step>,
     pub finally: Vec<Step>,
     in_finally: bool,
@@ -158,6 +161,7 @@ impl Reader {
             "finally" => case.in_finally = true,
             "lines" => case.by_line = true,
             "stoppable" => case.stoppable = true,
+            "fallible" => case.fallible = true,
             "needs" if case.body.is_empty() => case.needs = number(&value) as u32,
             "needs" => next.needs = number(&value) as u32,
             "error" => next.error = value,

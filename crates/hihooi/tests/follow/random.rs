@@ -1,0 +1,139 @@
+//! Random cases: a grammar of statements (`grammar.txt`), expanded by a generator with a seed. Most
+//! statements of a case work, many fail, as PostgreSQL likes; whatever it did, replicas must have it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// Steps of a case.
+const STEPS: u64 = 25;
+/// Nesting from which on a symbol's first alternative is taken.
+const DEPTH_MAX: usize = 5;
+
+/// What each case begins with, so that there is something to change.
+const BEGIN: &str = "\
+-- fallible
+-- lines
+CREATE ROLE random_a;
+CREATE ROLE random_b;
+GRANT ALL ON SCHEMA :schema TO random_a, random_b;
+SET lock_timeout = '2s';
+CREATE TABLE t1 (id int PRIMARY KEY, a int, b text);
+CREATE TABLE t2 (id int, a int, b text);
+INSERT INTO t1 SELECT g, g, 'b' FROM generate_series(1, 5) g;
+INSERT INTO t2 SELECT g, g, 'b' FROM generate_series(1, 5) g;
+CREATE SEQUENCE s1;
+CREATE FUNCTION f1(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';
+";
+/// What removes what isn't in the case's schema. Also in the end of a block that was left open.
+const END: &str = "\
+-- finally
+DROP PUBLICATION IF EXISTS random_pub;
+DROP SCHEMA IF EXISTS random_s CASCADE;
+DROP EXTENSION IF EXISTS citext CASCADE;
+DROP OWNED BY random_a, random_b CASCADE;
+ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC;
+DROP OWNED BY random_c CASCADE;
+DROP OWNED BY random_d CASCADE;
+DROP ROLE IF EXISTS random_c;
+DROP ROLE IF EXISTS random_d;
+DROP ROLE random_a, random_b;
+";
+
+/// Alternatives with their weights, by symbol.
+pub struct Grammar(BTreeMap<String, Vec<(u64, String)>>);
+
+impl Grammar {
+    pub fn read(text: &str) -> Grammar {
+        let mut symbols: BTreeMap<String, Vec<(u64, String)>> = BTreeMap::new();
+        let mut current = String::new();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if let Some(symbol) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                current = symbol.to_owned();
+                continue;
+            }
+            let weighted = line.split_once(' ').and_then(|(n, rest)| Some((n.parse().ok()?, rest)));
+            let (weight, text) = weighted.unwrap_or((1, line));
+            symbols.entry(current.clone()).or_default().push((weight, text.to_owned()));
+        }
+        Grammar(symbols)
+    }
+
+    /// The case of a seed, in the form of case files, a statement or directive a line.
+    pub fn case(&self, seed: u64) -> String {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let mut text = format!("-- case: random {seed}\n{BEGIN}");
+        for _ in 0..STEPS {
+            match random.next_u64() % 16 {
+                0 => text.push_str("-- session: 1\n"),
+                1 => text.push_str("-- session: 2\n"),
+                2 => text.push_str("-- extended\n"),
+                _ => {}
+            }
+            let step = self.expand("step", 0, &mut random);
+            for statement in step.split(" | ") {
+                writeln!(text, "{statement};").expect("a string");
+            }
+        }
+        text + END
+    }
+
+    fn expand(&self, symbol: &str, depth: usize, random: &mut Pcg64) -> String {
+        let alternatives = self.0.get(symbol).unwrap_or_else(|| panic!("no symbol {symbol}"));
+        let total: u64 = alternatives.iter().map(|(weight, _)| weight).sum();
+        let mut at = if depth >= DEPTH_MAX { 0 } else { random.next_u64() % total };
+        let chosen = alternatives.iter().find(|(weight, _)| {
+            let found = at < *weight;
+            at = at.saturating_sub(*weight);
+            found
+        });
+        let mut rest = chosen.expect("one of them").1.as_str();
+        let mut text = String::new();
+        while let Some((before, behind)) = rest.split_once('<') {
+            text.push_str(before);
+            // An operator, not a symbol.
+            let Some((symbol, behind)) = behind.split_once('>').filter(|(s, _)| is_symbol(s))
+            else {
+                text.push('<');
+                rest = behind;
+                continue;
+            };
+            match symbol.strip_prefix('\'') {
+                Some(symbol) => {
+                    let quoted = self.expand(symbol, depth + 1, random);
+                    write!(text, "$q{depth}${quoted}$q{depth}$").expect("a string");
+                }
+                None => text.push_str(&self.expand(symbol, depth + 1, random)),
+            }
+            rest = behind;
+        }
+        text + rest
+    }
+}
+
+fn is_symbol(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '\'')
+}
+
+/// The case without the lines that make no difference to `fails`, which costs a run a try.
+pub fn shrunk(case: &str, mut fails: impl FnMut(&str) -> bool) -> String {
+    let mut lines: Vec<&str> = case.lines().collect();
+    let mut size = lines.len() / 2;
+    while size > 0 {
+        let mut at = 1; // behind its name
+        while at < lines.len() {
+            let mut fewer = lines.clone();
+            fewer.drain(at..(at + size).min(lines.len()));
+            let has_end = fewer.iter().any(|line| *line == "-- finally");
+            if has_end && fails(&fewer.join("\n")) {
+                lines = fewer;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    lines.join("\n")
+}
