@@ -399,6 +399,8 @@ impl Run<'_> {
             return Err(format!("{}: connection lost: {error}", statement.text));
         }
         if self.fallible {
+            let outcome = answer.as_ref().err().map_or("ok".to_owned(), Failure::to_string);
+            eprintln!("    {} -- {outcome}", statement.text);
             return Ok(Next::On);
         }
         let code = answer.as_ref().err().map_or("", Failure::code);

@@ -462,8 +462,12 @@ BEGIN
             'version', current_setting('server_version_num')::int / 10000,
             'objects', jsonb_build_array(
                 hihooi.object_note('pg_class'::regclass, one.relation)),
-            'create', regexp_replace(
-                pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS ')));
+            'create', concat_ws('; ',
+                regexp_replace(
+                    pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS '),
+                (SELECT format('ALTER INDEX %s ATTACH PARTITION %s',
+                    i.inhparent::regclass, i.inhrelid::regclass)
+                 FROM pg_inherits i WHERE i.inhrelid = one.indexrelid))));
         PERFORM hihooi.set_identity(one.relation);
     END LOOP;
 END
@@ -651,7 +655,7 @@ DECLARE
 BEGIN
     IF tg_tag ~ '^DROP ' AND tg_tag <> 'DROP OWNED' THEN
         SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity', d.object_identity))
-               FILTER (WHERE d.original AND NOT hihooi.is_local(d.classid)
+               FILTER (WHERE d.original AND d.objsubid = 0 AND NOT hihooi.is_local(d.classid)
                    AND NOT hihooi.is_temporary_drop(d)) AS objects,
                bool_or(d.normal AND NOT d.original) AS cascades
             INTO dropped FROM pg_event_trigger_dropped_objects() d;

@@ -294,3 +294,18 @@ DROP INDEX CONCURRENTLY i;
 DROP INDEX u;
 -- through
 INSERT INTO t VALUES (3, 'a');
+
+-- case: an invalid index of a partition is attached, then made valid
+CREATE TABLE p (a int, b int) PARTITION BY RANGE (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+CREATE INDEX pi ON ONLY p ((a / b));
+INSERT INTO p VALUES (1, 0);
+-- error: 22012
+CREATE INDEX CONCURRENTLY p1i ON p1 ((a / b));
+ALTER INDEX pi ATTACH PARTITION p1i;
+-- check
+DELETE FROM p;
+REINDEX INDEX CONCURRENTLY p1i;
+-- check
+ALTER INDEX pi ATTACH PARTITION p1i;
+INSERT INTO p VALUES (2, 1);

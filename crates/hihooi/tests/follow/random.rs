@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 /// Steps of a case.
-const STEPS: u64 = 25;
+const STEPS: u64 = 30;
 /// Nesting from which on a symbol's first alternative is taken.
 const DEPTH_MAX: usize = 5;
 
@@ -24,7 +24,15 @@ CREATE TABLE t1 (id int PRIMARY KEY, a int, b text);
 CREATE TABLE t2 (id int, a int, b text);
 INSERT INTO t1 SELECT g, g, 'b' FROM generate_series(1, 5) g;
 INSERT INTO t2 SELECT g, g, 'b' FROM generate_series(1, 5) g;
+CREATE TABLE p (id int, a int, b text) PARTITION BY RANGE (id);
+CREATE TABLE t3 PARTITION OF p FOR VALUES FROM (0) TO (15);
+CREATE TYPE mood AS ENUM ('x', 'y');
+CREATE DOMAIN posint AS int CHECK (VALUE > -5);
+CREATE TYPE pair AS (x int, y text);
+CREATE VIEW v1 AS SELECT * FROM t1;
+CREATE INDEX i1 ON t2 (a);
 CREATE SEQUENCE s1;
+CREATE FUNCTION f2() RETURNS void LANGUAGE plpgsql AS 'BEGIN CREATE TABLE t3 (id int); END';
 CREATE FUNCTION f1(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';
 ";
 /// What removes what isn't in the case's schema. Also in the end of a block that was left open.
