@@ -9,10 +9,11 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test torture bench bench-cores lint docs versions
+.PHONY: help setup build demo test random torture bench bench-cores lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
+	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
@@ -35,6 +36,13 @@ versions: setup
 
 test: setup versions
 	$(TEST_ENV) $(CARGO) test --release --workspace
+
+# Random cases of DDL and DML, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
+random: setup
+	$(TEST_ENV) HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
+	  $(CARGO) test --release --workspace --test follow -- --nocapture random
+RUNS = 1000
+SEED = 1
 
 # PostgreSQL's own regression suite, test by test; replicas must serve and be equal after each.
 torture: build

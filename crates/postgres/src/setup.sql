@@ -106,10 +106,20 @@ BEGIN
 END
 $$;
 
--- Gives a table the identity it needs. As a replica, so that users' event triggers don't notice;
--- ours do, so that it is the same at all sites.
-CREATE FUNCTION hihooi.set_identity(t oid) RETURNS void
+-- Runs a command as a replica, so that users' event triggers don't notice; ours do, so that it is the
+-- same at all sites. (A function of its own: that setting makes PostgreSQL forget all of the session's
+-- plans.)
+CREATE FUNCTION hihooi.alter_unnoticed(command text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+AS $$
+BEGIN
+    EXECUTE command;
+END
+$$;
+
+-- Gives a table the identity it needs.
+CREATE FUNCTION hihooi.set_identity(t oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     wanted record;
@@ -125,15 +135,17 @@ BEGIN
     END IF;
     -- Whoever calls notes what was done before.
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
-    EXECUTE format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t::regclass, wanted.wanted);
+    PERFORM hihooi.alter_unnoticed(
+        format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t::regclass, wanted.wanted));
 END
 $$;
 
 -- What a note tells ----------------------------------------------------------------------------
 
 -- The settings that decide what a command means. It must not have a search path of its own.
-CREATE FUNCTION hihooi.settings() RETURNS pg_catalog.jsonb LANGUAGE sql STABLE AS $$
-    SELECT pg_catalog.jsonb_object_agg(name, pg_catalog.current_setting(name, true))
+CREATE FUNCTION hihooi.settings() RETURNS pg_catalog.jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT pg_catalog.jsonb_object_agg(name, pg_catalog.current_setting(name, true))
     FROM pg_catalog.unnest('{
         search_path, check_function_bodies, default_table_access_method,
         default_toast_compression, xmloption, standard_conforming_strings, backslash_quote,
@@ -142,7 +154,8 @@ CREATE FUNCTION hihooi.settings() RETURNS pg_catalog.jsonb LANGUAGE sql STABLE A
         bytea_output, xmlbinary, lc_monetary, lc_numeric, lc_time, default_with_oids,
         allow_in_place_tablespaces, createrole_self_grant
     }'::pg_catalog.text[]) name
-    WHERE pg_catalog.current_setting(name, true) IS NOT NULL
+    WHERE pg_catalog.current_setting(name, true) IS NOT NULL);
+END
 $$;
 
 -- An object as a note tells it: its address, which is the same at every site, and its description.
@@ -386,8 +399,9 @@ BEGIN
             WHERE datname = current_database()
         UNION ALL SELECT concat('e', oid, '/', xmin) FROM pg_event_trigger
             WHERE evtname !~ 'hihooi'
-        UNION ALL SELECT concat('f', objoid, '/', description) FROM pg_description
-            WHERE classoid = 'pg_event_trigger'::regclass
+        UNION ALL SELECT concat('f', e.oid, '/', d.description)
+            FROM pg_event_trigger e JOIN pg_description d
+                ON (d.objoid, d.classoid, d.objsubid) = (e.oid, 'pg_event_trigger'::regclass, 0)
     ) parts(part));
 END
 $$;
@@ -440,6 +454,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     one record;
+    attach text;
+    note jsonb;
 BEGIN
     INSERT INTO hihooi.invalid
         SELECT i.indrelid, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -457,17 +473,21 @@ BEGIN
     LOOP
         DELETE FROM hihooi.invalid h WHERE (h.relation, h.index) = (one.relation, one.index);
         CONTINUE WHEN one.indexrelid IS NULL;
-        PERFORM hihooi.write_note('command', jsonb_build_object(
+        SELECT format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, inhrelid::regclass)
+            INTO attach FROM pg_inherits WHERE inhrelid = one.indexrelid;
+        note := jsonb_build_object(
             'tag', 'CREATE INDEX', 'settings', '{}'::jsonb, 'role', one.owner,
             'version', current_setting('server_version_num')::int / 10000,
             'objects', jsonb_build_array(
                 hihooi.object_note('pg_class'::regclass, one.relation)),
-            'create', concat_ws('; ',
-                regexp_replace(
-                    pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS '),
-                (SELECT format('ALTER INDEX %s ATTACH PARTITION %s',
-                    i.inhparent::regclass, i.inhrelid::regclass)
-                 FROM pg_inherits i WHERE i.inhrelid = one.indexrelid))));
+            'create', regexp_replace(
+                pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS '));
+        IF attach IS NOT NULL THEN
+            -- It is as it should be when it is attached.
+            PERFORM hihooi.write_note('command', note #- '{objects,0,description}');
+            note := note || jsonb_build_object('tag', 'ALTER INDEX', 'create', attach);
+        END IF;
+        PERFORM hihooi.write_note('command', note);
         PERFORM hihooi.set_identity(one.relation);
     END LOOP;
 END
@@ -482,13 +502,15 @@ REVOKE ALL ON hihooi.secret FROM PUBLIC;
 -- owners, comments, roles and their settings, databases, event triggers. PostgreSQL counts them
 -- (manual, "Viewing Statistics"); what the connection's transaction before did may be among them.
 CREATE FUNCTION hihooi.count_changes() RETURNS bigint
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT sum(pg_stat_get_xact_tuples_inserted(c) + pg_stat_get_xact_tuples_updated(c)
+BEGIN
+    RETURN (SELECT sum(pg_stat_get_xact_tuples_inserted(c) + pg_stat_get_xact_tuples_updated(c)
         + pg_stat_get_xact_tuples_deleted(c))
     FROM unnest('{pg_class,pg_attribute,pg_type,pg_proc,pg_index,pg_shdepend,pg_description,
         pg_shdescription,pg_authid,pg_auth_members,pg_db_role_setting,pg_database,pg_event_trigger}'
-        ::regclass[]) c
+        ::regclass[]) c);
+END
 $$;
 
 -- Forgets the choices for tables that are gone or have another identity by now. Not with the command
@@ -504,10 +526,13 @@ $$;
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
 -- anybody may set it.)
 CREATE FUNCTION hihooi.seal() RETURNS text
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT md5(concat_ws(' ', value, pg_current_xact_id_if_assigned(), hihooi.count_changes()))
-    FROM hihooi.secret
+BEGIN
+    RETURN (
+        SELECT md5(concat_ws(' ', value, pg_current_xact_id_if_assigned(), hihooi.count_changes()))
+        FROM hihooi.secret);
+END
 $$;
 
 -- Whether the transaction may have done something that no event told since the last note.

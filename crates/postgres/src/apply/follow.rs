@@ -28,9 +28,11 @@ const KEPT: [&str; 5] = [
 ];
 /// Encloses a reading of a note until it is known whether it is the right one.
 const SAVEPOINT: &str = "SAVEPOINT hihooi";
+const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT hihooi";
 /// A command that changes what no description tells.
 const REFRESH: &str = "REFRESH MATERIALIZED VIEW";
-const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT hihooi";
+/// SQLSTATEs of objects that are not there: tables, functions, schemas, others.
+const UNDEFINED: [&str; 4] = ["42P01", "42883", "3F000", "42704"];
 
 /// Why a note can't be followed.
 pub(super) enum Failed {
@@ -349,6 +351,8 @@ async fn run_all(connection: &mut Connection, commands: Vec<String>) -> Done {
     Ok(())
 }
 
+/// Gives objects their owners. What isn't there has yet to come: the command that makes it had begun,
+/// and its note, which tells the owner too, follows.
 async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
     for Owner { kind, identity, owner } in owners {
         let kind = match kind.as_str() {
@@ -359,8 +363,14 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
             kind => kind.to_uppercase(),
         };
         let text = format!("ALTER {kind} {identity} OWNER TO {owner}");
-        let ran = connection.query(&text).await;
-        ran.map_err(|error| Failed::Error(text, error))?;
+        let point = "SAVEPOINT hihooi_owner";
+        match connection.query(&format!("{point}; {text}; RELEASE {point}")).await {
+            Ok(_) => {}
+            Err(Error::Server(fields)) if UNDEFINED.contains(&fields.code()) => {
+                connection.query(&format!("ROLLBACK TO {point}; RELEASE {point}")).await?;
+            }
+            Err(error) => return Err(Failed::Error(text, error)),
+        }
     }
     Ok(())
 }
