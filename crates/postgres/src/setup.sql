@@ -133,8 +133,6 @@ BEGIN
             VALUES (t, wanted.choice, wanted.index)
             ON CONFLICT (relation) DO UPDATE SET choice = excluded.choice, index = excluded.index;
     END IF;
-    -- Whoever calls notes what was done before.
-    PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     PERFORM hihooi.alter_unnoticed(
         format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t::regclass, wanted.wanted));
 END
@@ -474,7 +472,8 @@ BEGIN
         DELETE FROM hihooi.invalid h WHERE (h.relation, h.index) = (one.relation, one.index);
         CONTINUE WHEN one.indexrelid IS NULL;
         SELECT format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, inhrelid::regclass)
-            INTO attach FROM pg_inherits WHERE inhrelid = one.indexrelid;
+            INTO attach FROM pg_inherits JOIN pg_index p ON p.indexrelid = inhparent AND p.indisvalid
+            WHERE inhrelid = one.indexrelid;
         note := jsonb_build_object(
             'tag', 'CREATE INDEX', 'settings', '{}'::jsonb, 'role', one.owner,
             'version', current_setting('server_version_num')::int / 10000,
@@ -535,6 +534,37 @@ BEGIN
 END
 $$;
 
+-- How many commands have begun, one in the other, that have not been noted yet: code that they run may
+-- run others.
+CREATE FUNCTION hihooi.depth() RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    told constant text := current_setting('hihooi.depth', true);
+    depth constant text := split_part(told, ' ', 1);
+BEGIN
+    RETURN CASE WHEN told = hihooi.sealed_depth(depth) THEN depth ELSE '0' END;
+END
+$$;
+
+-- (It ends with the transaction, with a part of it that is rolled back, and by CONCURRENTLY.)
+CREATE FUNCTION hihooi.set_depth(depth int) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM set_config('hihooi.depth', hihooi.sealed_depth(depth::text), true);
+END
+$$;
+
+CREATE FUNCTION hihooi.sealed_depth(depth text) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT concat(depth, ' ', md5(concat_ws(' ', value, depth, now(), pg_backend_pid())))
+        FROM hihooi.secret);
+END
+$$;
+
 -- Whether the transaction may have done something that no event told since the last note.
 CREATE FUNCTION hihooi.has_hidden() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -555,6 +585,7 @@ DECLARE
     made record;
     used oid[] := '{}';
     owners jsonb;
+    depth constant int := hihooi.depth();
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
@@ -564,11 +595,15 @@ BEGIN
     IF NOT own OR hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean THEN
         RETURN;
     END IF;
+    PERFORM hihooi.set_depth(depth + 1);
     FOR made IN
         SELECT c.oid, c.relkind, c.relispopulated, r.rolname AS owner
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_roles r ON r.oid = c.relowner
         WHERE c.oid >= 16384 AND age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind IN ('r', 'm')
+          -- Only then are system columns written.
+          AND EXISTS (SELECT FROM pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum = -1 AND hihooi.is_own(a.xmin))
           AND c.relpersistence <> 't' AND n.nspname <> 'hihooi'
           AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
     LOOP
@@ -600,6 +635,7 @@ BEGIN
     IF owners IS NOT NULL THEN
         PERFORM hihooi.write_note('owners', owners);
     END IF;
+    PERFORM hihooi.set_depth(depth);
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     RETURN; -- no row
 END
@@ -644,16 +680,20 @@ BEGIN
 END
 $$;
 
--- What no event told comes first: the command may need it. GRANT doesn't tell what it changes, ALTER
+-- What no event told comes first: the command may need it. Within another command not, since what that
+-- did so far isn't noted either. GRANT doesn't tell what it changes, ALTER
 -- TABLE not the partitions and children that it changes. (It must not write in front of DROP INDEX
 -- CONCURRENTLY, which is the first command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    depth constant int := hihooi.depth();
 BEGIN
-    IF pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
+    IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
     END IF;
+    PERFORM hihooi.set_depth(depth + 1);
     IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
@@ -859,6 +899,7 @@ BEGIN
         UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)
         UNION SELECT c.oid FROM pg_class c WHERE tag = 'DROP OWNED' AND c.relkind IN ('r', 'p')
     ) t(r);
+    PERFORM hihooi.set_depth(greatest(hihooi.depth() - 1, 0));
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
 END
 $$;
