@@ -153,7 +153,10 @@ async fn finds_every_kind_of_difference() {
              DELETE FROM nothing WHERE id = 9",
             "public.\"odd'name\" (row)=(9,x)\n    primary (none)\n    replica1 (9,x)",
         ),
-        ("REFRESH MATERIALIZED VIEW \"odd'name\" WITH NO DATA", "view public.\"odd'name\": is"),
+        (
+            "REFRESH MATERIALIZED VIEW \"odd'name\" WITH NO DATA",
+            "view public.\"odd'name\": here \"not populated\"",
+        ),
         ("UPDATE secret SET id = 2", "public.secret (id)=(2)"),
     ];
     for (change, told) in changes {

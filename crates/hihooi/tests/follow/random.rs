@@ -134,7 +134,7 @@ pub fn shrunk(case: &str, mut fails: impl FnMut(&str) -> bool) -> String {
         while at < lines.len() {
             let mut fewer = lines.clone();
             fewer.drain(at..(at + size).min(lines.len()));
-            let has_end = fewer.iter().any(|line| *line == "-- finally");
+            let has_end = fewer.contains(&"-- finally");
             if has_end && fails(&fewer.join("\n")) {
                 lines = fewer;
             } else {
