@@ -790,6 +790,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);
+    -- It gives a table its identity, so that need not be done behind it.
+    is_ours constant boolean := split_part(stack, chr(10), 2)
+        LIKE 'PL/pgSQL function hihooi.alter_unnoticed(text) line %';
     caller constant text := current_setting('hihooi.caller');
     command record;
     objects jsonb[] := '{}';
@@ -898,7 +901,7 @@ BEGIN
         UNION SELECT p.relid FROM unnest(touched) t, pg_partition_tree(t) p
         UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)
         UNION SELECT c.oid FROM pg_class c WHERE tag = 'DROP OWNED' AND c.relkind IN ('r', 'p')
-    ) t(r);
+    ) t(r) WHERE NOT is_ours;
     PERFORM hihooi.set_depth(greatest(hihooi.depth() - 1, 0));
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
 END

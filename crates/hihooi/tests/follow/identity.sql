@@ -158,3 +158,19 @@ INSERT INTO i VALUES (2, 'a');
 UPDATE t SET v = 'b';
 UPDATE l SET v = 'b';
 DELETE FROM t;
+
+-- case: serializable transactions make tables without keys beside each other
+CREATE TABLE a (id int);
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+CREATE TABLE b (id int);
+INSERT INTO b VALUES (1);
+PREPARE TRANSACTION 'follow_prepared';
+CREATE TABLE c (id int);
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+DROP TABLE c;
+CREATE TABLE d (id int);
+INSERT INTO d VALUES (1);
+COMMIT;
+COMMIT PREPARED 'follow_prepared';
+UPDATE b SET id = 2;
+UPDATE d SET id = 2;
