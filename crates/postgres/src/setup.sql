@@ -174,6 +174,19 @@ BEGIN
 END
 $$;
 
+-- Lets one transaction at a time note what a relation is like: CREATE INDEX, for one, runs beside
+-- others on the same table, and what one of them doesn't see yet may come first in the stream. (The
+-- key begins with "hiho".)
+CREATE FUNCTION hihooi.alone(class oid, object oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF class = 'pg_class'::regclass THEN
+        PERFORM pg_advisory_xact_lock((1751738479::bigint << 32) | object::bigint);
+    END IF;
+END
+$$;
+
 -- Whether an object of this class belongs to one server: replicas don't have it.
 CREATE FUNCTION hihooi.is_local(class oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -818,6 +831,8 @@ BEGIN
         IF command.objid IS NULL THEN
             CONTINUE WHEN tag NOT IN ('GRANT', 'REVOKE')
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
+            PERFORM hihooi.alone(g.class, g.object)
+                FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g;
             SELECT array_agg(hihooi.object_note(g.class, g.object)) INTO objects
                 FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
                 WHERE NOT hihooi.is_temporary(g.class, g.object);
@@ -833,6 +848,7 @@ BEGIN
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
+            PERFORM hihooi.alone(root.class, root.object);
             objects := objects || hihooi.object_note(root.class, root.object);
         END IF;
         IF command.classid = 'pg_class'::regclass THEN
@@ -854,6 +870,7 @@ BEGIN
               AND NOT hihooi.is_temporary(c.class, c.object)
             LIMIT 32
         LOOP
+            PERFORM hihooi.alone(root.class, root.object);
             objects := objects || hihooi.object_note(root.class, root.object);
         END LOOP;
     END IF;
