@@ -308,3 +308,15 @@ DELETE FROM p;
 REINDEX INDEX CONCURRENTLY p1i;
 ALTER INDEX pi ATTACH PARTITION p1i;
 INSERT INTO p VALUES (2, 1);
+
+-- case: two sessions make indexes of one table beside each other
+CREATE TABLE t (id int PRIMARY KEY, a int);
+BEGIN;
+CREATE INDEX ta ON t (a);
+-- session: 2
+-- background
+CREATE INDEX tb ON t (a, id);
+-- session: 1
+COMMIT;
+-- session: 2
+INSERT INTO t VALUES (1, 1);
