@@ -175,14 +175,22 @@ END
 $$;
 
 -- Lets one transaction at a time note what a relation is like: CREATE INDEX, for one, runs beside
--- others on the same table, and what one of them doesn't see yet may come first in the stream. (The
--- key begins with "hiho".)
+-- others on the same table, and what one of them doesn't see yet may come first in the stream. Whoever
+-- inserts the same key waits for the end of the transaction that did, though it deleted its row at
+-- once. (Not an advisory lock: anybody could hold that.)
+CREATE TABLE IF NOT EXISTS hihooi.noting (relation oid PRIMARY KEY);
+REVOKE ALL ON hihooi.noting FROM PUBLIC;
+GRANT SELECT ON hihooi.noting TO PUBLIC;
+
 CREATE FUNCTION hihooi.alone(class oid, object oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    place tid;
 BEGIN
     IF class = 'pg_class'::regclass THEN
-        PERFORM pg_advisory_xact_lock((1751738479::bigint << 32) | object::bigint);
+        INSERT INTO hihooi.noting VALUES (object) RETURNING ctid INTO place;
+        DELETE FROM hihooi.noting WHERE ctid = place;
     END IF;
 END
 $$;
