@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS hihooi.identity (
 ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS choice "char" NOT NULL DEFAULT 'd';
 ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS index regclass;
 ALTER TABLE hihooi.identity DROP COLUMN IF EXISTS busy;
+DROP TABLE IF EXISTS hihooi.noting;
 REVOKE ALL ON hihooi.identity FROM PUBLIC;
 GRANT SELECT ON hihooi.identity TO PUBLIC;
 
@@ -170,28 +171,7 @@ BEGIN
     END IF;
     RETURN jsonb_build_object('kind', address.kind, 'names', address.names, 'args', address.args,
         'identity', (pg_identify_object(class, object, 0)).identity,
-        'description', hihooi.describe(class, object));
-END
-$$;
-
--- Lets one transaction at a time note what a relation is like: CREATE INDEX, for one, runs beside
--- others on the same table, and what one of them doesn't see yet may come first in the stream. Whoever
--- inserts the same key waits for the end of the transaction that did, though it deleted its row at
--- once. (Not an advisory lock: anybody could hold that.)
-CREATE TABLE IF NOT EXISTS hihooi.noting (relation oid PRIMARY KEY);
-REVOKE ALL ON hihooi.noting FROM PUBLIC;
-GRANT SELECT ON hihooi.noting TO PUBLIC;
-
-CREATE FUNCTION hihooi.alone(class oid, object oid) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    place tid;
-BEGIN
-    IF class = 'pg_class'::regclass THEN
-        INSERT INTO hihooi.noting VALUES (object) RETURNING ctid INTO place;
-        DELETE FROM hihooi.noting WHERE ctid = place;
-    END IF;
+        'description', hihooi.describe(class, object), 'snapshot', pg_current_snapshot());
 END
 $$;
 
@@ -839,8 +819,6 @@ BEGIN
         IF command.objid IS NULL THEN
             CONTINUE WHEN tag NOT IN ('GRANT', 'REVOKE')
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
-            PERFORM hihooi.alone(g.class, g.object)
-                FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g;
             SELECT array_agg(hihooi.object_note(g.class, g.object)) INTO objects
                 FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
                 WHERE NOT hihooi.is_temporary(g.class, g.object);
@@ -856,7 +834,6 @@ BEGIN
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
-            PERFORM hihooi.alone(root.class, root.object);
             objects := objects || hihooi.object_note(root.class, root.object);
         END IF;
         IF command.classid = 'pg_class'::regclass THEN
@@ -878,7 +855,6 @@ BEGIN
               AND NOT hihooi.is_temporary(c.class, c.object)
             LIMIT 32
         LOOP
-            PERFORM hihooi.alone(root.class, root.object);
             objects := objects || hihooi.object_note(root.class, root.object);
         END LOOP;
     END IF;

@@ -87,6 +87,9 @@ pub struct Object {
     /// What it is like, a line for each property (`hihooi.describe`); `None` is not compared.
     #[serde(default)]
     pub description: Option<String>,
+    /// The snapshot under which it was described (`pg_current_snapshot`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
 }
 
 /// A column's value for rows that are older than the column (`pg_attribute.attmissingval`).

@@ -314,9 +314,51 @@ CREATE TABLE t (id int PRIMARY KEY, a int);
 BEGIN;
 CREATE INDEX ta ON t (a);
 -- session: 2
--- background
+BEGIN;
+CREATE INDEX tb ON t (a, id);
+COMMIT;
+-- session: 1
+CREATE INDEX tc ON t (a, id, a);
+ALTER TABLE t ADD b int;
+COMMIT;
+-- session: 2
+INSERT INTO t VALUES (1, 1);
+
+-- case: the first one commits first
+CREATE TABLE t (id int PRIMARY KEY, a int);
+BEGIN;
+CREATE INDEX ta ON t (a);
+COMMENT ON INDEX ta IS 'a';
+-- session: 2
+BEGIN;
 CREATE INDEX tb ON t (a, id);
 -- session: 1
 COMMIT;
 -- session: 2
+CREATE STATISTICS st ON id, a FROM t;
+COMMIT;
+
+-- case: under a snapshot of before
+CREATE TABLE t (id int PRIMARY KEY, a int);
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT * FROM t;
+-- session: 2
+CREATE INDEX ta ON t (a);
+GRANT SELECT ON t TO PUBLIC;
+-- session: 1
+CREATE INDEX tb ON t (a, id);
+COMMENT ON TABLE t IS 't';
+COMMIT;
+INSERT INTO t VALUES (1, 1);
+
+-- case: rights are granted beside an index
+CREATE TABLE t (id int PRIMARY KEY, a int);
+GRANT INSERT ON t TO PUBLIC;
+BEGIN;
+CREATE INDEX ta ON t (a);
+-- session: 2
+GRANT SELECT ON t TO PUBLIC;
+GRANT UPDATE (a) ON t TO PUBLIC;
+-- session: 1
+COMMIT;
 INSERT INTO t VALUES (1, 1);

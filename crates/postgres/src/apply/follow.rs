@@ -5,6 +5,8 @@
 //! Never as superuser for someone who is none, nor in reach of a superuser's rights: what ordinary
 //! roles did is carried out in a security-restricted operation.
 
+use std::sync::Arc;
+
 use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{self, Command, Note, Object, Owner, Shared};
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
@@ -15,6 +17,7 @@ use super::replay::{self, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
 use super::shared;
 use super::statements::quote;
+use super::unseen::Recent;
 use super::words::{differs, statement_words};
 use crate::connection::{Connection, Error, Result};
 
@@ -58,11 +61,20 @@ pub(super) struct Followed {
     /// Tables of extensions whose notes have yet to come: their rows come from the script.
     by_script: AHashSet<u32>,
     memory: Memory,
+    /// The transaction at the primary, by the low 32 bits of its id.
+    xid: u32,
+    /// What other transactions' notes told.
+    recent: Arc<Recent>,
     /// The operator says that what doesn't fit was repeated at the replica.
-    pub is_repaired: bool,
+    is_repaired: bool,
 }
 
 impl Followed {
+    /// For an entry's transaction.
+    pub(super) fn new(xid: u32, recent: Arc<Recent>, is_repaired: bool) -> Followed {
+        Followed { xid, recent, is_repaired, ..Followed::default() }
+    }
+
     /// Takes in a note of the entry whose rows come in front of it.
     pub(super) fn expect(&mut self, command: Box<Command>) {
         self.by_script.extend(command.members.iter().flatten());
@@ -81,7 +93,11 @@ impl Followed {
     pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
         connection.query(RESUME_CHECKS).await?;
         match note {
-            Note::Command(command) => self.command(connection, command).await,
+            Note::Command(command) => {
+                self.command(connection, command).await?;
+                command.objects.iter().for_each(|object| self.recent.add(self.xid, object));
+                Ok(())
+            }
             Note::Drop(drop) => dropped(connection, drop).await,
             Note::Shared(shared) => become_like(connection, shared).await,
             Note::Owners(owners) => owned(connection, owners).await,
@@ -121,7 +137,7 @@ impl Followed {
         for member in command.members.iter().flatten() {
             self.by_script.remove(member);
         }
-        if self.is_repaired && compare(connection, command).await?.is_none() {
+        if self.is_repaired && self.compare(connection, command).await?.is_none() {
             return Ok(());
         }
         if let Some(relation) = command.relation {
@@ -130,7 +146,7 @@ impl Followed {
         } else {
             return self.replay(connection, command).await;
         }
-        match compare(connection, command).await? {
+        match self.compare(connection, command).await? {
             None => Ok(()),
             Some(difference) => Err(Failed::Differs(difference)),
         }
@@ -151,7 +167,7 @@ impl Followed {
             let way = Way { settings: &settings, text, before };
             let ran = way.go(connection, command, &[]).await;
             let outcome = match ran {
-                Ok(()) => mended(connection, command, &way).await?.map(Failed::Differs),
+                Ok(()) => self.mended(connection, command, &way).await?.map(Failed::Differs),
                 Err(Error::Server(fields)) => {
                     Some(Failed::Error(statement_words(text), Error::Server(fields)))
                 }
@@ -174,10 +190,56 @@ impl Followed {
         // It was about something that only the primary has, such as a trigger whose function is
         // temporary.
         let is_there = matches!(failed, Failed::Error(..)) && !command.objects.is_empty();
-        if is_there && command.tag != REFRESH && compare(connection, command).await?.is_none() {
+        if is_there && command.tag != REFRESH && self.compare(connection, command).await?.is_none()
+        {
             return Ok(());
         }
         Err(failed)
+    }
+
+    /// Compares, and mends once what the text that ran made in another way than at the primary.
+    async fn mended(
+        &self,
+        connection: &mut Connection,
+        command: &Command,
+        way: &Way<'_>,
+    ) -> Result<Option<String>> {
+        let Some(difference) = self.compare(connection, command).await? else { return Ok(None) };
+        let here = descriptions(connection, command).await?;
+        if replay::mends(command, &here, &[]).is_empty() {
+            return Ok(Some(difference));
+        }
+        // What was so before isn't the text's doing and stops the replica.
+        connection.query(ROLLBACK).await?;
+        let before = descriptions(connection, command).await?;
+        match way.go(connection, command, &replay::mends(command, &here, &before)).await {
+            Ok(()) => self.compare(connection, command).await,
+            Err(Error::Server(_)) => Ok(Some(difference)),
+            Err(lost) => Err(lost),
+        }
+    }
+
+    /// What is there other than the primary describes it, in words.
+    async fn compare(
+        &self,
+        connection: &mut Connection,
+        command: &Command,
+    ) -> Result<Option<String>> {
+        for object in &command.objects {
+            let Some(expected) = &object.description else { continue };
+            match describe(connection, object).await? {
+                (None, _) => return Ok(Some(differs(&name_of(object), "it is missing"))),
+                (Some(here), version)
+                    if here != *expected
+                        && version == command.version
+                        && !self.recent.explain(self.xid, object, &here) =>
+                {
+                    return Ok(Some(differs(&name_of(object), &differing_lines(expected, &here))));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -221,27 +283,6 @@ async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Compares, and mends once what the text that ran made in another way than at the primary.
-async fn mended(
-    connection: &mut Connection,
-    command: &Command,
-    way: &Way<'_>,
-) -> Result<Option<String>> {
-    let Some(difference) = compare(connection, command).await? else { return Ok(None) };
-    let here = descriptions(connection, command).await?;
-    if replay::mends(command, &here, &[]).is_empty() {
-        return Ok(Some(difference));
-    }
-    // What was so before isn't the text's doing and stops the replica.
-    connection.query(ROLLBACK).await?;
-    let before = descriptions(connection, command).await?;
-    match way.go(connection, command, &replay::mends(command, &here, &before)).await {
-        Ok(()) => compare(connection, command).await,
-        Err(Error::Server(_)) => Ok(Some(difference)),
-        Err(lost) => Err(lost),
-    }
-}
-
 /// What the command's objects are like here, as far as they are there.
 async fn descriptions(
     connection: &mut Connection,
@@ -262,21 +303,6 @@ async fn may_enable(connection: &mut Connection, command: &Command) -> Done {
         disable_own_actions(connection).await?;
     }
     Ok(())
-}
-
-/// What is there other than the primary describes it, in words.
-async fn compare(connection: &mut Connection, command: &Command) -> Result<Option<String>> {
-    for object in &command.objects {
-        let Some(expected) = &object.description else { continue };
-        match describe(connection, object).await? {
-            (None, _) => return Ok(Some(differs(&name_of(object), "it is missing"))),
-            (Some(here), version) if here != *expected && version == command.version => {
-                return Ok(Some(differs(&name_of(object), &differing_lines(expected, &here))));
-            }
-            _ => {}
-        }
-    }
-    Ok(None)
 }
 
 /// What an object is like here, if it is there, and the server's major version.

@@ -4,7 +4,8 @@
 //! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
 //! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
 //! - `restricted`: how what may run code of others is carried out without a superuser's rights.
-//! - `follow`: what the primary did to its schema; `replay` and `shared` say what to run for it.
+//! - `follow`: what the primary did to its schema; `replay` and `shared` say what to run for it,
+//!   `unseen` which differences are other transactions' doing.
 //! - `statements`, `replay`, `shared`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
 //! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
 //!   shows.
@@ -20,6 +21,7 @@ mod session;
 mod shared;
 mod statements;
 pub mod stats;
+mod unseen;
 pub mod visibility;
 mod words;
 mod work;
@@ -97,6 +99,7 @@ async fn run(
     // DDL that bypassed us up to here was repeated on the replica by the operator, who said so
     // by RESUME.
     let mut repaired = Tsid::ZERO;
+    let recent = Arc::default();
     loop {
         let nobody_holds_it = wishes.has_changed().is_err();
         let wish = wishes.borrow_and_update().clone();
@@ -104,7 +107,7 @@ async fn run(
             return;
         }
         let mut refused = None;
-        let end = match Round::start(config, told, standing, repaired).await {
+        let end = match Round::start(config, told, standing, repaired, &recent).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
                 let end = round.run(&mut wishes).await;

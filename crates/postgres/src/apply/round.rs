@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::catalog::Catalog;
 use super::handle::{Standing, Told, Wish};
 use super::session::Session;
+use super::unseen::Recent;
 use super::work::{Failure, Unit, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
 use super::{Config, progress};
@@ -104,6 +105,7 @@ impl<'a> Round<'a> {
         told: &'a Arc<Told>,
         standing: &'a watch::Sender<Standing>,
         repaired: Tsid,
+        recent: &Arc<Recent>,
     ) -> Result<Round<'a>, End> {
         let site = &config.replica.site;
         let login = progress::control_login(site, &config.database);
@@ -119,7 +121,8 @@ impl<'a> Round<'a> {
         for number in 0..config.connections {
             let origin = format!("{}_{number}", config.origin);
             let log = config.log.clone();
-            let session = Session::open(site, &config.database, &origin, log, repaired).await?;
+            let session =
+                Session::open(site, &config.database, &origin, log, repaired, recent).await?;
             let (sender, receiver) = mpsc::channel(worker::ORDERS_LEN);
             processes.push(session.process());
             orders.push(sender);

@@ -22,6 +22,7 @@ use super::follow::{Failed, Followed};
 use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
 use super::statements::{self, Shape, Statement};
+use super::unseen::Recent;
 use super::words::{What, advice, owner_advice, unknown};
 use super::work::{Failure, Unit, Work};
 use crate::connection::{Connection, Error, Result, server_error};
@@ -70,6 +71,8 @@ pub(super) struct Session {
     gathered: Option<Gathered>,
     failed: Option<Failure>,
     followed: Followed,
+    /// What the last notes told.
+    recent: Arc<Recent>,
     /// The search path in the transaction, if it isn't the session's.
     path: Option<String>,
     /// CHECK constraints of domains are not evaluated in this transaction.
@@ -86,6 +89,7 @@ impl Session {
         origin: &str,
         log: Log,
         repaired: Tsid,
+        recent: &Arc<Recent>,
     ) -> Result<Session> {
         let mut connection = Connection::open(&progress::applier_login(site, database)).await?;
         let setup = "select pg_catalog.pg_replication_origin_session_setup($1)";
@@ -108,6 +112,7 @@ impl Session {
             gathered: None,
             failed: None,
             followed: Followed::default(),
+            recent: Arc::clone(recent),
             path: None,
             without_domains: false,
             repaired,
@@ -239,8 +244,9 @@ impl Session {
 
     /// Finds the tables that an entry makes whose rows come before the note that tells how.
     async fn look_ahead(&mut self, work: &Work) -> Result<()> {
-        self.followed = Followed::default();
-        self.followed.is_repaired = work.header().tsid <= self.repaired;
+        let header = work.header();
+        let is_repaired = header.tsid <= self.repaired;
+        self.followed = Followed::new(header.xid, Arc::clone(&self.recent), is_repaired);
         if !work.header().has_ddl {
             return Ok(());
         }
