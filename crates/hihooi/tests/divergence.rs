@@ -200,6 +200,142 @@ fn a_definition_that_differs_stops_the_replica() {
     cluster.assert_equal("SELECT * FROM keyed ORDER BY id");
 }
 
+/// Whatever it is that differs: the object is named, and what is different about it.
+#[test]
+fn every_kind_of_difference_stops_the_replica() {
+    const PLANTED: &[(&str, &str, &str, &[&str])] = &[
+        // What is done at the replica, what takes it back, what touches the object at the primary,
+        // what is named.
+        (
+            "ALTER TABLE t ALTER v TYPE varchar(9)",
+            "ALTER TABLE t ALTER v TYPE text",
+            "COMMENT ON COLUMN t.n IS 'touched'",
+            &["table public.t", "varying(9)"],
+        ),
+        (
+            "ALTER TABLE t ALTER n SET DEFAULT 8",
+            "ALTER TABLE t ALTER n SET DEFAULT 7",
+            "ALTER TABLE t ALTER v SET STORAGE PLAIN",
+            &["table public.t", "default 8"],
+        ),
+        (
+            "ALTER TABLE t DROP CONSTRAINT positive",
+            "ALTER TABLE t ADD CONSTRAINT positive CHECK (n > 0)",
+            "ALTER TABLE t SET (fillfactor = 90)",
+            &["table public.t", "positive"],
+        ),
+        (
+            "GRANT DELETE ON t TO joe",
+            "REVOKE DELETE ON t FROM joe",
+            "GRANT INSERT ON t TO joe",
+            &["table public.t", "DELETE"],
+        ),
+        (
+            "ALTER TABLE t DISABLE TRIGGER tr",
+            "ALTER TABLE t ENABLE TRIGGER tr",
+            "CREATE INDEX ON t (n)",
+            &["table public.t", "tr"],
+        ),
+        (
+            "CREATE POLICY other ON t USING (true)",
+            "DROP POLICY other ON t",
+            "ALTER POLICY mine ON t RENAME TO yours",
+            &["table public.t", "other"],
+        ),
+        (
+            "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE t DISABLE ROW LEVEL SECURITY",
+            "ALTER TABLE t RENAME v TO w",
+            &["table public.t"],
+        ),
+        (
+            "COMMENT ON TABLE t IS 'other'",
+            "COMMENT ON TABLE t IS 'mine'",
+            "ALTER TABLE t ALTER n SET NOT NULL",
+            &["table public.t", "other"],
+        ),
+        (
+            "DROP INDEX i; CREATE INDEX i ON t (n DESC)",
+            "DROP INDEX i; CREATE INDEX i ON t (n)",
+            "ALTER TABLE t ALTER n SET STATISTICS 50",
+            &["table public.t", "DESC"],
+        ),
+        (
+            "ALTER TABLE t OWNER TO joe",
+            "ALTER TABLE t OWNER TO postgres; GRANT INSERT ON t TO joe",
+            "ALTER INDEX i RENAME TO j",
+            &["table public.t", "joe"],
+        ),
+        (
+            "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 2'",
+            "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "GRANT EXECUTE ON FUNCTION f() TO joe",
+            &["function public.f()", "SELECT 2"],
+        ),
+        (
+            "CREATE OR REPLACE VIEW w AS SELECT 2 AS one",
+            "CREATE OR REPLACE VIEW w AS SELECT 1 AS one",
+            "COMMENT ON VIEW w IS 'touched'",
+            &["view public.w", "2"],
+        ),
+        (
+            "ALTER SEQUENCE s INCREMENT 5",
+            "ALTER SEQUENCE s INCREMENT 1",
+            "ALTER SEQUENCE s MAXVALUE 100",
+            &["sequence public.s"],
+        ),
+        (
+            "ALTER TYPE e RENAME VALUE 'b' TO 'c'",
+            "ALTER TYPE e RENAME VALUE 'c' TO 'b'",
+            "ALTER TYPE e ADD VALUE 'd'",
+            &["type public.e", "c"],
+        ),
+        (
+            "ALTER DOMAIN d SET DEFAULT 3",
+            "ALTER DOMAIN d DROP DEFAULT",
+            "ALTER DOMAIN d ADD CONSTRAINT small CHECK (VALUE < 9)",
+            &["public.d", "3"],
+        ),
+        (
+            "ALTER SCHEMA other OWNER TO joe",
+            "ALTER SCHEMA other OWNER TO postgres",
+            "GRANT USAGE ON SCHEMA other TO joe",
+            &["schema other", "joe"],
+        ),
+    ];
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    let mut session = cluster.connect();
+    session.run(
+        "CREATE ROLE joe; CREATE TABLE t (id int PRIMARY KEY, v text, n int DEFAULT 7); \
+         ALTER TABLE t ADD CONSTRAINT positive CHECK (n > 0); COMMENT ON TABLE t IS 'mine'; \
+         CREATE INDEX i ON t (n); CREATE POLICY mine ON t USING (false); \
+         CREATE FUNCTION tf() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; \
+         CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION tf(); \
+         CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'; \
+         CREATE VIEW w AS SELECT 1 AS one; CREATE SEQUENCE s; CREATE TYPE e AS ENUM ('a', 'b'); \
+         CREATE DOMAIN d AS int; CREATE SCHEMA other",
+    );
+    cluster.caught_up();
+    for (plant, undo, touch, named) in PLANTED {
+        let mut replica = cluster.direct("replica1");
+        replica.run(plant);
+        session.run(touch);
+        eventually(&format!("{plant}, then {touch}: failed, naming {named:?}"), || {
+            let row =
+                cluster.show_replicas().remove("replica1").expect("a failed replica is shown");
+            row["state"] == "failed" && named.iter().all(|word| row["reason"].contains(word))
+        });
+        replica.run(undo);
+        cluster.command("RESUME REPLICA replica1");
+        cluster.caught_up();
+    }
+    cluster.assert_verified();
+}
+
 /// So is one that is hidden in a DO block.
 #[test]
 fn definitions_hidden_in_a_block_are_followed() {
