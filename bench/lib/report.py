@@ -2,6 +2,8 @@
 
 from statistics import median, quantiles
 
+import ddl
+
 SIMPLE = ["direct", "pgbouncer", "relay", "hihooi"]
 PREPARED = ["direct", "pgbouncer-session", "relay", "hihooi"]
 WRITES = ["direct", "pgbouncer", "hihooi"]
@@ -134,6 +136,8 @@ def summary(name, raw):
     lines += _latency(figures)
     lines += ["## Throughput, TPC-B-like, 8 clients, scale 10", ""]
     lines += _writes(figures)
+    lines += ["## DDL, 1 client", ""]
+    lines += _ddl(raw["ddl"])
     lines += ["## Acknowledged to visible", ""]
     lines += _visibility(figures)
     lines += ["## Memory", ""]
@@ -242,6 +246,21 @@ def _writes(figures):
         "Seven statements each, simple protocol. Replicas follow in all three, on the same "
         "processors. CPU: of PgBouncer; of hihooi with all its threads, which for `direct` is "
         "what collecting, logging and applying cost.",
+        "",
+    ]
+
+
+def _ddl(rounds):
+    rows = []
+    for name in ddl.STATEMENTS:
+        took = {v: [round[v][name] for round in rounds] for v in ddl.VARIANTS}
+        ratio = [round["hihooi"][name] / round["plain"][name] for round in rounds]
+        rows.append((name, *(spread(took[v], 1) for v in ddl.VARIANTS), spread(ratio, 1)))
+    head = ("statement", "plain, ms", "at the primary, ms", "through hihooi, ms", "of plain")
+    return table(head, rows) + [
+        "Plain is a database of the same server that isn't replicated. At the primary itself the "
+        "event triggers note each command; through hihooi, the session also looks at what it left "
+        "and reads the catalog.",
         "",
     ]
 

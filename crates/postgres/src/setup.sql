@@ -591,9 +591,12 @@ BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
     END IF;
+    IF own AND hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean THEN
+        RETURN;
+    END IF;
     PERFORM hihooi.follow_shared();
     PERFORM hihooi.follow_indexes();
-    IF NOT own OR hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean THEN
+    IF NOT own THEN
         RETURN;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
@@ -682,9 +685,9 @@ END
 $$;
 
 -- What no event told comes first: the command may need it. Within another command not, since what that
--- did so far isn't noted either. GRANT doesn't tell what it changes, ALTER
--- TABLE not the partitions and children that it changes. (It must not write in front of DROP INDEX
--- CONCURRENTLY, which is the first command of its transaction.)
+-- did so far isn't noted either. GRANT doesn't tell what it changes, ALTER TABLE not the partitions and
+-- children that it changes. (It must not write in front of DROP INDEX CONCURRENTLY, which is the first
+-- command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -750,8 +753,8 @@ BEGIN
 END
 $$;
 
--- Values that a rewrite computes for rows are the primary's alone: the command's end sends the rows. (Bits of the reason: 1 is SET LOGGED or UNLOGGED, 2 a column's
--- default, 4 a column's new type.)
+-- Values that a rewrite computes for rows are the primary's alone: the command's end sends the rows.
+-- (Bits of the reason: 1 is SET LOGGED or UNLOGGED, 2 a column's default, 4 a column's new type.)
 CREATE FUNCTION hihooi.on_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_messages = 'C'
 AS $$
