@@ -283,6 +283,41 @@ fn a_commit_bound_earlier_commits_when_executed() {
     }
 }
 
+/// What we ask in front of a COMMIT may fail, and with it the transaction: that is the COMMIT's error.
+#[test]
+fn a_question_that_fails_is_the_commits_error() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    let mut session = cluster.connect();
+    session.run("SET statement_timeout = '1s'");
+    for extended in [false, true] {
+        session.run("BEGIN");
+        session.run("DO $$ BEGIN CREATE ROLE not_committed; END $$");
+        // What this role is must be told to the replicas, which nobody can do now.
+        let mut direct = cluster.direct("primary");
+        direct.run("BEGIN; LOCK TABLE hihooi.told IN ACCESS EXCLUSIVE MODE");
+        let failed = match extended {
+            false => session.simple("COMMIT").map(drop),
+            true => session.extended("COMMIT", &[]).map(drop),
+        };
+        assert_eq!(failed.expect_err("a commit that did nothing").code(), "57014");
+        direct.run("ROLLBACK");
+        if extended {
+            session.run("ROLLBACK");
+        }
+        assert_eq!(session.value("SHOW statement_timeout"), "1s", "the session goes on");
+        let made = "SELECT count(*) FROM pg_roles WHERE rolname = 'not_committed'";
+        assert_eq!(session.number(made), 0);
+    }
+    // In a block that has failed already, COMMIT is a ROLLBACK, as ever.
+    session.run("BEGIN; CREATE ROLE not_committed");
+    session.error("SELECT 1 / 0");
+    assert_eq!(session.run("COMMIT").command, "ROLLBACK");
+}
+
 /// A cursor WITH HOLD keeps what it saw in its block; reads beside it are fresh. One whose query
 /// writes does so at COMMIT, which all see (I3).
 #[test]

@@ -9,7 +9,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use hihooi_wire::backend::{self, Status, tag};
+use hihooi_wire::backend::{self, ErrorFields, Status, tag};
+
+/// SQLSTATE of what is sent into a block that has failed.
+const FAILED_BLOCK: &str = "25P02";
 
 /// Who gets the answer to a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +29,9 @@ pub enum Audience {
     Hidden,
     /// The session itself.
     Us,
+    /// The session, which asks something in front of a COMMIT of the client's. If it fails, the
+    /// COMMIT can only roll back, and this is why.
+    Question,
 }
 
 /// What was sent.
@@ -85,6 +91,8 @@ pub struct Answers {
     queue: VecDeque<(Sent, Audience)>,
     rows: Vec<Vec<Option<Bytes>>>,
     error: Option<Bytes>,
+    /// Why the COMMIT that comes next can only roll back.
+    refusal: Option<ErrorFields>,
     /// A unit failed whose Sync has not been sent yet: the server ignores what comes before it.
     skipping: bool,
     /// A unit was begun whose Sync has not been sent: its transaction is open.
@@ -157,21 +165,35 @@ impl Answers {
         self.error.take()
     }
 
+    /// The error that the client gets in place of this answer, taken out: its COMMIT rolled back
+    /// since a question of ours failed, which servers do without saying so.
+    pub fn take_refusal(&mut self, tag: u8) -> Option<ErrorFields> {
+        if tag == tag::COMMAND_COMPLETE { self.refusal.take() } else { None }
+    }
+
     /// A frame came. Its body is only looked at for the session's own answers and ReadyForQuery.
     pub fn received(&mut self, tag: u8, body: &[u8]) -> Verdict {
         if matches!(tag, tag::NOTICE | tag::NOTIFICATION | tag::PARAMETER_STATUS) {
             // A notification may come at any time and is never an answer to what we asked.
-            let relay = tag == tag::NOTIFICATION || self.audience() != Audience::Us;
+            let is_ours = matches!(self.audience(), Audience::Us | Audience::Question);
+            let relay = tag == tag::NOTIFICATION || !is_ours;
             return Verdict { relay, event: Event::Nothing };
         }
         let audience = self.audience();
         let event = self.step(tag, body);
-        if matches!(audience, Audience::Us | Audience::Hidden) {
-            self.keep(tag, body);
+        match audience {
+            Audience::Question if tag == tag::ERROR => {
+                // A block that had failed before rolls back as it should.
+                let error = ErrorFields::read(body).unwrap_or_default();
+                self.refusal = Some(error).filter(|error| error.code() != FAILED_BLOCK);
+            }
+            Audience::Us | Audience::Hidden | Audience::Question => self.keep(tag, body),
+            _ if tag == tag::READY_FOR_QUERY => self.refusal = None,
+            _ => {}
         }
         let relay = match audience {
             Audience::Client => true,
-            Audience::Us => false,
+            Audience::Us | Audience::Question => false,
             Audience::Simple => simple_has(tag),
             Audience::Part => tag != tag::READY_FOR_QUERY,
             Audience::Hidden => tag == tag::ERROR,
@@ -330,6 +352,21 @@ mod tests {
             [(b'E', b"C25P02\0\0"), (b'Z', b"E"), (b'C', b"ROLLBACK\0"), (b'Z', b"I")];
         assert_eq!(relayed(&mut answers, &frames), "CZ");
         assert!(answers.take_error().is_some());
+    }
+
+    #[test]
+    fn i1_a_commit_says_why_it_could_not() {
+        let refusal = |error: &[u8]| {
+            let mut answers = Answers::default();
+            answers.sent(Sent::Bind, Audience::Question);
+            answers.sent(Sent::Sync, Audience::Question);
+            answers.sent(Sent::Query, Audience::Client);
+            assert_eq!(relayed(&mut answers, &[(b'E', error), (b'Z', b"E")]), "");
+            assert!(answers.received(b'C', b"ROLLBACK\0").relay);
+            answers.take_refusal(b'C')
+        };
+        assert!(refusal(b"C57014\0\0").is_some());
+        assert_eq!(refusal(b"C25P02\0\0"), None, "the block had failed before");
     }
 
     #[test]

@@ -365,7 +365,11 @@ fn take(
     let at_commit = server.answers.is_at_commit();
     let is_simple = server.answers.is_simple();
     let verdict = server.answers.received(tag, body);
-    if tag == tag::PARAMETER_STATUS && server.answers.is_part() {
+    let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
+    if let Some(error) = refused {
+        undefer(client, server);
+        error.write(&mut client.output);
+    } else if tag == tag::PARAMETER_STATUS && server.answers.is_part() {
         server.changed_parameters.extend_from_slice(message);
     } else if verdict.relay && is_deferred(tag, is_simple, server) {
         undefer(client, server);

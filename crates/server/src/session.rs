@@ -80,7 +80,8 @@ pub struct Session {
     pub(crate) is_serializable: bool,
     /// What was run since the last look at the session's state may have changed the path.
     pub(crate) is_path_unknown: bool,
-    /// `standard_conforming_strings` is on: texts mean what the analysis takes them for.
+    /// `standard_conforming_strings` is on: texts with backslashes mean what the analysis takes them
+    /// for.
     pub(crate) has_plain_strings: bool,
     pub(crate) pin: Option<Pin>,
     pub(crate) server: Option<Box<Backend>>,
@@ -296,7 +297,9 @@ impl Session {
 
     fn analyse_with(&self, text: &[u8], path: Option<&SearchPath>) -> Arc<Analysis> {
         match std::str::from_utf8(text) {
-            _ if !self.has_plain_strings => self.relay.analyse(UNPARSABLE, None),
+            _ if !self.has_plain_strings && text.contains(&b'\\') => {
+                self.relay.analyse(UNPARSABLE, None)
+            }
             Ok(text) => self.relay.analyse(text, path),
             Err(_) => self.relay.analyse(&shadow(text), path),
         }

@@ -221,15 +221,18 @@ impl Session {
         }
         let mut awaits_copy = false;
         for (index, op) in unit.ops.iter().enumerate() {
-            let is_first = index == 0 && !self.is_unit_open;
+            let is_lone = index == 0
+                && !self.is_unit_open
+                && unit.ends != Ends::Flush
+                && unit.ops.iter().filter(|op| runs(op)).count() <= 1;
             if binds_commit(op) && !unit.ops[index..].iter().any(executes) {
                 self.transaction.has_bound_commit = true;
             } else if op.statement().is_some() {
-                self.prepare_for(server, op, is_first).await?;
+                self.prepare_for(server, op, is_lone).await?;
             } else if executes(op) && self.transaction.has_bound_commit {
                 // It may be the COMMIT; if not, the transaction's writes still count.
                 let writes = self.transaction.writes.clone();
-                self.ask_before_commit(server, is_first);
+                self.ask_before_commit(server, is_lone);
                 self.transaction.writes = writes;
                 self.transaction.has_bound_commit = true;
             }
@@ -319,7 +322,7 @@ impl Session {
         &mut self,
         server: &mut Backend,
         op: &Op,
-        is_first: bool,
+        is_lone: bool,
     ) -> Result<(), Lost> {
         let Some(statement) = op.statement() else { return Ok(()) };
         self.write_named(server, statement, Audience::Hidden);
@@ -330,7 +333,7 @@ impl Session {
         match &statement.kind {
             Kind::Begin(_) => self.flight.is_in_block = true,
             Kind::Commit { .. } => {
-                self.ask_before_commit(server, is_first);
+                self.ask_before_commit(server, is_lone);
                 self.flight.is_in_block = matches!(statement.kind, Kind::Commit { chain: true });
             }
             Kind::Rollback { chain } => {
@@ -369,30 +372,28 @@ impl Session {
     }
 
     /// Puts the question for the transaction id in front of an explicit COMMIT. As a unit of its
-    /// own when it can be: in a block that has failed unseen, the question fails and the COMMIT
-    /// must not be skipped with it.
-    pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_first: bool) {
+    /// own if the COMMIT is alone in its unit: should the question fail, the COMMIT isn't skipped,
+    /// and the block ends.
+    pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_lone: bool) {
         let transaction = std::mem::take(&mut self.transaction);
         let Transaction { writes, commit_writes, may_hide, .. } = transaction;
         if writes.is_empty() || server.status == Status::Failed {
             return;
         }
+        let audience = if is_lone { Audience::Question } else { Audience::Hidden };
         if may_hide {
-            let audience = if is_first { Audience::Us } else { Audience::Hidden };
             server.write_follow(audience);
         }
         let write = self.relay.begin_write(writes);
         if commit_writes {
             self.flight.opaque.push(write); // under an id that may not be assigned yet
-            return;
-        }
-        if is_first {
-            server.write_xid_question(Audience::Us);
-            server.write_sync(Audience::Us);
         } else {
-            server.write_xid_question(Audience::Hidden);
+            server.write_xid_question(audience);
+            self.flight.asked.push(write);
         }
-        self.flight.asked.push(write);
+        if is_lone && (may_hide || !commit_writes) {
+            server.write_sync(audience);
+        }
     }
 
     /// Sends the unit's Sync, which commits what it did outside of a block.
@@ -540,6 +541,11 @@ fn binds_commit(op: &Op) -> bool {
 
 pub(crate) fn executes(op: &Op) -> bool {
     matches!(op, Op::Portal(message) if message.tag == tag::EXECUTE)
+}
+
+/// Whether a statement of the client's runs by this.
+fn runs(op: &Op) -> bool {
+    matches!(op, Op::Statement { .. }) || executes(op)
 }
 
 /// Whether a server runs the statement to its end before it sends rows (its portal is stored).

@@ -177,3 +177,9 @@ CREATE SEQUENCE s;
 CREATE TABLE u (id int PRIMARY KEY DEFAULT nextval('s'::regclass), r regclass DEFAULT 't'::regclass, o oid DEFAULT 't'::regclass::oid);
 CREATE VIEW v AS SELECT 't'::regclass AS r, 's'::regclass::oid AS o;
 INSERT INTO u (id) VALUES (1);
+
+-- case: what no event tells, under the old meaning of strings
+SET standard_conforming_strings = off;
+EXPLAIN ANALYZE CREATE TABLE e AS SELECT 1 AS id, 'it''s' AS v;
+DO $$ BEGIN CREATE TABLE d (id int PRIMARY KEY); END $$;
+INSERT INTO d SELECT id FROM e;
