@@ -283,6 +283,41 @@ fn a_commit_bound_earlier_commits_when_executed() {
     }
 }
 
+/// The binary form of a composite tells its columns' types by their OIDs, which are the primary's (I1)
+/// for a client that never asks for a description, too.
+#[test]
+fn values_in_binary_have_the_primarys_oids() {
+    let _alone = alone();
+    let cluster = shared();
+    if cluster.is_hihooi() {
+        // So that OIDs differ.
+        let text = "CREATE TYPE moved AS (a int); DROP TYPE moved";
+        cluster.replicas().iter().for_each(|site| drop(cluster.direct(site).run(text)));
+    }
+    schema("review_binary");
+    let mut session = cluster.connect();
+    session.run("SET search_path = review_binary");
+    session.run("CREATE TYPE mood AS ENUM ('abc'); CREATE TYPE pair AS (a int, m mood)");
+    session.run("CREATE TABLE p (id int, p pair, m mood[])");
+    session.run("INSERT INTO p VALUES (1, (1, 'abc'), '{abc}')");
+    let oid = session.number("SELECT 'mood'::regtype::oid::int8") as u32;
+    cluster.caught_up();
+    for text in ["SELECT row(1, 'abc'::mood)::pair", "SELECT p FROM p", "SELECT m FROM p"] {
+        let mut out = BytesMut::new();
+        frontend::parse(b"", text.as_bytes(), &mut out);
+        let binary = &[0, 0, 0, 0, 0, 1, 0, 1];
+        frontend::Bind { portal: b"", statement: b"", rest: binary }.write(&mut out);
+        frontend::execute(b"", 0, &mut out);
+        frontend::sync(&mut out);
+        session.send(&out).expect("sent");
+        let answer = session.until_ready(1).expect("answered");
+        let tags: String = answer.iter().map(|message| char::from(message.tag)).collect();
+        assert_eq!(tags, "12DCZ", "{text}");
+        let has_oid = answer[2].body.windows(4).any(|bytes| bytes == oid.to_be_bytes());
+        assert!(has_oid, "{text}: {:?}, {oid}: {}", answer[2].body, session.route().text);
+    }
+}
+
 /// What we ask in front of a COMMIT may fail, and with it the transaction: that is the COMMIT's error.
 #[test]
 fn a_question_that_fails_is_the_commits_error() {

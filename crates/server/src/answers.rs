@@ -143,6 +143,12 @@ impl Answers {
         matches!(self.queue.front(), Some((_, Audience::Simple | Audience::Part)))
     }
 
+    /// Whether what comes now answers a message that the session put into a unit of the client's.
+    #[must_use]
+    pub fn is_hidden(&self) -> bool {
+        self.audience() == Audience::Hidden
+    }
+
     /// Whether the server ignores everything up to the next Sync.
     #[must_use]
     pub fn is_skipping(&self) -> bool {

@@ -4,6 +4,7 @@
 
 use ahash::AHashSet;
 use hihooi_wire::backend::tag;
+use hihooi_wire::frontend;
 use hihooi_wire::{Fields, ProtocolError};
 
 /// OIDs below this one are PostgreSQL's own, the same everywhere (manual, chapter "System Catalog
@@ -49,22 +50,45 @@ fn is_own(oid: [u8; 4]) -> bool {
     u32::from_be_bytes(oid) >= USERS_OID_MIN
 }
 
-/// Whether a message describes parameters or columns by types of users.
+/// Whether a message describes parameters or columns by types of users. If the client `sees` it,
+/// each of them counts; if not, those of which the binary form tells the types of what is inside.
 ///
 /// # Errors
 /// The message is malformed.
-pub fn describes_own(tag: u8, body: &[u8]) -> Result<bool, ProtocolError> {
+pub fn describes_own(tag: u8, body: &[u8], sees: bool) -> Result<bool, ProtocolError> {
     match tag {
         tag::PARAMETER_DESCRIPTION => Ok(any_own(body)),
         tag::ROW_DESCRIPTION => {
             let mut any = false;
             each_column(body, |_, oid, is_binary| {
-                any |= is_own(oid) || is_binary && RECORDS.contains(&u32::from_be_bytes(oid));
+                any |= is_own(oid) && (sees || is_binary)
+                    || is_binary && RECORDS.contains(&u32::from_be_bytes(oid));
             })?;
             Ok(any)
         }
         _ => Ok(false),
     }
+}
+
+/// Whether a Bind asks for columns in binary: what it holds behind the names.
+///
+/// # Errors
+/// The message is malformed.
+pub fn wants_binary(bind: &[u8]) -> Result<bool, ProtocolError> {
+    let mut fields = Fields::new(frontend::tag::BIND, bind);
+    for _ in 0..fields.i16()? {
+        fields.i16()?;
+    }
+    for _ in 0..fields.i16()? {
+        if let Ok(len) = usize::try_from(fields.i32()?) {
+            fields.bytes(len)?;
+        }
+    }
+    let mut any = false;
+    for _ in 0..fields.i16()? {
+        any |= fields.i16()? != 0;
+    }
+    Ok(any)
 }
 
 /// Takes out of a replica's RowDescription of which tables the columns are: their OIDs too are its
@@ -119,18 +143,35 @@ mod tests {
     #[test]
     fn types_of_users_are_known_by_their_oids() {
         let describes = |columns: &[Vec<u8>]| {
-            describes_own(tag::ROW_DESCRIPTION, &description(columns)).expect("well-formed")
+            describes_own(tag::ROW_DESCRIPTION, &description(columns), true).expect("well-formed")
         };
         assert!(!describes(&[column("a", 16_400, 1, 23, 0), column("r", 0, 0, 2249, 0)]));
         assert!(describes(&[column("a", 16_400, 1, 23, 0), column("m", 16_400, 2, 16_384, 0)]));
         assert!(describes(&[column("r", 0, 0, 2249, 1)]));
         let parameters = |oids: &[u32]| {
             let oids: Vec<u8> = oids.iter().flat_map(|oid| oid.to_be_bytes()).collect();
-            describes_own(tag::PARAMETER_DESCRIPTION, &[&[0, 2][..], &oids].concat())
+            describes_own(tag::PARAMETER_DESCRIPTION, &[&[0, 2][..], &oids].concat(), true)
         };
         assert_eq!(parameters(&[23, 25]), Ok(false));
         assert_eq!(parameters(&[23, 20_000]), Ok(true));
-        assert!(describes_own(tag::ROW_DESCRIPTION, &[0, 1, b'a']).is_err());
+        assert!(describes_own(tag::ROW_DESCRIPTION, &[0, 1, b'a'], true).is_err());
+        let hidden = |columns: &[Vec<u8>]| {
+            describes_own(tag::ROW_DESCRIPTION, &description(columns), false).expect("well-formed")
+        };
+        assert!(hidden(&[column("a", 0, 0, 16_384, 1)]));
+        assert!(!hidden(&[column("a", 0, 0, 16_384, 0)]), "text has no OIDs");
+    }
+
+    #[test]
+    fn a_bind_asks_for_binary_in_its_last_formats() {
+        let bind = |formats: &[u8]| {
+            // One parameter in binary, one value of two bytes and a NULL.
+            [&[0, 1, 0, 1, 0, 2, 0, 0, 0, 2, 1, 1, 255, 255, 255, 255][..], formats].concat()
+        };
+        assert!(!wants_binary(&bind(&[0, 0])).expect("well-formed"));
+        assert!(!wants_binary(&bind(&[0, 1, 0, 0])).expect("well-formed"));
+        assert!(wants_binary(&bind(&[0, 2, 0, 0, 0, 1])).expect("well-formed"));
+        assert!(wants_binary(&bind(&[0, 2, 0, 0])).is_err());
     }
 
     #[test]

@@ -359,7 +359,8 @@ fn take(
         }
         *hold = Hold::No;
     }
-    if *hold == Hold::UntilRows && own_types::describes_own(tag, body)? {
+    if *hold == Hold::UntilRows && own_types::describes_own(tag, body, !server.answers.is_hidden())?
+    {
         return Ok(Some(Step::OwnTypes));
     }
     let at_commit = server.answers.is_at_commit();

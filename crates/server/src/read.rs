@@ -7,7 +7,7 @@ use std::time::Instant;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Hint, Kind, Replica, Statement, Unsafe};
 use hihooi_wire::backend::Status;
-use hihooi_wire::frontend;
+use hihooi_wire::frontend::{self, Bind, Target, tag};
 use tracing::warn;
 
 use crate::answers::{Audience, Sent};
@@ -201,7 +201,13 @@ impl Session {
                 server.answers.sent(Sent::Query, Audience::Client);
             }
             Sends::Unit(unit) => {
-                unit.ops.iter().for_each(|op| self.write_op(server, op, unit.audience));
+                let is_described = unit.ops.iter().any(describes_portal);
+                for op in &unit.ops {
+                    self.write_op(server, op, unit.audience);
+                    if !is_described {
+                        describe_binary(server, op);
+                    }
+                }
                 let Ends::Sync(audience) = unit.ends else {
                     unreachable!("only whole units are routed")
                 };
@@ -246,7 +252,7 @@ impl Session {
         let mut has_run = false;
         for op in &unit.ops {
             // Behind rows the client can't be told to forget what a replica described.
-            if has_run && op.describes() {
+            if has_run && (op.describes() || binds_binary(op)) {
                 return Err(Reason::Unsafe);
             }
             has_run |= executes(op);
@@ -275,5 +281,26 @@ impl Session {
             }
         }
         Ok(wanted)
+    }
+}
+
+fn describes_portal(op: &Op) -> bool {
+    matches!(op, Op::Portal(message) if message.tag == tag::DESCRIBE)
+}
+
+fn binds_binary(op: &Op) -> bool {
+    let Op::Bind { message, .. } = op else { return false };
+    let bind = Bind::read(message.body());
+    bind.is_ok_and(|bind| own_types::wants_binary(bind.rest).unwrap_or(true))
+}
+
+/// Has a replica describe what the client knows already and asks for in binary: inside of arrays and
+/// composites there are OIDs of types.
+fn describe_binary(server: &mut Backend, op: &Op) {
+    let Op::Bind { message, .. } = op else { return };
+    let Ok(bind) = Bind::read(message.body()) else { return };
+    if binds_binary(op) {
+        frontend::describe(Target::Portal, bind.portal, &mut server.output);
+        server.answers.sent(Sent::DescribePortal, Audience::Hidden);
     }
 }

@@ -190,7 +190,8 @@ WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
     FROM pg_attribute a JOIN checked k ON k.container = a.atttypid
     WHERE a.attnum > 0 AND NOT a.attisdropped
 )
-SELECT e.relation::text, string_agg(e.expression, ', ')
+-- (NULL: the table is gone by now.)
+SELECT e.relation::text, coalesce(string_agg(e.expression, ', '), '')
 FROM expressions e JOIN pg_class c ON c.oid = e.relation
 WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.relnamespace NOT IN
       (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
