@@ -237,6 +237,11 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
     {
         mends.push(function.to_owned());
     }
+    if is_new {
+        let here: Vec<_> = identity_sequences(here).collect();
+        let other = identity_sequences(primary).filter(|sequence| !here.contains(sequence));
+        mends.extend(other.filter_map(|(name, line)| sequence_like(name, line)));
+    }
     for line in &missing {
         if let Some(object) = commented(table, line) {
             mends.extend(is_new.then_some(object));
@@ -314,6 +319,29 @@ fn copied(table: &str, line: &str) -> Option<String> {
     };
     let column = column_of(head.split_once(' ')?.1)?;
     Some(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {storage}"))
+}
+
+/// The sequences of a table's identity columns in its description: names, and what they are like.
+fn identity_sequences(description: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut name = "";
+    description.lines().filter_map(move |line| {
+        if let Some(relation) = line.strip_prefix("relation ") {
+            name = relation;
+        }
+        line.starts_with("sequence ").then_some((name, line))
+    })
+}
+
+/// Makes a sequence like its description's line: LIKE copies what a type of another column allows.
+fn sequence_like(name: &str, line: &str) -> Option<String> {
+    let (options, cycle) = line.strip_prefix("sequence ")?.rsplit_once(" cycle ")?;
+    let words: Vec<&str> = options.split(' ').collect();
+    let [kind, _, start, _, increment, _, max, _, min, _, cache] = words[..] else { return None };
+    let no = if cycle == "t" { "" } else { "NO " };
+    Some(format!(
+        "ALTER SEQUENCE {name} AS {kind} START {start} INCREMENT {increment} MAXVALUE {max} \
+         MINVALUE {min} CACHE {cache} {no}CYCLE"
+    ))
 }
 
 /// The query of a view in its description.
@@ -573,6 +601,19 @@ mod tests {
                 "COMMENT ON COLUMN s.t.a IS 'it''s'",
                 "COMMENT ON INDEX s.t_a IS 'i'",
                 "CREATE STATISTICS s.t_st ON a, b FROM s.t",
+            ]
+        );
+        assert_eq!(
+            new(
+                "s.t",
+                "relation s.t\nrelation s.t_a_seq\nsequence bigint start 1 increment 1 max 9 min 1 \
+                 cache 1 cycle f",
+                "relation s.t\nrelation s.t_a_seq\nsequence integer start 1 increment 1 max 9 min 1 \
+                 cache 1 cycle f",
+            ),
+            [
+                "ALTER SEQUENCE s.t_a_seq AS bigint START 1 INCREMENT 1 MAXVALUE 9 MINVALUE 1 CACHE 1 \
+              NO CYCLE"
             ]
         );
         // What was so before stays, and stops the replica.
