@@ -186,6 +186,18 @@ AS $$
         to_regclass('pg_parameter_acl'))
 $$;
 
+-- A column of a relation whose values nobody can write, NULL if there is none.
+CREATE FUNCTION hihooi.unwritable(t oid) RETURNS int2
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT min(attnum) FROM pg_attribute
+        WHERE attrelid = t AND attnum > 0 AND NOT attisdropped
+          AND atttypid IN ('pg_node_tree'::regtype, 'pg_ndistinct'::regtype,
+                           'pg_dependencies'::regtype, 'pg_mcv_list'::regtype));
+END
+$$;
+
 -- Raises an error if a table can't be replicated.
 CREATE FUNCTION hihooi.check_table(t oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -203,10 +215,7 @@ BEGIN
             HINT = 'Create what it depends on in a permanent schema, or make the table temporary.';
     END IF;
     SELECT attname AS name, atttypid::regtype AS type INTO bad FROM pg_attribute
-        WHERE attrelid = t AND attnum > 0 AND NOT attisdropped
-          AND atttypid IN ('pg_node_tree'::regtype, 'pg_ndistinct'::regtype,
-                           'pg_dependencies'::regtype, 'pg_mcv_list'::regtype)
-        LIMIT 1;
+        WHERE attrelid = t AND attnum = hihooi.unwritable(t);
     IF FOUND THEN
         RAISE 'column "%" of table % has type %, whose values can''t be replicated',
             bad.name, t::regclass, bad.type
@@ -301,9 +310,10 @@ $$;
 
 -- Rows that travel whole ------------------------------------------------------------------------
 
--- Puts all rows of a table into the stream, behind a note that describes them: an array of texts
--- each, in UTF-8, in a message that names the note by something that nobody else knows.
-CREATE FUNCTION hihooi.send_rows(t oid) RETURNS void
+-- Puts all rows of a relation into the stream, behind a note that says which table gets them and
+-- describes them: an array of texts each, in UTF-8, in a message that names the note by something that
+-- nobody else knows.
+CREATE FUNCTION hihooi.send_rows(t oid, schema text, name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' SET timezone = 'UTC'
 SET extra_float_digits = 1 SET bytea_output = 'hex' SET xmlbinary = 'base64' SET lc_monetary = 'C'
@@ -316,10 +326,7 @@ BEGIN
     SELECT array_agg(a.attname ORDER BY a.attnum) INTO columns FROM pg_attribute a
         WHERE a.attrelid = t AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
     PERFORM hihooi.write_note('rows', jsonb_build_object('token', token, 'relation', t::bigint,
-        'schema', (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                   WHERE c.oid = t),
-        'name', (SELECT relname FROM pg_class WHERE oid = t),
-        'columns', columns));
+        'schema', schema, 'name', name, 'columns', columns));
     IF columns IS NOT NULL THEN
         EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
                 'convert_to(%L || ARRAY[%s]::text, ''UTF8''))) FROM ONLY %s',
@@ -330,6 +337,32 @@ BEGIN
             'convert_to(%L || ''{}'', ''UTF8''))) FROM ONLY %s', token, t::regclass);
     END IF;
     PERFORM hihooi.write_note('rows_end', jsonb_build_object('token', token));
+END
+$$;
+
+-- Puts what a materialized view holds into the stream, between two notes: replicas load it into
+-- hihooi.contents and refresh the view from there. What its query gives elsewhere, or a moment later,
+-- may be something else. With `role` the view is made before.
+CREATE FUNCTION hihooi.send_contents(view oid, role text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    note jsonb;
+BEGIN
+    SELECT jsonb_build_object('view', view::regclass::text, 'owner', c.relowner::regrole::text,
+            'role', role, 'columns', (
+                SELECT jsonb_agg(jsonb_build_array(quote_ident(a.attname),
+                    format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum)
+                FROM pg_attribute a WHERE a.attrelid = view AND a.attnum > 0),
+            'create', CASE WHEN role IS NOT NULL THEN format(
+                'CREATE MATERIALIZED VIEW IF NOT EXISTS %s%s%s AS %s WITH NO DATA', view::regclass,
+                ' USING ' || (SELECT quote_ident(amname) FROM pg_am m WHERE m.oid = c.relam),
+                ' WITH (' || array_to_string(c.reloptions, ', ') || ')',
+                trim(trailing ';' FROM pg_get_viewdef(view))) END)
+        INTO note FROM pg_class c WHERE c.oid = view;
+    PERFORM hihooi.write_note('contents', note);
+    PERFORM hihooi.send_rows(view, 'hihooi', 'contents');
+    PERFORM hihooi.write_note('refresh', note);
 END
 $$;
 
@@ -613,6 +646,12 @@ BEGIN
     LOOP
         BEGIN
             PERFORM hihooi.check_table(made.oid);
+            IF made.relkind = 'm' AND made.relispopulated
+                AND hihooi.unwritable(made.oid) IS NULL
+            THEN
+                PERFORM hihooi.send_contents(made.oid, made.owner);
+                CONTINUE;
+            END IF;
             PERFORM hihooi.write_note('command', jsonb_build_object(
                 'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb, 'role', made.owner,
                 'version', current_setting('server_version_num')::int / 10000,
@@ -806,6 +845,7 @@ DECLARE
     matters boolean := tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'DROP OWNED',
         'ALTER DEFAULT PRIVILEGES');
     created oid;
+    computed oid;
     rewritten oid[];
     seen text[] := '{}';
     root record;
@@ -848,6 +888,12 @@ BEGIN
         IF command.command_tag IN ('CREATE TABLE AS', 'SELECT INTO') THEN
             created := command.objid;
         END IF;
+        IF command.command_tag IN ('CREATE MATERIALIZED VIEW', 'REFRESH MATERIALIZED VIEW') THEN
+            -- (Nobody can write values of some types: then each site computes them.)
+            SELECT oid INTO computed FROM pg_class
+                WHERE oid = command.objid AND relispopulated
+                  AND hihooi.unwritable(oid) IS NULL;
+        END IF;
     END LOOP;
     IF tag = 'ALTER TABLE' AND cardinality(objects) > 0 THEN
         FOR root IN
@@ -879,6 +925,11 @@ BEGIN
             note := note || jsonb_build_object('relation', created::bigint,
                 'create', hihooi.create_table(created));
         END IF;
+        IF computed IS NOT NULL THEN
+            PERFORM hihooi.send_contents(computed,
+                CASE WHEN tag = 'CREATE MATERIALIZED VIEW' THEN caller END);
+            note := note || jsonb_build_object('is_done', true);
+        END IF;
         IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
             note := note || jsonb_build_object('members', hihooi.member_tables(extensions));
         END IF;
@@ -898,7 +949,9 @@ BEGIN
                 (SELECT jsonb_agg(r::regclass::text) FROM unnest(rewritten) r));
         END IF;
         PERFORM hihooi.write_note('command', note);
-        PERFORM hihooi.send_rows(r) FROM unnest(rewritten) r;
+        PERFORM hihooi.send_rows(c.oid, n.nspname, c.relname)
+            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.oid = ANY (rewritten);
     END IF;
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)

@@ -26,6 +26,8 @@ fn noted(changes: &[Change]) -> Vec<String> {
         }
         Note::Shared(_) => "shared".to_owned(),
         Note::Owners(_) => "owners".to_owned(),
+        Note::Contents(contents) => format!("contents of {}", contents.view),
+        Note::Refresh(contents) => format!("refresh of {}", contents.view),
         Note::Unknown(what) => what.clone(),
     };
     let notes = changes.iter().filter_map(|change| match change {

@@ -21,6 +21,10 @@ pub enum Note {
     Shared(Box<Shared>),
     /// Owners of objects, as they are now.
     Owners(Vec<Owner>),
+    /// What a materialized view holds follows, as rows of `hihooi.contents`.
+    Contents(Contents),
+    /// It has come.
+    Refresh(Contents),
     /// Something that replicas can't follow, in words.
     Unknown(String),
 }
@@ -68,6 +72,24 @@ pub struct Command {
     /// Tables whose rows come anew, behind this note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Vec<String>>,
+    /// Other notes brought all that it did: nothing is run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_done: bool,
+}
+
+/// A materialized view whose rows travel. Names and types are as SQL has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Contents {
+    /// Its name.
+    pub view: String,
+    /// Its owner.
+    pub owner: String,
+    /// Its columns and their types.
+    pub columns: Option<Vec<(String, String)>>,
+    /// The role that makes it, if it is new.
+    pub role: Option<String>,
+    /// What makes it then, without its rows.
+    pub create: Option<String>,
 }
 
 /// An object and what it is like.
@@ -182,6 +204,8 @@ impl Row {
             "drop" => serde_json::from_str(body).map(|d| Row::Note(Note::Drop(d))),
             "shared" => serde_json::from_str(body).map(|s| Row::Note(Note::Shared(s))),
             "owners" => serde_json::from_str(body).map(|o| Row::Note(Note::Owners(o))),
+            "contents" => serde_json::from_str(body).map(|c| Row::Note(Note::Contents(c))),
+            "refresh" => serde_json::from_str(body).map(|c| Row::Note(Note::Refresh(c))),
             _ => Ok(Row::Note(Note::Unknown(format!("a note of an unknown kind, {event}")))),
         };
         known.unwrap_or_else(|error| {

@@ -357,3 +357,76 @@ INSERT INTO c VALUES (1);
 ALTER TABLE c ALTER a TYPE text;
 INSERT INTO c VALUES (2);
 COMMIT;
+
+-- case: a materialized view holds what the primary computed
+CREATE TABLE src (id int PRIMARY KEY);
+INSERT INTO src SELECT generate_series(1, 1000);
+CREATE TYPE mood AS ENUM ('a', 'b');
+CREATE TYPE pair AS (x int, y text);
+CREATE MATERIALIZED VIEW m AS SELECT id, random() AS r, clock_timestamp() AS at, 'a'::mood AS "D ""d", ARRAY[id, NULL] AS a, ROW(id, 'x y')::pair AS rec FROM src;
+CREATE UNIQUE INDEX ON m (id);
+CREATE MATERIALIZED VIEW none AS SELECT FROM src;
+CREATE MATERIALIZED VIEW later AS SELECT random() AS r WITH NO DATA;
+REFRESH MATERIALIZED VIEW later;
+INSERT INTO src VALUES (0);
+REFRESH MATERIALIZED VIEW CONCURRENTLY m;
+REFRESH MATERIALIZED VIEW none;
+BEGIN;
+REFRESH MATERIALIZED VIEW later;
+REFRESH MATERIALIZED VIEW m;
+SAVEPOINT s;
+REFRESH MATERIALIZED VIEW later WITH NO DATA;
+ROLLBACK TO s;
+DELETE FROM src;
+REFRESH MATERIALIZED VIEW none;
+COMMIT;
+ALTER MATERIALIZED VIEW m RENAME TO m2;
+REFRESH MATERIALIZED VIEW m2;
+EXPLAIN ANALYZE CREATE MATERIALIZED VIEW e AS SELECT random() AS r;
+REFRESH MATERIALIZED VIEW e;
+
+-- case: what committed meanwhile is not in it
+CREATE TABLE src (id int PRIMARY KEY);
+CREATE MATERIALIZED VIEW m AS SELECT id FROM src;
+BEGIN;
+REFRESH MATERIALIZED VIEW m;
+-- session: 2
+INSERT INTO src VALUES (1);
+-- session: 1
+COMMIT;
+
+-- case: a materialized view of an ordinary role
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE TABLE src (id int PRIMARY KEY);
+INSERT INTO src VALUES (1), (2);
+GRANT SELECT ON src TO follow_joe;
+SET ROLE follow_joe;
+CREATE FUNCTION f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 + 1; END';
+CREATE MATERIALIZED VIEW m AS SELECT id, current_user AS who, pg_is_in_recovery() AS r, f(id) FROM src;
+CREATE INDEX ON m (f(id));
+REFRESH MATERIALIZED VIEW m;
+RESET ROLE;
+REVOKE SELECT ON src FROM follow_joe;
+INSERT INTO src VALUES (3);
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;
+
+-- case: a materialized view whose types run code
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE TYPE pair AS (x int, y text);
+CREATE FUNCTION to_pair(text) RETURNS pair LANGUAGE plpgsql AS 'BEGIN RAISE ''not here''; END';
+CREATE CAST (text AS pair) WITH FUNCTION to_pair(text) AS ASSIGNMENT;
+CREATE FUNCTION even(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 % 2 = 0 AND current_user = ''follow_joe''; END';
+CREATE DOMAIN evens AS int CHECK (even(VALUE));
+CREATE DOMAIN shorts AS varchar(3);
+CREATE MATERIALIZED VIEW m AS SELECT ROW(1, 'x y')::pair AS p, 2::evens AS e, 'ab'::shorts AS s, ARRAY[4]::evens[] AS es;
+REFRESH MATERIALIZED VIEW m;
+RESET ROLE;
+CREATE MATERIALIZED VIEW trees AS SELECT adbin FROM pg_attrdef WHERE adrelid = 0;
+REFRESH MATERIALIZED VIEW trees;
+DROP MATERIALIZED VIEW m;
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
-use hihooi_replication::note::{self, Command, Note, Object, Owner, Shared};
+use hihooi_replication::note::{self, Command, Contents, Note, Object, Owner, Shared};
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
 use super::catalog::RESUME_CHECKS;
@@ -16,7 +16,7 @@ use super::progress::disable_own_actions;
 use super::replay::{self, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
 use super::shared;
-use super::statements::quote;
+use super::statements::{quote, quote_value};
 use super::unseen::Recent;
 use super::words::{differs, statement_words};
 use crate::connection::{Connection, Error, Result};
@@ -101,6 +101,8 @@ impl Followed {
             Note::Drop(drop) => dropped(connection, drop).await,
             Note::Shared(shared) => become_like(connection, shared).await,
             Note::Owners(owners) => owned(connection, owners).await,
+            Note::Contents(contents) => expect_contents(connection, contents).await,
+            Note::Refresh(contents) => refreshed(connection, contents).await,
             Note::Unknown(what) if self.is_repaired => {
                 tracing::warn!(what, "taken as repeated at the replica");
                 Ok(())
@@ -143,7 +145,7 @@ impl Followed {
         if let Some(relation) = command.relation {
             // Its rows may have made it already.
             self.create(connection, relation).await?;
-        } else {
+        } else if !command.is_done {
             return self.replay(connection, command).await;
         }
         match self.compare(connection, command).await? {
@@ -349,6 +351,56 @@ async fn dropped(connection: &mut Connection, gone: &note::Drop) -> Done {
     let words = statement_words(&texts.join("; "));
     let ran = run(connection, &gone.role, &[], &texts).await;
     ran.map_err(|error| Failed::Error(words, error))
+}
+
+/// Makes room for what a materialized view holds: a table of its owner, as whom rows are loaded if
+/// their types run code.
+async fn expect_contents(connection: &mut Connection, contents: &Contents) -> Done {
+    let Contents { owner, columns, role, create, .. } = contents;
+    if let (Some(create), Some(role)) = (create, role) {
+        let ran = run(connection, role, &[], std::slice::from_ref(create)).await;
+        ran.map_err(|error| Failed::Error(statement_words(create), error))?;
+    }
+    let columns = columns.iter().flatten().map(|(name, kind)| format!("{name} {kind}"));
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let commands = [
+        format!("CREATE TABLE hihooi.contents ({columns})"),
+        format!("ALTER TABLE hihooi.contents OWNER TO {owner}"),
+    ];
+    run_all(connection, commands.into()).await
+}
+
+/// Refreshes a materialized view from what came, by the query of another one in place of its own: no
+/// other command writes to one. PostgreSQL runs functions of its indexes as its owner.
+async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
+    let view = &contents.view;
+    let its = |view: &str| format!("ev_class = {}::regclass AND rulename = '_RETURN'", text(view));
+    let (own, other) = (its(view), its("hihooi.shape"));
+    let set = |query: &str| {
+        format!("UPDATE pg_rewrite SET ev_action = (SELECT ev_action FROM {query}) WHERE {own}")
+    };
+    // So that it is read anew.
+    let invalidate =
+        format!("UPDATE pg_class SET relname = relname WHERE oid = {}::regclass", text(view));
+    let commands = vec![
+        "CREATE MATERIALIZED VIEW hihooi.shape AS TABLE hihooi.contents WITH NO DATA".to_owned(),
+        format!("CREATE TABLE hihooi.query AS SELECT ev_action FROM pg_rewrite WHERE {own}"),
+        set(&format!("pg_rewrite WHERE {other}")),
+        invalidate.clone(),
+        format!("REFRESH MATERIALIZED VIEW {view}"),
+        set("hihooi.query"),
+        invalidate,
+        "DROP MATERIALIZED VIEW hihooi.shape".to_owned(),
+        "DROP TABLE hihooi.contents, hihooi.query".to_owned(),
+    ];
+    run_all(connection, commands).await
+}
+
+/// A string constant.
+fn text(value: &str) -> String {
+    let mut literal = Vec::new();
+    quote_value(Some(value.as_bytes()), &mut literal);
+    String::from_utf8_lossy(&literal).into_owned()
 }
 
 /// Makes roles and the like as the primary tells them.
