@@ -108,7 +108,8 @@ async fn nobody_can_forge_a_note() {
         "INSERT INTO hihooi.note (event, body) VALUES ('command', '{}')",
         "SELECT hihooi.write_note('command', '{}')",
         "SELECT hihooi.note_end('ALTER ROLE', '', '{}')",
-        "SELECT hihooi.send_rows('pg_authid'::regclass)",
+        "SELECT hihooi.send_rows('pg_authid'::regclass, 'public', 'mine')",
+        "SELECT hihooi.send_contents('pg_authid'::regclass, 'joe')",
         "SELECT hihooi.follow_shared()",
         // From within a command, where event triggers' functions have something to tell.
         "CREATE TABLE forged AS SELECT hihooi.write_note('command', '{}')",
