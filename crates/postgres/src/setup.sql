@@ -503,8 +503,16 @@ BEGIN
             LEFT JOIN pg_roles r ON r.oid = f.relowner
         WHERE f.indisvalid IS NOT FALSE
     LOOP
+        -- Who drops the table meanwhile does so behind the note; who does already, leaves nothing.
+        BEGIN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', one.relation);
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE; -- next time
+        WHEN OTHERS THEN
+            one.indexrelid := NULL;
+        END;
         DELETE FROM hihooi.invalid h WHERE (h.relation, h.index) = (one.relation, one.index);
-        CONTINUE WHEN one.indexrelid IS NULL;
+        CONTINUE WHEN pg_get_indexdef(one.indexrelid) IS NULL;
         SELECT format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, inhrelid::regclass)
             INTO attach FROM pg_inherits JOIN pg_index p ON p.indexrelid = inhparent AND p.indisvalid
             WHERE inhrelid = one.indexrelid;
@@ -907,6 +915,7 @@ BEGIN
             objects := objects || hihooi.object_note(root.class, root.object);
         END LOOP;
     END IF;
+    objects := array_remove(objects, NULL); -- what is gone already
     WITH taken AS (DELETE FROM hihooi.rewrite r WHERE r.context = stack RETURNING relation)
     SELECT array_agg(DISTINCT c.oid) INTO rewritten FROM taken JOIN pg_class c ON c.oid = relation
         WHERE c.relpersistence = 'p';
