@@ -51,7 +51,7 @@ macro_rules! files {
 }
 
 files! {
-    checks concurrently create_as direct event_triggers extensions functions identity
+    attacks checks concurrently create_as direct event_triggers extensions functions identity
     local_objects migrations nested partitions pipelines privileges rewrites roles savepoints
     strings temporary
 }

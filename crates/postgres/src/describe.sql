@@ -670,7 +670,8 @@ AS $$
         pg_event_trigger}'::regclass[]
 $$;
 
--- Describes what the given object belongs to (hihooi.owner_of), one property per line; NULL if
+-- Describes what the given object belongs to (hihooi.owner_of), one property per line, further lines
+-- of which begin with a space, so that no text imitates a property; NULL if
 -- there is no such object, or if it is not described: publications, subscriptions, large objects,
 -- what is common to all databases, and our event triggers.
 CREATE OR REPLACE FUNCTION hihooi.describe(class oid, object oid) RETURNS text
@@ -683,14 +684,21 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     root record;
+    lines text[];
 BEGIN
     SELECT * INTO root FROM hihooi.owner_of(class, object);
-    RETURN array_to_string(CASE root.class
+    lines := CASE root.class
         WHEN 'pg_class'::regclass THEN hihooi.describe_relation(root.object)
         WHEN 'pg_proc'::regclass THEN hihooi.describe_routine(root.object)
         WHEN 'pg_type'::regclass THEN hihooi.describe_type(root.object)
         ELSE hihooi.describe_other(root.class, root.object)
-    END, E'\n');
+    END;
+    IF lines IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN array_to_string(ARRAY(
+        SELECT replace(line, E'\n', E'\n ') FROM unnest(lines) WITH ORDINALITY l(line, place)
+        WHERE line IS NOT NULL ORDER BY place), E'\n');
 END
 $$;
 

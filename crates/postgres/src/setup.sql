@@ -253,18 +253,38 @@ AS $$
     FROM pg_class c WHERE c.oid = t
 $$;
 
--- The bodies of SQL functions of this name: what runs in one is told only by name and number.
-CREATE FUNCTION hihooi.bodies(context text) RETURNS jsonb
+-- The body of the SQL function that runs, and which of its statements: PostgreSQL tells only the name.
+-- Where functions of one name have different bodies that may hold the command, nobody can tell them
+-- apart, and one of them may be somebody else's.
+CREATE FUNCTION hihooi.body(context text, tag text) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    found record;
 BEGIN
     IF NOT starts_with(context, 'SQL function "') THEN
         RETURN NULL;
     END IF;
-    RETURN (SELECT jsonb_agg(p.prosrc)
-        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-        WHERE l.lanname = 'sql'
-          AND starts_with(context, format('SQL function "%s" statement ', p.proname)));
+    WITH named AS (
+        SELECT p.prosrc, f.number, p.proname, (
+                SELECT bool_and(p.prosrc ~* format('\m%s\M', word))
+                FROM string_to_table(tag, ' ') word) AS fits
+        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang,
+            LATERAL (SELECT substring(substr(context, 1 + length(
+                format('SQL function "%s" statement ', p.proname))) FROM '^[0-9]+(?=\n|$)')) f(number)
+        WHERE l.lanname = 'sql' AND f.number IS NOT NULL
+          AND starts_with(context, format('SQL function "%s" statement ', p.proname)))
+    SELECT count(DISTINCT (prosrc, number)) AS count, min(prosrc) AS body, min(number) AS number,
+            min(proname::text) AS name
+        INTO found FROM named WHERE fits OR NOT EXISTS (SELECT FROM named WHERE fits);
+    IF found.count > 1 THEN
+        RAISE 'several SQL functions are called "%" and have other bodies, so % in one of them can''t be'
+            ' replicated', found.name, tag
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Write the function in PL/pgSQL, or give it a name of its own.';
+    END IF;
+    RETURN jsonb_build_object('bodies', jsonb_build_array(found.body),
+        'statement', found.number::int);
 END
 $$;
 
@@ -330,7 +350,10 @@ BEGIN
     IF columns IS NOT NULL THEN
         EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
                 'convert_to(%L || ARRAY[%s]::text, ''UTF8''))) FROM ONLY %s',
-            token, (SELECT string_agg(format('%I::text', c), ', ') FROM unnest(columns) c),
+            token, (SELECT string_agg(
+                -- By the type's output function: a cast may be anybody's.
+                format('CASE num_nulls(%1$I) WHEN 0 THEN format(''%%s'', %1$I) END', c), ', ')
+                FROM unnest(columns) c),
             t::regclass);
     ELSE
         EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
@@ -770,7 +793,11 @@ DECLARE
     dropped record;
 BEGIN
     IF tg_tag ~ '^DROP ' AND tg_tag <> 'DROP OWNED' THEN
-        SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity', d.object_identity))
+        -- (Procedures may differ in what is IN and OUT.)
+        SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity',
+                   CASE d.object_type WHEN 'procedure' THEN format('%I.%I(%s)', d.address_names[1],
+                       d.address_names[2], 'IN ' || nullif(array_to_string(d.address_args, ', IN '), ''))
+                   ELSE d.object_identity END))
                FILTER (WHERE d.original AND d.objsubid = 0 AND NOT hihooi.is_local(d.classid)
                    AND NOT hihooi.is_temporary_drop(d)) AS objects,
                bool_or(d.normal AND NOT d.original) AS cascades
@@ -825,13 +852,14 @@ AS $$
 $$;
 
 -- Whether a dropped object was temporary, or hung on something temporary. What hangs on a temporary
--- table is not itself called temporary by all versions.
+-- table is not itself called temporary by all versions. (Names are as they are, types of arguments are
+-- quoted and with their schema.)
 CREATE FUNCTION hihooi.is_temporary_drop(d record) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN d.is_temporary OR d.address_names[1] = 'pg_temp' OR 'pg_temp' = ANY (d.address_args)
-        OR d.object_identity ~ '(^|[ (,])pg_temp(_[0-9]+)?\.';
+    RETURN d.is_temporary OR d.address_names[1] ~ '^pg_temp(_[0-9]+)?(\.|$)' OR EXISTS (
+        SELECT FROM unnest(d.address_args) a WHERE a ~ '^pg_temp(_[0-9]+)?(\.|$)');
 END
 $$;
 
@@ -927,8 +955,11 @@ BEGIN
         IF stack = '' THEN
             note := note || jsonb_build_object('query', current_query());
         ELSE
-            note := note || jsonb_build_object('context', stack,
-                'bodies', hihooi.bodies(stack));
+            -- In a function with its owner's rights, the frames around may be the texts of others.
+            note := note || jsonb_build_object('context', stack, 'is_definer', caller <>
+                    CASE current_setting('role') WHEN 'none' THEN session_user
+                        ELSE current_setting('role') END)
+                || coalesce(hihooi.body(stack, tag), '{}');
         END IF;
         IF created IS NOT NULL THEN
             note := note || jsonb_build_object('relation', created::bigint,

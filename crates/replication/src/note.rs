@@ -48,9 +48,15 @@ pub struct Command {
     /// The call stack that it is nested in, innermost first, as PostgreSQL words it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Bodies of SQL functions, if the innermost frame names only the function.
+    /// The role isn't the one that the session has outside of functions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_definer: bool,
+    /// Body of the SQL function that the innermost frame names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bodies: Option<Vec<String>>,
+    /// Which of its statements it is, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statement: Option<usize>,
     /// The permanent objects that it made or changed.
     #[serde(default)]
     pub objects: Vec<Object>,

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{AlterTableCmd, AlterTableStmt, ColumnDef};
-use pg_raw_parse::raw::{AlterTableType, ConstrType};
+use pg_raw_parse::raw::{AlterTableType, ConstrType, ObjectType};
 
 use crate::analysis::range_of;
 use crate::lexer::{Token, TokenKind, tokens};
@@ -65,6 +65,28 @@ pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
     let mut statements = tree.stmts();
     let is_alter = matches!(statements.next(), Some(Node::AlterTableStmt(_)));
     (is_alter && statements.next().is_none()).then_some(changed)
+}
+
+/// What kind of object a GRANT or REVOKE is about, as it is named there; `None` of other statements,
+/// and of objects that have no rights of their own in a database.
+#[must_use]
+pub fn granted_kind(text: &str) -> Option<&'static str> {
+    let tree = pg_raw_parse::parse(text).ok()?;
+    let Node::GrantStmt(grant) = tree.stmts().next()? else { return None };
+    Some(match grant.objtype {
+        ObjectType::OBJECT_TABLE => "TABLE",
+        ObjectType::OBJECT_SEQUENCE => "SEQUENCE",
+        ObjectType::OBJECT_FUNCTION | ObjectType::OBJECT_PROCEDURE | ObjectType::OBJECT_ROUTINE => {
+            "ROUTINE"
+        }
+        ObjectType::OBJECT_SCHEMA => "SCHEMA",
+        ObjectType::OBJECT_TYPE => "TYPE",
+        ObjectType::OBJECT_DOMAIN => "DOMAIN",
+        ObjectType::OBJECT_LANGUAGE => "LANGUAGE",
+        ObjectType::OBJECT_FDW => "FOREIGN DATA WRAPPER",
+        ObjectType::OBJECT_FOREIGN_SERVER => "FOREIGN SERVER",
+        _ => return None,
+    })
 }
 
 /// The text without its TABLESPACE clauses: each server has its own.

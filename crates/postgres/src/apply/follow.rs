@@ -95,10 +95,14 @@ impl Followed {
         match note {
             Note::Command(command) => {
                 self.command(connection, command).await?;
-                command.objects.iter().for_each(|object| self.recent.add(self.xid, object));
+                command.objects.iter().for_each(|object| self.recent.changed(self.xid, object));
                 Ok(())
             }
-            Note::Drop(drop) => dropped(connection, drop).await,
+            Note::Drop(drop) => {
+                dropped(connection, drop).await?;
+                self.recent.dropped(self.xid);
+                Ok(())
+            }
             Note::Shared(shared) => become_like(connection, shared).await,
             Note::Owners(owners) => owned(connection, owners).await,
             Note::Contents(contents) => expect_contents(connection, contents).await,
@@ -229,17 +233,13 @@ impl Followed {
     ) -> Result<Option<String>> {
         for object in &command.objects {
             let Some(expected) = &object.description else { continue };
-            match describe(connection, object).await? {
-                (None, _) => return Ok(Some(differs(&name_of(object), "it is missing"))),
-                (Some(here), version)
-                    if here != *expected
-                        && version == command.version
-                        && !self.recent.explain(self.xid, object, &here) =>
-                {
-                    return Ok(Some(differs(&name_of(object), &differing_lines(expected, &here))));
-                }
-                _ => {}
+            let (here, version) = describe(connection, object).await?;
+            let is_other = version == command.version && here.as_ref() != Some(expected);
+            if !is_other && here.is_some() || self.recent.hides(self.xid, object) {
+                continue;
             }
+            let words = here.map_or("it is missing".to_owned(), |h| differing_lines(expected, &h));
+            return Ok(Some(differs(&name_of(object), &words)));
         }
         Ok(None)
     }

@@ -7,15 +7,34 @@
 
 use ahash::AHashMap;
 use hihooi_replication::note::{Command, Drop};
-use hihooi_sql::ddl_text::{AddedValue, statements, with_values, without_tablespaces};
+use hihooi_sql::ddl_text::{
+    AddedValue, granted_kind, statements, with_values, without_tablespaces,
+};
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
 use super::statements::{quote, quote_value};
 
 /// Readings of a note that are tried.
 const READINGS_MAX: usize = 6;
-/// Significant tokens at a statement's beginning among which its command tag's words stand.
-const HEAD_LEN: usize = 9;
+
+/// How the frame begins that stands below an SQL statement's in PostgreSQL's call stack.
+const FRAMES: [&str; 3] = ["\nPL/", "\nSQL statement \"", "\nSQL function \""];
+/// Words of a statement that its command tag leaves out.
+const BESIDE_TAG: [&str; 13] = [
+    "OR",
+    "REPLACE",
+    "TEMP",
+    "TEMPORARY",
+    "GLOBAL",
+    "LOCAL",
+    "UNLOGGED",
+    "UNIQUE",
+    "RECURSIVE",
+    "TRUSTED",
+    "PROCEDURAL",
+    "CONSTRAINT",
+    "DEFAULT",
+];
 
 /// Which statement of a text ran last, by text: those of one text run in order.
 pub(super) type Memory = AHashMap<String, usize>;
@@ -27,7 +46,7 @@ pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
     }
     let found = sources(command).into_iter().flat_map(|source| parts(command, source, memory));
     let mut texts: Vec<String> = Vec::new();
-    for text in found.map(|text| at_replicas(command, &text)) {
+    for text in found.flat_map(|text| at_replicas(command, &text)) {
         if !texts.contains(&text) && texts.len() < READINGS_MAX {
             texts.push(text);
         }
@@ -51,14 +70,21 @@ fn sources(command: &Command) -> Vec<Source<'_>> {
         (None, None) => return Vec::new(),
     };
     if let Some(text) = context.strip_prefix("SQL statement \"") {
-        // It ends at a quote in front of the next frame, or of nothing.
+        // It ends at a quote in front of the next frame, or of nothing. What comes behind the first
+        // such place may be the text of somebody with other rights.
         let ends = text.match_indices('"').map(|(at, _)| at);
-        let is_end = |at: &usize| matches!(text.as_bytes().get(at + 1), None | Some(b'\n'));
-        return ends.filter(is_end).map(|at| Source::Any(&text[..at])).collect();
+        let is_end = |at: &usize| {
+            let rest = &text[at + 1..];
+            rest.is_empty() || FRAMES.iter().any(|frame| rest.starts_with(frame))
+        };
+        let most = if command.is_definer { 1 } else { READINGS_MAX };
+        return ends.filter(is_end).take(most).map(|at| Source::Any(&text[..at])).collect();
     }
-    let number = context.lines().next().and_then(|frame| frame.rsplit(' ').next()?.parse().ok());
-    let bodies = command.bodies.iter().flatten();
-    number.map_or(Vec::new(), |number| bodies.map(|body| Source::Nth(body, number)).collect())
+    let body = command.bodies.iter().flatten().next();
+    body.zip(command.statement)
+        .map(|(body, number)| Source::Nth(body, number))
+        .into_iter()
+        .collect()
 }
 
 /// The statements of a text that may be the command, likeliest first.
@@ -70,11 +96,9 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
     let whole = is_odd.then(|| text.to_owned());
     let Some(ranges) = statements(text) else { return whole.into_iter().collect() };
     if let Source::Nth(_, number) = source {
-        return ranges
-            .get(number - 1)
-            .map(|range| text[range.clone()].to_owned())
-            .into_iter()
-            .collect();
+        let range = number.checked_sub(1).and_then(|at| ranges.get(at));
+        let part = range.map(|range| text[range.clone()].to_owned());
+        return part.filter(|part| is_of_tag(part, &command.tag)).into_iter().collect();
     }
     let fitting = |at: &usize| is_of_tag(&text[ranges[*at].clone()], &command.tag);
     let mut fit: Vec<usize> = (0..ranges.len()).filter(fitting).collect();
@@ -88,12 +112,19 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
     whole.into_iter().chain(fit).collect()
 }
 
-/// Whether a statement can have that command tag: the tag's words stand at its beginning, in order.
+/// Whether a statement can have that command tag: the tag's words stand at its beginning, in order, with
+/// nothing between them but words that tags leave out.
 fn is_of_tag(text: &str, tag: &str) -> bool {
-    let head = significant(text).take(HEAD_LEN).map(|token| token.text.to_ascii_uppercase());
+    let head = significant(text).map(|token| token.text.to_ascii_uppercase());
     let mut words = tag.split(' ').peekable();
+    // The words in front of AS are many, as are those between SELECT and INTO.
+    let is_loose = tag.ends_with(" AS") || tag == "SELECT INTO";
     for (at, word) in head.enumerate() {
-        if words.next_if(|wanted| *wanted == word).is_none() && at == 0 {
+        if words.peek().is_none() {
+            break;
+        }
+        let fits = words.next_if(|wanted| *wanted == word).is_some();
+        if !fits && (at == 0 || !is_loose && !BESIDE_TAG.contains(&word.as_str())) {
             return false;
         }
     }
@@ -123,25 +154,26 @@ fn is_word(token: &Token<'_>, word: &str) -> bool {
     token.kind == TokenKind::Word && token.text.eq_ignore_ascii_case(word)
 }
 
-/// The text as a replica runs it: in a transaction, without what belongs to one server, with the
-/// primary's values.
-fn at_replicas(command: &Command, text: &str) -> String {
+/// The text as a replica runs it: in a transaction, with the primary's values; and without what belongs
+/// to one server, if words in it may mean that.
+fn at_replicas(command: &Command, text: &str) -> Vec<String> {
     if let "GRANT" | "REVOKE" = command.tag.as_str() {
-        return by_identity(command, text).unwrap_or_else(|| text.to_owned());
+        return vec![by_identity(command, text).unwrap_or_else(|| text.to_owned())];
     }
     let mut text = text.to_owned();
-    let has = |text: &str, word| significant(text).any(|token| is_word(&token, word));
     if ["CREATE INDEX", "ALTER TABLE", "REFRESH MATERIALIZED VIEW"].contains(&command.tag.as_str())
         && let Some(plain) = without_concurrently(&text)
         && statements(&plain).is_some()
     {
         text = plain;
     }
-    if command.tag == "ALTER TABLE" && has(&text, "finalize") {
-        text = without_word(&text, "finalize");
+    let mut texts = vec![text];
+    let has = |text: &str, word| significant(text).any(|token| is_word(&token, word));
+    if command.tag == "ALTER TABLE" && has(&texts[0], "finalize") {
+        texts.push(without_word(&texts[0], "finalize"));
     }
-    if has(&text, "tablespace") {
-        text = without_tablespaces(&text);
+    if has(&texts[0], "tablespace") {
+        texts.push(without_tablespaces(&texts[0]));
     }
     let literal = |value: &str| {
         let mut literal = Vec::new();
@@ -156,7 +188,10 @@ fn at_replicas(command: &Command, text: &str) -> String {
             default: missing.default.as_deref(),
         })
         .collect();
-    if values.is_empty() { text } else { with_values(&text, &values).unwrap_or(text) }
+    if values.is_empty() {
+        return texts;
+    }
+    texts.into_iter().map(|text| with_values(&text, &values).unwrap_or(text)).collect()
 }
 
 /// DETACH PARTITION … FINALIZE ends what a replica does at once. Without quotes it can't be a name
@@ -177,18 +212,7 @@ fn by_identity(command: &Command, text: &str) -> Option<String> {
     let all: Vec<Token<'_>> = significant(text).collect();
     let on = all.iter().position(|token| is_word(token, "on"))?;
     let end = on + all[on..].iter().position(|t| is_word(t, "to") || is_word(t, "from"))?;
-    let words = all[on + 1..].iter().filter(|token| !is_word(token, "all"));
-    let first = words.clone().next()?.text.to_ascii_uppercase();
-    let kind = match first.trim_end_matches('S') {
-        "FUNCTION" | "PROCEDURE" | "ROUTINE" => "ROUTINE".to_owned(),
-        "SEQUENCE" => "SEQUENCE".to_owned(),
-        "FOREIGN" if words.clone().nth(1)?.text.eq_ignore_ascii_case("data") => {
-            "FOREIGN DATA WRAPPER".to_owned()
-        }
-        "FOREIGN" => "FOREIGN SERVER".to_owned(),
-        word @ ("SCHEMA" | "TYPE" | "DOMAIN" | "LANGUAGE") => word.to_owned(),
-        _ => "TABLE".to_owned(),
-    };
+    let kind = granted_kind(text)?;
     let identities: Option<Vec<&str>> =
         command.objects.iter().map(|object| object.identity.as_deref()).collect();
     let (before, after) = (&text[..all[on].start], &text[all[end].start..]);
@@ -214,32 +238,32 @@ pub(super) fn mends(
 }
 
 fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec<String> {
-    let only = |a: &str, b: &str| -> Vec<String> {
-        let other: Vec<&str> = b.lines().collect();
-        a.lines().filter(|line| !other.contains(line)).map(str::to_owned).collect()
-    };
     let is_new = before.is_none();
-    let before = before.unwrap_or_default();
-    let is_partition = |text: &str| text.lines().any(|line| line.starts_with("partition "));
-    let was_detached = is_partition(before) && !is_partition(primary);
-    let (missing, mut extra) = (only(primary, here), only(here, primary));
-    extra.retain(|line| !before.lines().any(|other| other == line));
+    let before = properties(before.unwrap_or_default());
+    let (primary, here) = (properties(primary), properties(here));
+    let is_partition = |all: &[String]| all.iter().any(|line| line.starts_with("partition "));
+    let was_detached = is_partition(&before) && !is_partition(&primary);
+    let only = |a: &[String], b: &[String]| -> Vec<String> {
+        a.iter().filter(|line| !b.contains(line)).cloned().collect()
+    };
+    let (missing, mut extra) = (only(&primary, &here), only(&here, &primary));
+    extra.retain(|line| !before.contains(line));
     let mut mends = Vec::new();
-    if let (Some(query), Some(other)) = (view_query(primary), view_query(here))
+    if let (Some(query), Some(other)) = (view_query(&primary), view_query(&here))
         && query != other
-        && view_query(before) != Some(other)
+        && view_query(&before) != Some(other)
     {
         mends.push(format!("CREATE OR REPLACE VIEW {table} AS {query}"));
     }
-    if let (Some(function), Some(other)) = (function_of(primary), function_of(here))
+    if let (Some(function), Some(other)) = (function_of(&primary), function_of(&here))
         && function != other
-        && function_of(before) != Some(other)
+        && function_of(&before) != Some(other)
     {
         mends.push(function.to_owned());
     }
     if is_new {
-        let here: Vec<_> = identity_sequences(here).collect();
-        let other = identity_sequences(primary).filter(|sequence| !here.contains(sequence));
+        let here: Vec<_> = identity_sequences(&here).collect();
+        let other = identity_sequences(&primary).filter(|sequence| !here.contains(sequence));
         mends.extend(other.filter_map(|(name, line)| sequence_like(name, line)));
     }
     for line in &missing {
@@ -255,15 +279,15 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
             .find_map(|o| default_of(o))
         {
             mends.push(format!("ALTER TABLE {table} ALTER COLUMN {column} DROP DEFAULT"));
-        } else if let Some((name, definition)) = named(line, "index ")
+        } else if let Some((name, definition)) = index(line)
             && !missing.iter().any(|other| constraint(other).is_some_and(|other| other.0 == name))
         {
             let like = |other: &&String| {
-                named(other, "index ").is_some_and(|(old, other)| {
+                index(other).is_some_and(|(old, other)| {
                     other.replacen(&format!(" {old} "), &format!(" {name} "), 1) == definition
                 })
             };
-            let renamed = extra.iter().find(like).and_then(|other| named(other, "index "));
+            let renamed = extra.iter().find(like).and_then(|other| index(other));
             if let Some((old, _)) = renamed {
                 let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
                 mends.push(format!("ALTER INDEX {schema}.{old} RENAME TO {name}"));
@@ -278,7 +302,7 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
             mends.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}"));
         } else if let Some(bound) = line.strip_prefix("partition ")
             && extra.iter().any(|other| other.starts_with("partition "))
-            && let Some(parent) = primary.lines().find_map(|line| line.strip_prefix("inherits "))
+            && let Some(parent) = primary.iter().find_map(|line| line.strip_prefix("inherits "))
         {
             mends.push(format!("ALTER TABLE {parent} DETACH PARTITION {table}"));
             mends.push(format!("ALTER TABLE {parent} ATTACH PARTITION {table} {bound}"));
@@ -289,11 +313,37 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
     mends
 }
 
-/// The COMMENT that a table's description tells in a line.
+/// The properties that a description tells. (Further lines of one begin with a space.)
+fn properties(description: &str) -> Vec<String> {
+    let mut properties: Vec<String> = Vec::new();
+    for line in description.split('\n') {
+        match (line.strip_prefix(' '), properties.last_mut()) {
+            (Some(more), Some(last)) => {
+                last.push('\n');
+                last.push_str(more);
+            }
+            _ => properties.push(line.to_owned()),
+        }
+    }
+    properties
+}
+
+/// The COMMENT that a property of a table tells.
 fn commented(table: &str, line: &str) -> Option<String> {
-    let (head, comment) = line.split_once(" comment '")?;
-    let (kind, name) = head.split_once(' ')?;
+    let (kind, rest) = line.split_once(' ')?;
     let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
+    let (name, rest) = match kind {
+        "statistics" => {
+            let schema = name_of(rest)?;
+            let name = name_of(rest[schema.len()..].strip_prefix('.')?)?;
+            rest.split_at(schema.len() + 1 + name.len())
+        }
+        _ => rest.split_at(name_of(rest)?.len()),
+    };
+    let comment = rest.strip_prefix(" comment ")?.trim_start();
+    if !is_string(comment) {
+        return None;
+    }
     let object = match kind {
         "column" => format!("COLUMN {table}.{name}"),
         "constraint" => format!("CONSTRAINT {name} ON {table}"),
@@ -301,8 +351,7 @@ fn commented(table: &str, line: &str) -> Option<String> {
         "statistics" => format!("STATISTICS {name}"),
         _ => return None,
     };
-    (!name.contains(' ') || name.starts_with('"'))
-        .then(|| format!("COMMENT ON {object} IS '{comment}"))
+    Some(format!("COMMENT ON {object} IS {comment}"))
 }
 
 /// What gives a new table what LIKE copied beside: statistics, the storage of a column.
@@ -310,29 +359,28 @@ fn copied(table: &str, line: &str) -> Option<String> {
     if line.starts_with("CREATE STATISTICS ") {
         return line.rsplit_once(" owner ").map(|(text, _)| text.to_owned());
     }
-    let (head, behind) = line.strip_prefix("column ")?.split_once(" storage ")?;
-    let storage = match behind.as_bytes().first()? {
+    let (column, rest) = column(line)?;
+    let storage = match behind(rest, " storage ")?.bytes().next()? {
         b'p' => "PLAIN",
         b'e' => "EXTERNAL",
         b'm' => "MAIN",
         _ => "EXTENDED",
     };
-    let column = column_of(head.split_once(' ')?.1)?;
     Some(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {storage}"))
 }
 
-/// The sequences of a table's identity columns in its description: names, and what they are like.
-fn identity_sequences(description: &str) -> impl Iterator<Item = (&str, &str)> {
+/// The sequences of a table's identity columns: names, and what they are like.
+fn identity_sequences(properties: &[String]) -> impl Iterator<Item = (&str, &str)> {
     let mut name = "";
-    description.lines().filter_map(move |line| {
+    properties.iter().filter_map(move |line| {
         if let Some(relation) = line.strip_prefix("relation ") {
             name = relation;
         }
-        line.starts_with("sequence ").then_some((name, line))
+        line.starts_with("sequence ").then_some((name, line.as_str()))
     })
 }
 
-/// Makes a sequence like its description's line: LIKE copies what a type of another column allows.
+/// Makes a sequence like its property tells: LIKE copies what a type of another column allows.
 fn sequence_like(name: &str, line: &str) -> Option<String> {
     let (options, cycle) = line.strip_prefix("sequence ")?.rsplit_once(" cycle ")?;
     let words: Vec<&str> = options.split(' ').collect();
@@ -344,28 +392,34 @@ fn sequence_like(name: &str, line: &str) -> Option<String> {
     ))
 }
 
-/// The query of a view in its description.
-fn view_query(description: &str) -> Option<&str> {
-    let (head, rule) = description.split_once("\nrule \"_RETURN\" ")?;
+/// The query of a view.
+fn view_query(properties: &[String]) -> Option<&str> {
+    let rule = properties.iter().find_map(|line| line.strip_prefix("rule \"_RETURN\" "))?;
     let (_, query) = rule.split_once(" DO INSTEAD ")?;
-    head.contains("\nkind v\n").then(|| query.split_once("; on").map(|(query, _)| query.trim()))?
+    let is_view = properties.iter().any(|line| line == "kind v");
+    query.strip_suffix("; on").filter(|_| is_view).map(str::trim)
 }
 
-/// What makes the function or procedure of a description.
-fn function_of(description: &str) -> Option<&str> {
-    let made = description.strip_prefix("CREATE OR REPLACE ").and(Some(description))?;
-    made.rfind("\nowner ").map(|end| &made[..end])
+/// What makes a function or procedure.
+fn function_of(properties: &[String]) -> Option<&str> {
+    let first = properties.first()?;
+    first.starts_with("CREATE OR REPLACE ").then_some(first.trim_end())
 }
 
-/// The column and the default of a description's line about a column.
+/// The column and the default of a property about a column.
 fn default_of(line: &str) -> Option<(&str, &str)> {
-    let (head, default) = line.strip_prefix("column ")?.split_once(" default ")?;
-    let (_, head) = head.split_once(' ')?;
-    let name = column_of(head)?;
-    (!head.contains(" generated ")).then_some((name, default))
+    let (column, rest) = column(line)?;
+    let default = behind(rest, " default ")?;
+    behind(rest, " generated ").is_none().then_some((column, default))
 }
 
-/// The name and the definition of a description's line about a constraint of a table's own.
+/// The column's name in a property about a column, and what is told of it.
+fn column(line: &str) -> Option<(&str, &str)> {
+    let (_, rest) = line.strip_prefix("column ")?.split_once(' ')?;
+    Some(rest.split_at(name_of(rest)?.len()))
+}
+
+/// The name and the definition of a constraint of a table's own.
 fn constraint(line: &str) -> Option<(&str, &str)> {
     const BEHIND: [&str; 4] = [" not validated", " not local", " inherited ", " of "];
     let (name, definition) = named(line, "constraint ")?;
@@ -373,20 +427,46 @@ fn constraint(line: &str) -> Option<(&str, &str)> {
     is_own.then_some((name, definition))
 }
 
-/// The column's name in front of its type.
-fn column_of(head: &str) -> Option<&str> {
-    let Some(quoted) = head.strip_prefix('"') else { return head.split(' ').next() };
-    let mut end = 0;
-    let bytes = quoted.as_bytes();
-    while bytes.get(end)? != &b'"' || bytes.get(end + 1) == Some(&b'"') {
-        end += if bytes[end] == b'"' { 2 } else { 1 };
-    }
-    Some(&head[..end + 2])
+/// The name and the definition of an index.
+fn index(line: &str) -> Option<(&str, &str)> {
+    const BEGINS: [&str; 2] = ["CREATE INDEX ", "CREATE UNIQUE INDEX "];
+    named(line, "index ").filter(|(_, text)| BEGINS.iter().any(|begin| text.starts_with(begin)))
 }
 
-/// The name and the definition of a description's line about an index or the like.
+/// The name in a property of that kind, and what is told of it.
 fn named<'a>(line: &'a str, kind: &str) -> Option<(&'a str, &'a str)> {
-    line.strip_prefix(kind)?.split_once(' ')
+    let rest = line.strip_prefix(kind)?;
+    let (name, rest) = rest.split_at(name_of(rest)?.len());
+    Some((name, rest.strip_prefix(' ')?))
+}
+
+/// The name, perhaps a quoted one, that a text begins with.
+fn name_of(text: &str) -> Option<&str> {
+    tokens(text)
+        .next()
+        .filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::Quoted))
+        .map(|token| token.text)
+}
+
+/// What stands behind some words, that are in no quotes.
+fn behind<'a>(text: &'a str, words: &str) -> Option<&'a str> {
+    let mut quote = None;
+    text.char_indices().find_map(|(at, c)| {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if text[at..].starts_with(words) => return Some(&text[at + words.len()..]),
+            _ => {}
+        }
+        None
+    })
+}
+
+/// Whether a text is a string constant and nothing else.
+fn is_string(text: &str) -> bool {
+    let mut tokens = tokens(text);
+    let is_one = tokens.next().is_some_and(|token| token.kind == TokenKind::String);
+    is_one && tokens.next().is_none()
 }
 
 /// What drops the same objects, as far as a replica has them.
@@ -409,7 +489,7 @@ pub(super) fn drops(drop: &Drop) -> Vec<String> {
 /// The words of DROP for a kind of object, and its name there.
 fn droppable(kind: &str, identity: &str) -> (String, String) {
     let kind = match kind {
-        "function" | "procedure" | "aggregate" => "ROUTINE".to_owned(),
+        "function" | "aggregate" => "ROUTINE".to_owned(),
         "statistics object" => "STATISTICS".to_owned(),
         "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
         "domain" | "composite type" => "TYPE".to_owned(),
@@ -419,7 +499,7 @@ fn droppable(kind: &str, identity: &str) -> (String, String) {
         "USER MAPPING" => {
             let (user, server) = identity.rsplit_once(" on server ").unwrap_or((identity, ""));
             let user = if user == "public" { user.to_owned() } else { quote(user) };
-            format!("FOR {user} SERVER {server}")
+            format!("FOR {user} SERVER {}", quote(server))
         }
         "TRANSFORM" => identity.replacen(" on language ", " LANGUAGE ", 1),
         _ => identity.to_owned(),
@@ -521,6 +601,7 @@ mod tests {
     fn sql_functions_tell_a_number() {
         let command = Command {
             context: Some("SQL function \"f\" statement 2\nSQL statement \"x\"".to_owned()),
+            statement: Some(2),
             bodies: Some(vec!["create table a(); create index i on a (b)".to_owned()]),
             ..command("CREATE INDEX", &["public", "i"])
         };
@@ -616,6 +697,23 @@ mod tests {
               NO CYCLE"
             ]
         );
+        // Names and texts of others are no commands.
+        let evil = "index \"x do $$ evil $$; --\" CREATE INDEX \"x do $$ evil $$; --\" ON s.t (a)";
+        let made = "CREATE INDEX \"x do $$ evil $$; --\" ON s.t (a)";
+        assert_eq!(new("s.t", evil, "owner x"), [made]);
+        let literal = "index i CREATE INDEX i ON s.t ((a || 'x\n index zz do $$ evil $$\n '))";
+        assert_eq!(
+            new("s.t", literal, "owner x"),
+            ["CREATE INDEX i ON s.t ((a || 'x\nindex zz do $$ evil $$\n'))"]
+        );
+        assert_eq!(
+            new(
+                "s.t",
+                "column 1 c \"x default evil()\" storage p default 1",
+                "column 1 c \"x default evil()\" storage p default 2",
+            ),
+            ["ALTER TABLE s.t ALTER COLUMN c SET DEFAULT 1"]
+        );
         // What was so before stays, and stops the replica.
         let (primary, here) =
             ("column 1 a date storage p default 1", "column 1 a date storage p default 2");
@@ -646,7 +744,7 @@ mod tests {
         assert_eq!(dropped(&[("aggregate", "s.a()")], false), ["DROP ROUTINE IF EXISTS s.a()"]);
         assert_eq!(
             dropped(&[("user mapping", "public on server s")], false),
-            ["DROP USER MAPPING IF EXISTS FOR public SERVER s"]
+            ["DROP USER MAPPING IF EXISTS FOR public SERVER \"s\""]
         );
         assert_eq!(
             dropped(&[("transform", "for s.t on language l")], false),

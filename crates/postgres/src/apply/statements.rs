@@ -377,8 +377,10 @@ impl<'a> Builder<'a> {
                 parts.push(format!("{name} OPERATOR(pg_catalog.=) {value}"));
             }
             if compare != Compare::Exact {
+                // By output functions: casts to text may be anybody's.
                 let value = self.cast(slot(number));
-                parts.push(format!("{name}::text OPERATOR(pg_catalog.=) {value}::text"));
+                let text = |value: &str| format!("pg_catalog.format('%s', {value})");
+                parts.push(format!("{} OPERATOR(pg_catalog.=) {}", text(&name), text(&value)));
             }
         }
         let condition = if parts.is_empty() { "true".to_owned() } else { parts.join(" AND ") };

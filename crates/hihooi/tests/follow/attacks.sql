@@ -1,0 +1,153 @@
+-- What tried to get at other roles' rights, or stopped replicas: found by attacking.
+
+-- case: a cast of one's own runs with one's own rights when rows travel
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE TYPE mood AS ENUM ('a', 'b');
+CREATE FUNCTION evil(mood) RETURNS text LANGUAGE plpgsql AS $$ BEGIN BEGIN EXECUTE 'ALTER ROLE follow_joe SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END; RETURN 'b'; END $$;
+CREATE CAST (mood AS text) WITH FUNCTION evil(mood);
+CREATE TABLE t (id int PRIMARY KEY, m mood);
+INSERT INTO t VALUES (1, 'a'), (2, NULL);
+ALTER TABLE t ALTER id TYPE bigint;
+CREATE TABLE k (m mood, j json, n int);
+INSERT INTO k VALUES ('a', '{"x": 1}', 1);
+UPDATE k SET n = 2;
+DELETE FROM k;
+CREATE MATERIALIZED VIEW m AS SELECT * FROM t;
+RESET ROLE;
+CREATE TABLE su (m mood, j json, n int);
+INSERT INTO su VALUES ('a', '{"x": 1}', 1), ('b', NULL, 1);
+UPDATE su SET n = 2;
+SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 'follow_joe';
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: SQL functions of one name
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE FUNCTION rotate() RETURNS void LANGUAGE sql AS $$ DO $d$ BEGIN ALTER ROLE follow_joe SUPERUSER; CREATE TABLE audit (a int); END $d$ $$;
+CREATE FUNCTION turn() RETURNS void LANGUAGE sql AS $$ CREATE TABLE evil (a int) $$;
+RESET ROLE;
+CREATE FUNCTION rotate(int) RETURNS void LANGUAGE sql AS $$ CREATE TABLE audit (a int) $$;
+CREATE FUNCTION turn(int) RETURNS void LANGUAGE sql AS $$ CREATE TABLE turned (a int) $$;
+-- error: 0A000
+SELECT rotate(1);
+-- error: 0A000
+SELECT turn(1);
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1), (2);
+CREATE FUNCTION f(text) RETURNS void LANGUAGE sql AS $$ DELETE FROM t WHERE id = 1 $$;
+CREATE FUNCTION f(int) RETURNS void LANGUAGE sql AS $$ COMMENT ON TABLE t IS 'x' $$;
+SELECT f(1);
+SELECT f(1);
+SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 'follow_joe';
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: the text around a function with its owner's rights
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE FUNCTION mk(name text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN EXECUTE format('create view %I as select 1 as a', name); END $$;
+SET ROLE follow_joe;
+CREATE FUNCTION evil() RETURNS int LANGUAGE plpgsql AS $$ BEGIN BEGIN EXECUTE 'ALTER ROLE follow_joe SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END; RETURN 1; END $$;
+DO $$ BEGIN EXECUTE '; select mk(''a b''); create materialized view x as select evil() as a'; END $$;
+SELECT mk('v');
+RESET ROLE;
+SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 'follow_joe';
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: literals that look like definitions
+CREATE TABLE src (a int, b text, "x do $$begin end$$;--" int UNIQUE);
+CREATE UNIQUE INDEX src_b ON src ((b || E'x\nindex zz do $d$ begin create table evil (); end $d$\n'));
+COMMENT ON COLUMN src."x do $$begin end$$;--" IS E'it''s\nindex zz\n\\ x';
+CREATE TABLE copied (LIKE src INCLUDING ALL);
+CREATE TEMP TABLE tmp (LIKE src INCLUDING ALL);
+CREATE TABLE copied2 (LIKE tmp INCLUDING ALL);
+
+-- case: names that look temporary
+CREATE TABLE "a pg_temp.b" (id int PRIMARY KEY);
+DROP TABLE "a pg_temp.b";
+CREATE TABLE "a pg_temp.b" (id int PRIMARY KEY);
+CREATE FUNCTION "f pg_temp.x"(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
+DROP FUNCTION "f pg_temp.x"(int);
+CREATE FUNCTION "f pg_temp.x"(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE TABLE pg_temp_1 (id int PRIMARY KEY);
+DROP TABLE pg_temp_1;
+CREATE TABLE pg_temp_1 (id int PRIMARY KEY);
+
+-- case: names that look like other words
+CREATE ROLE follow_bob;
+CREATE TABLE languages (id int PRIMARY KEY);
+CREATE TABLE type (id int PRIMARY KEY);
+CREATE TABLE schemas (id int PRIMARY KEY);
+CREATE TABLE sequence (id int PRIMARY KEY);
+GRANT SELECT ON languages TO follow_bob;
+GRANT SELECT ON type TO follow_bob;
+GRANT SELECT, INSERT (id) ON schemas TO follow_bob;
+GRANT SELECT ON sequence TO follow_bob WITH GRANT OPTION;
+REVOKE SELECT ON sequence FROM follow_bob;
+CREATE TABLE t (id int PRIMARY KEY, tablespace int);
+ALTER TABLE t ADD COLUMN finalize int;
+ALTER TABLE t DROP COLUMN finalize;
+CREATE VIEW v AS SELECT tablespace FROM t;
+CREATE VIEW v2 AS SELECT 1 AS tablespace FROM t;
+CREATE INDEX i ON t (tablespace) TABLESPACE pg_default;
+ALTER TABLE t SET TABLESPACE pg_default;
+CREATE PROCEDURE p(IN a int) LANGUAGE plpgsql AS 'BEGIN END';
+CREATE PROCEDURE p(OUT a int) LANGUAGE plpgsql AS 'BEGIN END';
+DROP PROCEDURE p(IN int);
+DROP PROCEDURE p(OUT int);
+CREATE PROCEDURE p() LANGUAGE plpgsql AS 'BEGIN END';
+DROP PROCEDURE p();
+CREATE PROCEDURE "q r"(IN a int, b text, INOUT c numeric) LANGUAGE plpgsql AS 'BEGIN END';
+DROP PROCEDURE "q r";
+CREATE FOREIGN DATA WRAPPER follow_fdw;
+CREATE SERVER "My Server" FOREIGN DATA WRAPPER follow_fdw;
+CREATE USER MAPPING FOR follow_bob SERVER "My Server";
+DROP USER MAPPING FOR follow_bob SERVER "My Server";
+DROP FOREIGN DATA WRAPPER follow_fdw CASCADE;
+DROP OWNED BY follow_bob;
+DROP ROLE follow_bob;
+
+-- case: changes that a snapshot of before doesn't show
+CREATE TABLE a (id int PRIMARY KEY, v int);
+CREATE TABLE b (id int PRIMARY KEY, v int);
+CREATE TABLE c (id int PRIMARY KEY, v int);
+CREATE INDEX ai ON a (v);
+CREATE TABLE p (id int) PARTITION BY RANGE (id);
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT 1;
+-- session: 2
+ALTER TABLE a ALTER v TYPE bigint;
+DROP INDEX ai;
+ALTER TABLE b DROP v;
+CREATE TABLE new (id int PRIMARY KEY);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9);
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+-- session: 1
+ALTER TABLE a ALTER v SET DEFAULT 4;
+COMMENT ON TABLE a IS 'a';
+ALTER TABLE b ADD w int;
+ALTER TABLE new ADD w int;
+ALTER TABLE p ADD z int;
+COMMENT ON FUNCTION f() IS 'f';
+COMMIT;
+INSERT INTO p VALUES (1, 1);
+
+-- case: rights of columns are granted beside other definitions
+CREATE ROLE follow_bob;
+CREATE TABLE t (id int, v int);
+CREATE INDEX i ON t (v);
+COMMENT ON TABLE t IS 'before';
+BEGIN;
+GRANT INSERT (v) ON t TO follow_bob;
+-- session: 2
+COMMENT ON TABLE t IS 'behind';
+DROP INDEX i;
+-- session: 1
+COMMIT;
+DROP OWNED BY follow_bob;
+DROP ROLE follow_bob;
