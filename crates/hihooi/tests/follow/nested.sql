@@ -98,10 +98,15 @@ CREATE SCHEMA follow_other;
 CREATE FUNCTION f(int) RETURNS void LANGUAGE sql AS 'CREATE TABLE a_int (id int PRIMARY KEY)';
 CREATE FUNCTION f(text) RETURNS void LANGUAGE sql AS 'CREATE TABLE a_text (id int PRIMARY KEY)';
 CREATE FUNCTION follow_other.f(int) RETURNS void LANGUAGE sql AS 'CREATE TABLE a_other (id int PRIMARY KEY)';
+-- error: 0A000
 SELECT f(1);
-SELECT f('x');
+-- error: 0A000
 SELECT follow_other.f(1);
-INSERT INTO a_int VALUES (1);
+CREATE OR REPLACE FUNCTION follow_other.f(int) RETURNS void LANGUAGE plpgsql AS 'BEGIN CREATE TABLE a_other (id int PRIMARY KEY); END';
+SELECT follow_other.f(1);
+DROP FUNCTION f(int);
+CREATE FUNCTION follow_other.f(text) RETURNS void LANGUAGE sql AS 'CREATE TABLE a_text (id int PRIMARY KEY)';
+SELECT f('x');
 INSERT INTO a_text VALUES (1);
 INSERT INTO a_other VALUES (1);
 DROP SCHEMA follow_other CASCADE;
