@@ -670,10 +670,10 @@ AS $$
         pg_event_trigger}'::regclass[]
 $$;
 
--- Describes what the given object belongs to (hihooi.owner_of), one property per line, further lines
--- of which begin with a space, so that no text imitates a property; NULL if
--- there is no such object, or if it is not described: publications, subscriptions, large objects,
--- what is common to all databases, and our event triggers.
+-- Describes what the given object belongs to (hihooi.owner_of), one property per line. Where a property
+-- has line breaks (in a literal, a function's body), its further lines begin with a space: none of them
+-- can be taken for a property. NULL if there is no such object, or if it is not described: publications,
+-- subscriptions, large objects, what is common to all databases, and our event triggers.
 CREATE OR REPLACE FUNCTION hihooi.describe(class oid, object oid) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off

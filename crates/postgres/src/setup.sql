@@ -267,11 +267,11 @@ BEGIN
     END IF;
     WITH named AS (
         SELECT p.prosrc, f.number, p.proname, (
-                SELECT bool_and(p.prosrc ~* format('\m%s\M', word))
+                SELECT bool_and(p.prosrc ~* format('[[:<:]]%s[[:>:]]', word))
                 FROM string_to_table(tag, ' ') word) AS fits
         FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang,
             LATERAL (SELECT substring(substr(context, 1 + length(
-                format('SQL function "%s" statement ', p.proname))) FROM '^[0-9]+(?=\n|$)')) f(number)
+                format('SQL function "%s" statement ', p.proname))) FROM '^([0-9]+)([[:cntrl:]]|$)')) f(number)
         WHERE l.lanname = 'sql' AND f.number IS NOT NULL
           AND starts_with(context, format('SQL function "%s" statement ', p.proname)))
     SELECT count(DISTINCT (prosrc, number)) AS count, min(prosrc) AS body, min(number) AS number,
@@ -283,8 +283,7 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Write the function in PL/pgSQL, or give it a name of its own.';
     END IF;
-    RETURN jsonb_build_object('bodies', jsonb_build_array(found.body),
-        'statement', found.number::int);
+    RETURN jsonb_build_object('body', found.body, 'statement', found.number::int);
 END
 $$;
 
@@ -526,13 +525,15 @@ BEGIN
             LEFT JOIN pg_roles r ON r.oid = f.relowner
         WHERE f.indisvalid IS NOT FALSE
     LOOP
-        -- Who drops the table meanwhile does so behind the note; who does already, leaves nothing.
+        -- Who drops the table from now on does so behind the note.
         BEGIN
-            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', one.relation);
+            IF EXISTS (SELECT FROM pg_class WHERE oid = one.relation) THEN
+                EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', one.relation);
+            END IF;
         EXCEPTION WHEN lock_not_available THEN
             CONTINUE; -- next time
-        WHEN OTHERS THEN
-            one.indexrelid := NULL;
+        WHEN undefined_table THEN
+            NULL; -- it has just gone, and its index with it
         END;
         DELETE FROM hihooi.invalid h WHERE (h.relation, h.index) = (one.relation, one.index);
         CONTINUE WHEN pg_get_indexdef(one.indexrelid) IS NULL;
@@ -858,8 +859,8 @@ CREATE FUNCTION hihooi.is_temporary_drop(d record) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN d.is_temporary OR d.address_names[1] ~ '^pg_temp(_[0-9]+)?(\.|$)' OR EXISTS (
-        SELECT FROM unnest(d.address_args) a WHERE a ~ '^pg_temp(_[0-9]+)?(\.|$)');
+    RETURN d.is_temporary OR d.address_names[1] ~ '^pg_temp(_[0-9]+)?([.]|$)' OR EXISTS (
+        SELECT FROM unnest(d.address_args) a WHERE a ~ '^pg_temp(_[0-9]+)?([.]|$)');
 END
 $$;
 
@@ -977,7 +978,7 @@ BEGIN
             note := note || jsonb_build_object('missing', hihooi.missing_values(touched[1]));
         END IF;
         -- A LIKE may mean a temporary table. (A wrong guess costs a moment.)
-        IF tag = 'CREATE TABLE' AND concat(stack, current_query()) ~* '\mlike\M' THEN
+        IF tag = 'CREATE TABLE' AND concat(stack, current_query()) ~* '[[:<:]]like[[:>:]]' THEN
             note := note || jsonb_build_object('definition', (
                 SELECT hihooi.create_table(c.oid)
                 FROM unnest(touched) WITH ORDINALITY t(relation, place)

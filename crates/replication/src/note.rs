@@ -53,7 +53,7 @@ pub struct Command {
     pub is_definer: bool,
     /// Body of the SQL function that the innermost frame names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bodies: Option<Vec<String>>,
+    pub body: Option<String>,
     /// Which of its statements it is, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statement: Option<usize>,

@@ -69,11 +69,11 @@ CREATE TABLE copied2 (LIKE tmp INCLUDING ALL);
 
 -- case: names that look temporary
 CREATE TABLE "a pg_temp.b" (id int PRIMARY KEY);
+INSERT INTO "a pg_temp.b" VALUES (1);
 DROP TABLE "a pg_temp.b";
 CREATE TABLE "a pg_temp.b" (id int PRIMARY KEY);
 CREATE FUNCTION "f pg_temp.x"(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
 DROP FUNCTION "f pg_temp.x"(int);
-CREATE FUNCTION "f pg_temp.x"(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
 CREATE TABLE pg_temp_1 (id int PRIMARY KEY);
 DROP TABLE pg_temp_1;
 CREATE TABLE pg_temp_1 (id int PRIMARY KEY);

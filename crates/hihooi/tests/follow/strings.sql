@@ -183,3 +183,13 @@ SET standard_conforming_strings = off;
 EXPLAIN ANALYZE CREATE TABLE e AS SELECT 1 AS id, 'it''s' AS v;
 DO $$ BEGIN CREATE TABLE d (id int PRIMARY KEY); END $$;
 INSERT INTO d SELECT id FROM e;
+
+-- case: like of a temporary table, under the old meaning of strings
+SET standard_conforming_strings = off;
+SET escape_string_warning = on;
+CREATE TEMP TABLE tmp (a int PRIMARY KEY, b text DEFAULT 'x');
+CREATE TABLE t (LIKE tmp INCLUDING ALL);
+CREATE FUNCTION f() RETURNS void LANGUAGE sql AS 'CREATE TABLE made (a int PRIMARY KEY)';
+CREATE FUNCTION f(int) RETURNS void LANGUAGE sql AS 'CREATE VIEW other AS SELECT 1 AS a';
+SELECT f();
+DROP TABLE t;

@@ -16,7 +16,7 @@ use super::progress::disable_own_actions;
 use super::replay::{self, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
 use super::shared;
-use super::statements::{quote, quote_value};
+use super::statements::{literal, quote};
 use super::unseen::Recent;
 use super::words::{differs, statement_words};
 use crate::connection::{Connection, Error, Result};
@@ -234,8 +234,9 @@ impl Followed {
         for object in &command.objects {
             let Some(expected) = &object.description else { continue };
             let (here, version) = describe(connection, object).await?;
-            let is_other = version == command.version && here.as_ref() != Some(expected);
-            if !is_other && here.is_some() || self.recent.hides(self.xid, object) {
+            // Of another major version only that it is there.
+            let is_equal = |here: &String| here == expected || version != command.version;
+            if here.as_ref().is_some_and(is_equal) || self.recent.hides(self.xid, object) {
                 continue;
             }
             let words = here.map_or("it is missing".to_owned(), |h| differing_lines(expected, &h));
@@ -374,14 +375,14 @@ async fn expect_contents(connection: &mut Connection, contents: &Contents) -> Do
 /// other command writes to one. PostgreSQL runs functions of its indexes as its owner.
 async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
     let view = &contents.view;
-    let its = |view: &str| format!("ev_class = {}::regclass AND rulename = '_RETURN'", text(view));
+    let class = |view: &str| format!("{}::regclass", literal(Some(view)));
+    let its = |view: &str| format!("ev_class = {} AND rulename = '_RETURN'", class(view));
     let (own, other) = (its(view), its("hihooi.shape"));
     let set = |query: &str| {
         format!("UPDATE pg_rewrite SET ev_action = (SELECT ev_action FROM {query}) WHERE {own}")
     };
     // So that it is read anew.
-    let invalidate =
-        format!("UPDATE pg_class SET relname = relname WHERE oid = {}::regclass", text(view));
+    let invalidate = format!("UPDATE pg_class SET relname = relname WHERE oid = {}", class(view));
     let commands = vec![
         "CREATE MATERIALIZED VIEW hihooi.shape AS TABLE hihooi.contents WITH NO DATA".to_owned(),
         format!("CREATE TABLE hihooi.query AS SELECT ev_action FROM pg_rewrite WHERE {own}"),
@@ -394,13 +395,6 @@ async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
         "DROP TABLE hihooi.contents, hihooi.query".to_owned(),
     ];
     run_all(connection, commands).await
-}
-
-/// A string constant.
-fn text(value: &str) -> String {
-    let mut literal = Vec::new();
-    quote_value(Some(value.as_bytes()), &mut literal);
-    String::from_utf8_lossy(&literal).into_owned()
 }
 
 /// Makes roles and the like as the primary tells them.

@@ -12,7 +12,7 @@ use hihooi_sql::ddl_text::{
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
-use super::statements::{quote, quote_value};
+use super::statements::{literal, quote};
 
 /// Readings of a note that are tried.
 const READINGS_MAX: usize = 6;
@@ -80,11 +80,8 @@ fn sources(command: &Command) -> Vec<Source<'_>> {
         let most = if command.is_definer { 1 } else { READINGS_MAX };
         return ends.filter(is_end).take(most).map(|at| Source::Any(&text[..at])).collect();
     }
-    let body = command.bodies.iter().flatten().next();
-    body.zip(command.statement)
-        .map(|(body, number)| Source::Nth(body, number))
-        .into_iter()
-        .collect()
+    let body = command.body.as_ref().zip(command.statement);
+    body.map(|(body, number)| Source::Nth(body, number)).into_iter().collect()
 }
 
 /// The statements of a text that may be the command, likeliest first.
@@ -175,16 +172,11 @@ fn at_replicas(command: &Command, text: &str) -> Vec<String> {
     if has(&texts[0], "tablespace") {
         texts.push(without_tablespaces(&texts[0]));
     }
-    let literal = |value: &str| {
-        let mut literal = Vec::new();
-        quote_value(Some(value.as_bytes()), &mut literal);
-        String::from_utf8_lossy(&literal).into_owned()
-    };
     let missing = command.missing.iter().flatten();
     let values: Vec<AddedValue<'_>> = missing
         .map(|missing| AddedValue {
             column: &missing.column,
-            literal: literal(&missing.value),
+            literal: literal(Some(&missing.value)),
             default: missing.default.as_deref(),
         })
         .collect();
@@ -597,12 +589,31 @@ mod tests {
         );
     }
 
+    /// Behind the text of a function with its owner's rights stands that of who called it.
+    #[test]
+    fn no_reading_takes_in_what_others_wrote() {
+        let context = "SQL statement \"create view a as select relname from pg_class\"\nPL/pgSQL function \
+                       mk(text) line 1 at EXECUTE\nSQL statement \"; select mk('a'); create view x as select evil() as \
+                       a\"\nPL/pgSQL function inline_code_block line 1 at EXECUTE";
+        let texts = |is_definer| {
+            let command = Command {
+                context: Some(context.to_owned()),
+                is_definer,
+                ..command("CREATE VIEW", &["public", "a"])
+            };
+            readings(&command, &mut Memory::default())
+        };
+        assert_eq!(texts(true), ["create view a as select relname from pg_class"]);
+        assert!(texts(false).len() > 1, "all of it is by one role");
+        assert_eq!(of_query("CREATE VIEW", "x", "create materialized view x as select 1"), [""; 0]);
+    }
+
     #[test]
     fn sql_functions_tell_a_number() {
         let command = Command {
             context: Some("SQL function \"f\" statement 2\nSQL statement \"x\"".to_owned()),
             statement: Some(2),
-            bodies: Some(vec!["create table a(); create index i on a (b)".to_owned()]),
+            body: Some("create table a(); create index i on a (b)".to_owned()),
             ..command("CREATE INDEX", &["public", "i"])
         };
         let texts = readings(&command, &mut Memory::default());

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use hihooi_replication::note::Shared;
 use serde::Deserialize;
 
-use super::statements::{quote, quote_value};
+use super::statements::{literal, quote};
 
 /// A state.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -309,12 +309,6 @@ fn attributes(name: &str, role: &BTreeMap<String, serde_json::Value>) -> String 
         text.push_str(&format!(" VALID UNTIL {}", literal(Some(until))));
     }
     text
-}
-
-fn literal(value: Option<&str>) -> String {
-    let mut text = Vec::new();
-    quote_value(value.map(str::as_bytes), &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

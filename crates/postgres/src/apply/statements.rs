@@ -125,6 +125,13 @@ pub(super) fn quote_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
     out.push(b'\'');
 }
 
+/// A value as a constant.
+pub(super) fn literal(value: Option<&str>) -> String {
+    let mut text = Vec::new();
+    quote_value(value.map(str::as_bytes), &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// An identifier in double quotes.
 pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
