@@ -492,6 +492,9 @@ DROP ROLE follow_joe;
 -- case: serializable transactions define beside each other
 CREATE TABLE a (id int PRIMARY KEY);
 CREATE TABLE b (id int);
+-- direct
+VACUUM ANALYZE hihooi.note, hihooi.rewrite;
+-- through
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT count(*) FROM a;
 DROP TABLE b;
