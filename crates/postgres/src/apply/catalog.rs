@@ -33,7 +33,8 @@ pub(super) struct Column {
     pub identity_always: bool,
     /// How it is compared under FULL identity.
     pub compare: Compare,
-    /// The equality operator of a unique index on it, as `OPERATOR(schema.=)`.
+    /// The equality operator of a unique index on it, as `OPERATOR(schema.=)`; without one, the text
+    /// decides.
     pub equals: Option<String>,
 }
 
@@ -86,10 +87,11 @@ impl Catalog {
     }
 }
 
-/// Columns with the equality operator of some unique index on them.
+/// Columns with the equality operator of some unique index on them. (If users made an implicit cast
+/// from an enum to text, say, neither the operator for enums nor that for text fits better.)
 const COLUMNS: &str = "
     select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attidentity,
-           case when t.typtype = 'e' then 'enum'
+           case when t.typtype = 'e' then case when not has_cast then 'enum' end
                 when t.typnamespace = 'pg_catalog'::regnamespace then t.typname::text end,
            (select pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname)
             from pg_catalog.pg_index i,
@@ -103,8 +105,13 @@ const COLUMNS: &str = "
               and p.amopfamily = c.opcfamily and p.amoplefttype = c.opcintype
               and p.amoprighttype = c.opcintype and p.amopstrategy = 3
               and o.oid = p.amopopr and n.oid = o.oprnamespace
+              and not (has_cast and c.opcintype = any (
+                  '{anyenum,anyarray,anyrange,anymultirange,record}'::regtype[]))
             order by i.indisprimary desc, i.indisreplident desc, i.indexrelid limit 1)
-    from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid
+    from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid,
+        lateral (select exists (select from pg_catalog.pg_cast k
+            where k.castsource in (t.oid, t.typbasetype) and k.castcontext = 'i'
+              and k.oid >= 16384)) k(has_cast)
     where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped";
 
 /// Whether a table may run code of others.

@@ -319,6 +319,12 @@ pub(super) fn truncate(
     format!("TRUNCATE {}{restart}", names.join(", "))
 }
 
+/// That two values are the same text by their output functions: casts to text may be anybody's.
+fn same_text(one: &str, other: &str) -> String {
+    let text = |value: &str| format!("pg_catalog.format('%s', {value})");
+    format!("{} OPERATOR(pg_catalog.=) {}", text(one), text(other))
+}
+
 struct Builder<'a> {
     relation: &'a Relation,
     table: &'a Table,
@@ -359,10 +365,11 @@ impl<'a> Builder<'a> {
         let mut parts = Vec::new();
         for (number, column) in self.relation.columns.iter().enumerate() {
             if column.key {
-                let equals = self.column(number).equals.as_deref();
-                let equals = equals.unwrap_or("OPERATOR(pg_catalog.=)");
-                let value = self.cast(slot(number));
-                parts.push(format!("{} {equals} {value}", quote(&column.name)));
+                let (name, value) = (quote(&column.name), self.cast(slot(number)));
+                parts.push(match &self.column(number).equals {
+                    Some(equals) => format!("{name} {equals} {value}"),
+                    None => same_text(&name, &value),
+                });
             }
         }
         if parts.is_empty() { Err(Impossible::NoKey) } else { Ok(parts.join(" AND ")) }
@@ -384,10 +391,8 @@ impl<'a> Builder<'a> {
                 parts.push(format!("{name} OPERATOR(pg_catalog.=) {value}"));
             }
             if compare != Compare::Exact {
-                // By output functions: casts to text may be anybody's.
                 let value = self.cast(slot(number));
-                let text = |value: &str| format!("pg_catalog.format('%s', {value})");
-                parts.push(format!("{} OPERATOR(pg_catalog.=) {}", text(&name), text(&value)));
+                parts.push(same_text(&name, &value));
             }
         }
         let condition = if parts.is_empty() { "true".to_owned() } else { parts.join(" AND ") };
