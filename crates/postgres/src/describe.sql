@@ -420,7 +420,8 @@ BEGIN
 END
 $$;
 
--- Those parts of a relation, and types of its columns, that hang on something temporary.
+-- Those parts of a relation, and types of its columns, that hang on something temporary. (The
+-- cast to int8, as above, keeps the planner from searching by what is referred to.)
 CREATE OR REPLACE FUNCTION hihooi.hidden(relation oid, classes oid[], objects oid[]) RETURNS oid[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -433,7 +434,7 @@ BEGIN
         SELECT p.class, p.object FROM unnest(classes, objects) p(class, object)
         WHERE p.object <> relation AND EXISTS (
             SELECT FROM pg_depend d
-            WHERE d.classid = p.class AND d.objid = p.object AND d.refobjid >= 16384
+            WHERE d.classid = p.class AND d.objid = p.object AND d.refobjid::int8 >= 16384
               AND d.refobjid <> relation AND d.refclassid <> 'pg_constraint'::regclass)
         UNION ALL
         SELECT DISTINCT 'pg_type'::regclass::oid, a.atttypid FROM pg_attribute a

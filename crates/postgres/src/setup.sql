@@ -54,6 +54,16 @@ CREATE TABLE IF NOT EXISTS hihooi.rewrite (
 REVOKE ALL ON hihooi.rewrite FROM PUBLIC;
 GRANT SELECT ON hihooi.rewrite TO PUBLIC;
 
+-- Long queries that transactions have noted, by a hash: a migration in one query may be a thousand
+-- commands, and its text is long. A row that is rolled back goes with the note that held the text.
+CREATE TABLE IF NOT EXISTS hihooi.query (
+    transaction xid8,
+    hash text,
+    PRIMARY KEY (transaction, hash)
+);
+REVOKE ALL ON hihooi.query FROM PUBLIC;
+GRANT SELECT ON hihooi.query TO PUBLIC;
+
 -- Writes a note. (Without reading the table, which a plan does that finds it small: two transactions
 -- that are SERIALIZABLE would conflict over it.)
 CREATE FUNCTION hihooi.write_note(event text, body jsonb) RETURNS void
@@ -155,6 +165,24 @@ BEGIN
         allow_in_place_tablespaces, createrole_self_grant
     }'::pg_catalog.text[]) name
     WHERE pg_catalog.current_setting(name, true) IS NOT NULL);
+END
+$$;
+
+-- The query that runs, as a note tells it.
+CREATE FUNCTION hihooi.query_note(query text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+DECLARE
+    own constant text := md5(query);
+BEGIN
+    IF length(query) < 4096 THEN
+        RETURN jsonb_build_object('query', query);
+    ELSIF EXISTS (SELECT FROM hihooi.query
+                  WHERE transaction = pg_current_xact_id() AND hash = own) THEN
+        RETURN jsonb_build_object('query_hash', own);
+    END IF;
+    INSERT INTO hihooi.query VALUES (pg_current_xact_id(), own);
+    RETURN jsonb_build_object('query', query, 'query_hash', own);
 END
 $$;
 
@@ -416,9 +444,12 @@ BEGIN
         changed := now[place] - coalesce((nullif(before, '')::bigint[])[place], 0);
         CONTINUE WHEN changed <= 0;
         class := CASE WHEN place = 2 THEN 'pg_class'::regclass ELSE catalogs[place]::regclass END;
+        -- (OFFSET 0: no more rows are asked whose they are than are needed.)
         RETURN QUERY EXECUTE format(
-            'SELECT DISTINCT $1, o FROM (SELECT %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)
-             ORDER BY cmin::text::bigint DESC LIMIT $2) r(o)',
+            'SELECT DISTINCT $1, o FROM (
+                SELECT o FROM (SELECT %I, xmin FROM %I WHERE age(xmin) <= 0
+                    ORDER BY cmin::text::bigint DESC OFFSET 0) r(o, writer)
+                WHERE hihooi.is_own(writer) LIMIT $2) l',
             CASE WHEN place = 2 THEN 'attrelid' ELSE 'oid' END, catalogs[place])
             USING class, changed;
     END LOOP;
@@ -437,8 +468,8 @@ CREATE TABLE IF NOT EXISTS hihooi.told (
 REVOKE ALL ON hihooi.told FROM PUBLIC;
 GRANT SELECT ON hihooi.told TO PUBLIC;
 
--- Changes with every change of a role, a membership, a setting of a role or this database, this
--- database's rights, or an event trigger.
+-- Changes with every change of a role, a membership, a setting of a role or this database, rights on
+-- this database or on parameters, or an event trigger.
 CREATE FUNCTION hihooi.hash_of_shared() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -452,6 +483,7 @@ BEGIN
         UNION ALL SELECT concat('c', objoid, '/', classoid, '/', xmin) FROM pg_shdescription
         UNION ALL SELECT concat('d', datdba, datacl) FROM pg_database
             WHERE datname = current_database()
+        UNION ALL SELECT concat('p', hihooi.parameters())
         UNION ALL SELECT concat('e', oid, '/', xmin) FROM pg_event_trigger
             WHERE evtname !~ 'hihooi'
         UNION ALL SELECT concat('f', e.oid, '/', d.description)
@@ -503,57 +535,88 @@ CREATE TABLE IF NOT EXISTS hihooi.invalid (
 REVOKE ALL ON hihooi.invalid FROM PUBLIC;
 GRANT SELECT ON hihooi.invalid TO PUBLIC;
 
--- Notes those that became valid, as REINDEX makes them.
+-- Remembers those of a table; of all, if it is NULL.
+CREATE FUNCTION hihooi.remember_invalid(t oid) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO hihooi.invalid
+    SELECT i.indrelid, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relpersistence <> 't'
+      AND c.relname !~ '_cc(new|old)[0-9]*$' AND i.indrelid = coalesce(t, i.indrelid)
+    ON CONFLICT DO NOTHING
+$$;
+
+-- Those that became valid, or are gone.
+CREATE FUNCTION hihooi.healed() RETURNS TABLE (relation oid, name name, index oid)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT h.relation::oid, h.index, f.indexrelid
+    FROM hihooi.invalid h
+        LEFT JOIN (SELECT i.indexrelid, i.indrelid, i.indisvalid, c.relname
+                FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid) f
+            ON f.indrelid = h.relation AND f.relname = h.index
+    WHERE f.indisvalid IS NOT FALSE;
+END
+$$;
+
+-- What makes an index, which has become valid, at a replica: with all that was set while it was not.
+CREATE FUNCTION hihooi.make_index(i oid) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT regexp_replace(pg_get_indexdef(i), 'INDEX ', 'INDEX IF NOT EXISTS ')
+    UNION ALL
+    SELECT format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i::regclass, attnum, attstattarget)
+        FROM pg_attribute WHERE attrelid = i AND attstattarget >= 0
+    UNION ALL
+    SELECT format('COMMENT ON INDEX %s IS %L', i::regclass, description)
+        FROM pg_description WHERE (objoid, classoid, objsubid) = (i, 'pg_class'::regclass, 0)
+    UNION ALL
+    SELECT format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, i::regclass)
+        FROM pg_inherits JOIN pg_index p ON p.indexrelid = inhparent AND p.indisvalid
+        WHERE inhrelid = i
+$$;
+
+-- Notes those that became valid, as REINDEX and rewriting a table make them.
 CREATE FUNCTION hihooi.follow_indexes() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     one record;
-    attach text;
+    command text;
     note jsonb;
 BEGIN
-    INSERT INTO hihooi.invalid
-        SELECT i.indrelid, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relpersistence <> 't'
-          AND c.relname !~ '_cc(new|old)[0-9]*$'
-        ON CONFLICT DO NOTHING;
+    PERFORM hihooi.remember_invalid(NULL);
     FOR one IN
-        SELECT h.relation, h.index, f.indexrelid, r.rolname AS owner
-        FROM hihooi.invalid h
-            LEFT JOIN (SELECT i.indexrelid, i.indrelid, i.indisvalid, c.relname, c.relowner
-                    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid) f
-                ON f.indrelid = h.relation AND f.relname = h.index
-            LEFT JOIN pg_roles r ON r.oid = f.relowner
-        WHERE f.indisvalid IS NOT FALSE
+        SELECT h.relation, array_agg(h.name) AS names, array_remove(array_agg(h.index), NULL) AS indexes
+        FROM hihooi.healed() h GROUP BY h.relation
     LOOP
         -- Who drops the table from now on does so behind the note.
         BEGIN
             IF EXISTS (SELECT FROM pg_class WHERE oid = one.relation) THEN
-                EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', one.relation);
+                EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', one.relation::regclass);
             END IF;
         EXCEPTION WHEN lock_not_available THEN
             CONTINUE; -- next time
         WHEN undefined_table THEN
-            NULL; -- it has just gone, and its index with it
+            NULL; -- it has just gone, and its indexes with it
         END;
-        DELETE FROM hihooi.invalid h WHERE (h.relation, h.index) = (one.relation, one.index);
-        CONTINUE WHEN pg_get_indexdef(one.indexrelid) IS NULL;
-        SELECT format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, inhrelid::regclass)
-            INTO attach FROM pg_inherits JOIN pg_index p ON p.indexrelid = inhparent AND p.indisvalid
-            WHERE inhrelid = one.indexrelid;
-        note := jsonb_build_object(
-            'tag', 'CREATE INDEX', 'settings', '{}'::jsonb, 'role', one.owner,
+        DELETE FROM hihooi.invalid h WHERE h.relation = one.relation AND h.index = ANY (one.names);
+        note := jsonb_build_object('tag', 'CREATE INDEX', 'settings', '{}'::jsonb,
+            'role', (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+                WHERE c.oid = one.relation),
             'version', current_setting('server_version_num')::int / 10000,
-            'objects', jsonb_build_array(
-                hihooi.object_note('pg_class'::regclass, one.relation)),
-            'create', regexp_replace(
-                pg_get_indexdef(one.indexrelid), 'INDEX ', 'INDEX IF NOT EXISTS '));
-        IF attach IS NOT NULL THEN
-            -- It is as it should be when it is attached.
-            PERFORM hihooi.write_note('command', note #- '{objects,0,description}');
-            note := note || jsonb_build_object('tag', 'ALTER INDEX', 'create', attach);
-        END IF;
-        PERFORM hihooi.write_note('command', note);
+            'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, one.relation)));
+        CONTINUE WHEN cardinality(one.indexes) = 0 OR note->>'role' IS NULL;
+        -- The table is as it should be when all of them are there.
+        FOR command IN
+            SELECT m FROM unnest(one.indexes) i, hihooi.make_index(i) m WHERE m IS NOT NULL
+        LOOP
+            PERFORM hihooi.write_note('command', note #- '{objects,0,description}'
+                || jsonb_build_object('create', command));
+        END LOOP;
+        PERFORM hihooi.write_note('command', note || jsonb_build_object('is_done', true));
         PERFORM hihooi.set_identity(one.relation);
     END LOOP;
 END
@@ -579,14 +642,15 @@ BEGIN
 END
 $$;
 
--- Forgets the choices for tables that are gone or have another identity by now. Not with the command
--- that does it: what that reads would be in the way of other serializable transactions (manual,
--- "Serializable Isolation Level").
+-- Forgets the choices for tables that are gone or have another identity by now, and queries of
+-- transactions that have ended. Not with the command that does it: what that reads would be in the way
+-- of other serializable transactions (manual, "Serializable Isolation Level").
 CREATE FUNCTION hihooi.tidy() RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     DELETE FROM hihooi.identity h
-    WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f')
+    WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
+    DELETE FROM hihooi.query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -838,6 +902,7 @@ DECLARE
     context text;
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
+    PERFORM hihooi.remember_invalid(pg_event_trigger_table_rewrite_oid());
     IF pg_event_trigger_table_rewrite_reason() & 7 <> 0 THEN
         INSERT INTO hihooi.rewrite (relation, context)
             VALUES (pg_event_trigger_table_rewrite_oid(), hihooi.outside(context));
@@ -885,9 +950,14 @@ DECLARE
     created oid;
     computed oid;
     rewritten oid[];
+    healed oid[];
     seen text[] := '{}';
     root record;
 BEGIN
+    -- A rewrite makes indexes valid: such a table is as it should be behind them.
+    IF tag = 'ALTER TABLE' AND EXISTS (SELECT FROM hihooi.invalid) THEN
+        SELECT array_agg(relation) INTO healed FROM hihooi.healed() WHERE index IS NOT NULL;
+    END IF;
     -- An identity by an index that replicas don't have, since it isn't valid, is none there either.
     IF tag = 'ALTER TABLE' THEN
         PERFORM hihooi.set_identity(i.indrelid)
@@ -915,7 +985,9 @@ BEGIN
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
-            objects := objects || hihooi.object_note(root.class, root.object);
+            note := hihooi.object_note(root.class, root.object);
+            objects := objects || CASE WHEN root.object = ANY (healed) THEN note - 'description'
+                ELSE note END;
         END IF;
         IF command.classid = 'pg_class'::regclass THEN
             touched := touched || command.objid;
@@ -942,7 +1014,9 @@ BEGIN
               AND NOT hihooi.is_temporary(c.class, c.object)
             LIMIT 32
         LOOP
-            objects := objects || hihooi.object_note(root.class, root.object);
+            note := hihooi.object_note(root.class, root.object);
+            objects := objects || CASE WHEN root.object = ANY (healed) THEN note - 'description'
+                ELSE note END;
         END LOOP;
     END IF;
     objects := array_remove(objects, NULL); -- what is gone already
@@ -955,7 +1029,7 @@ BEGIN
             'version', current_setting('server_version_num')::int / 10000,
             'objects', to_jsonb(objects));
         IF stack = '' THEN
-            note := note || jsonb_build_object('query', current_query());
+            note := note || hihooi.query_note(current_query());
         ELSE
             -- In a function with its owner's rights, the frames around may be the texts of others.
             note := note || jsonb_build_object('context', stack, 'is_definer', caller <>
@@ -994,6 +1068,9 @@ BEGIN
         PERFORM hihooi.send_rows(c.oid, n.nspname, c.relname)
             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE c.oid = ANY (rewritten);
+        IF healed IS NOT NULL THEN
+            PERFORM hihooi.follow_indexes();
+        END IF;
     END IF;
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)

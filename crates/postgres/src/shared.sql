@@ -1,6 +1,32 @@
--- Roles, memberships, settings of roles and of this database, its rights, and event triggers, by
--- names: what no event trigger is told of, so that it travels as a state. The primary notes it, a
+-- Roles, memberships, settings of roles and of this database, its rights, rights on parameters, and
+-- event triggers, by names: what no event trigger is told of, so that it travels as a state. The primary notes it, a
 -- replica compares it with its own. Run like describe.sql.
+
+-- Rights, as lists of grantee, grantor, privilege, whether it may be granted on.
+CREATE OR REPLACE FUNCTION hihooi.rights(acl aclitem[]) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_agg(jsonb_build_array(
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+            grantor::regrole::text, privilege_type, is_grantable)
+        ORDER BY grantee::regrole::text, grantor::regrole::text, privilege_type)
+    FROM aclexplode(acl)
+$$;
+
+-- Rights on parameters, since PostgreSQL 15, and the role that grants what any superuser does.
+CREATE OR REPLACE FUNCTION hihooi.parameters() RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    rights jsonb;
+BEGIN
+    IF to_regclass('pg_parameter_acl') IS NULL THEN
+        RETURN NULL;
+    END IF;
+    EXECUTE 'SELECT jsonb_object_agg(parname, hihooi.rights(paracl)) FROM pg_parameter_acl' INTO rights;
+    RETURN jsonb_build_object('owner', 10::regrole::text, 'rights', rights);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION hihooi.shared() RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD'
@@ -22,12 +48,9 @@ AS $$
             WHERE d.datname = current_database() AND setdatabase IN (0, d.oid)),
         'database', (SELECT jsonb_build_object('owner', datdba::regrole::text,
                 'comment', shobj_description(oid, 'pg_database'),
-                'rights', (SELECT jsonb_agg(jsonb_build_array(
-                        CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
-                        grantor::regrole::text, privilege_type, is_grantable)
-                        ORDER BY grantee::regrole::text, grantor::regrole::text, privilege_type)
-                    FROM aclexplode(coalesce(datacl, acldefault('d', datdba)))))
+                'rights', hihooi.rights(coalesce(datacl, acldefault('d', datdba))))
             FROM pg_database WHERE datname = current_database()),
+        'parameters', hihooi.parameters(),
         'event_triggers', (SELECT jsonb_object_agg(quote_ident(evtname), jsonb_build_object(
                 'event', evtevent, 'owner', evtowner::regrole::text, 'function',
                 evtfoid::regproc::text, 'enabled', evtenabled IN ('O'), 'tags', evttags,
@@ -35,4 +58,4 @@ AS $$
             FROM pg_event_trigger WHERE evtname !~ 'hihooi'))
 $$;
 
-REVOKE ALL ON FUNCTION hihooi.shared() FROM PUBLIC;
+REVOKE ALL ON FUNCTION hihooi.shared(), hihooi.parameters(), hihooi.rights(aclitem[]) FROM PUBLIC;

@@ -45,6 +45,9 @@ pub struct Command {
     /// The client's query in which it stands, if it is not nested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
+    /// A hash of that query if it is long: only the first note of a transaction holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_hash: Option<String>,
     /// The call stack that it is nested in, innermost first, as PostgreSQL words it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,

@@ -402,3 +402,64 @@ UPDATE t SET v = 'B' WHERE v = 'b';
 CREATE TABLE k (v text COLLATE ci, n int);
 INSERT INTO k VALUES ('x', 1), ('X', 2);
 UPDATE k SET n = 3 WHERE n = 2;
+
+-- case: a check that asks for a setting of the client, added to a table with rows
+CREATE FUNCTION tenant_is(int) RETURNS bool LANGUAGE plpgsql AS
+$$BEGIN RETURN current_setting('app.tenant')::int = $1; END$$;
+SET app.tenant = '7';
+CREATE TABLE t (id int PRIMARY KEY, tenant int);
+INSERT INTO t VALUES (1, 7);
+ALTER TABLE t ADD CONSTRAINT mine CHECK (tenant_is(tenant));
+INSERT INTO t VALUES (2, 7);
+ALTER TABLE t ADD CHECK (tenant_is(tenant)), ADD CHECK (tenant = 7);
+ALTER TABLE t ADD CONSTRAINT later CHECK (current_setting('app.tenant')::int = 7) NOT VALID;
+ALTER TABLE t VALIDATE CONSTRAINT later;
+CREATE TABLE child (more int) INHERITS (t);
+INSERT INTO child VALUES (3, 7);
+ALTER TABLE t ADD CONSTRAINT all_of_it CHECK (current_setting('app.tenant')::int > 1);
+INSERT INTO child VALUES (4, 7);
+CREATE DOMAIN d AS int;
+CREATE TABLE u (id int PRIMARY KEY, n d);
+INSERT INTO u VALUES (1, 7);
+ALTER DOMAIN d ADD CONSTRAINT mine CHECK (tenant_is(VALUE));
+ALTER DOMAIN d ADD CONSTRAINT more CHECK (tenant_is(VALUE)) NOT VALID;
+ALTER DOMAIN d VALIDATE CONSTRAINT more;
+INSERT INTO u VALUES (2, 7);
+
+-- case: a check that asks who asks, added to a table with rows
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+SET application_name = 'mine';
+ALTER TABLE t ADD CHECK (current_setting('application_name') = 'mine');
+INSERT INTO t VALUES (2);
+ALTER TABLE t ADD CONSTRAINT here CHECK (inet_server_port() > 0 AND pg_backend_pid() > 0);
+CREATE TABLE p (id int, CHECK (id > 0)) PARTITION BY LIST (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+INSERT INTO p VALUES (1);
+ALTER TABLE p ADD CONSTRAINT named CHECK (current_setting('application_name') = 'mine');
+CREATE TABLE p2 (id int);
+INSERT INTO p2 VALUES (2);
+ALTER TABLE p2 ADD CONSTRAINT p_id_check CHECK (id > 0), ADD CONSTRAINT named CHECK (current_setting('application_name') = 'mine');
+ALTER TABLE p ATTACH PARTITION p2 FOR VALUES IN (2);
+
+-- case: casts to and from an enum that are implicit
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
+CREATE CAST (mood AS text) WITH INOUT AS IMPLICIT;
+CREATE CAST (varchar AS mood) WITH INOUT AS IMPLICIT;
+CREATE TABLE t (id int PRIMARY KEY, m mood DEFAULT 'ok' NOT NULL, UNIQUE (m, id));
+INSERT INTO t VALUES (1, 'sad'), (2, 'happy');
+UPDATE t SET m = 'ok' WHERE m = 'sad';
+CREATE TABLE keyless (m mood, v text);
+INSERT INTO keyless VALUES ('sad', 'x'), ('ok', 'y'), ('ok', 'y');
+UPDATE keyless SET v = 'z' WHERE m = 'sad';
+DELETE FROM keyless WHERE m = 'ok';
+CREATE TABLE by_mood (m mood PRIMARY KEY, v text);
+INSERT INTO by_mood VALUES ('sad', 'x'), ('ok', 'y');
+UPDATE by_mood SET v = 'z' WHERE m = 'sad';
+UPDATE by_mood SET m = 'happy' WHERE m = 'ok';
+DELETE FROM by_mood WHERE m = 'sad';
+ALTER TABLE by_mood ADD other mood DEFAULT 'ok';
+CREATE TABLE parts (m mood, v text) PARTITION BY LIST (m);
+CREATE TABLE parts_sad PARTITION OF parts FOR VALUES IN ('sad');
+INSERT INTO parts VALUES ('sad', 'x');
+UPDATE parts SET v = 'y';

@@ -362,3 +362,66 @@ GRANT UPDATE (a) ON t TO PUBLIC;
 -- session: 1
 COMMIT;
 INSERT INTO t VALUES (1, 1);
+
+-- case: a failed one becomes valid when its table is rewritten
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+DELETE FROM t WHERE id = 2;
+ALTER TABLE t ALTER id TYPE bigint;
+INSERT INTO t VALUES (3, 'b');
+-- error: 23505
+INSERT INTO t VALUES (4, 'b');
+ALTER TABLE t ADD w float DEFAULT random();
+DROP INDEX i;
+
+-- case: failed ones become valid with a rewrite in a block, then are named
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY j ON t (lower(v));
+BEGIN;
+DELETE FROM t WHERE id = 2;
+ALTER TABLE t ADD w float DEFAULT random(), ALTER v TYPE varchar(9);
+ALTER INDEX i RENAME TO k;
+COMMENT ON INDEX j IS 'found again';
+COMMENT ON INDEX k IS 'by its name';
+ROLLBACK;
+BEGIN;
+DELETE FROM t WHERE id = 2;
+ALTER TABLE t ADD w float DEFAULT random(), ALTER v TYPE varchar(9);
+ALTER INDEX i RENAME TO k;
+COMMENT ON INDEX j IS 'found again';
+COMMIT;
+INSERT INTO t VALUES (3, 'b');
+
+-- case: a failed one behind TRUNCATE, CLUSTER and VACUUM FULL
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
+TRUNCATE t;
+INSERT INTO t VALUES (1, 'a'), (2, 'b');
+CLUSTER t USING t_pkey;
+INSERT INTO t VALUES (3, 'c');
+VACUUM FULL t;
+INSERT INTO t VALUES (4, 'd');
+REINDEX TABLE t;
+-- error: 23505
+INSERT INTO t VALUES (5, 'd');
+
+-- case: a failed one with a comment and options is reindexed
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON t (v, lower(v));
+COMMENT ON INDEX i IS 'it''s "unique"';
+ALTER INDEX i ALTER COLUMN 2 SET STATISTICS 500;
+ALTER INDEX i SET (fillfactor = 60);
+DELETE FROM t WHERE id = 2;
+REINDEX INDEX i;
+INSERT INTO t VALUES (3, 'b');
+COMMENT ON INDEX i IS NULL;

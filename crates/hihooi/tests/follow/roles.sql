@@ -308,3 +308,21 @@ INSERT INTO t VALUES (1);
 -- as: postgres
 DROP OWNED BY follow_admin, follow_made, follow_made2;
 DROP ROLE follow_admin, follow_made, follow_made2;
+
+-- case: rights on parameters
+-- needs: 15
+CREATE ROLE follow_amy;
+CREATE ROLE follow_ben;
+GRANT SET ON PARAMETER log_min_duration_statement, "Follow.it" TO follow_amy WITH GRANT OPTION;
+GRANT ALTER SYSTEM ON PARAMETER log_statement TO follow_ben, PUBLIC;
+SET ROLE follow_amy;
+GRANT SET ON PARAMETER log_min_duration_statement TO follow_ben;
+RESET ROLE;
+-- check
+REVOKE ALL ON PARAMETER log_statement FROM PUBLIC;
+REVOKE GRANT OPTION FOR SET ON PARAMETER "Follow.it" FROM follow_amy CASCADE;
+DO $$BEGIN GRANT SET ON PARAMETER log_duration TO follow_ben; END$$;
+-- finally
+DROP OWNED BY follow_amy, follow_ben CASCADE;
+DROP ROLE follow_amy;
+DROP ROLE follow_ben;

@@ -5,7 +5,9 @@
 //! the end of the text. So there may be several readings. They come here likeliest first; the
 //! applier takes the one after which the objects are as the primary described them.
 
-use ahash::AHashMap;
+use std::ops::Range;
+
+use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{Command, Drop};
 use hihooi_sql::ddl_text::{
     AddedValue, granted_kind, statements, with_values, without_tablespaces,
@@ -36,8 +38,31 @@ const BESIDE_TAG: [&str; 13] = [
     "DEFAULT",
 ];
 
-/// Which statement of a text ran last, by text: those of one text run in order.
-pub(super) type Memory = AHashMap<String, usize>;
+/// What is known of texts with several statements.
+pub(super) type Memory = AHashMap<String, Known>;
+
+/// The statements of a text, and which of them ran last: those of one text run in order.
+pub(super) struct Known {
+    statements: Vec<Statement>,
+    last: Option<usize>,
+}
+
+impl Known {
+    fn new(text: &str) -> Option<Known> {
+        let ranges = statements(text)?.into_iter();
+        let statements = ranges.map(|range| Statement::new(text, range)).collect();
+        Some(Known { statements, last: None })
+    }
+}
+
+/// A statement of a text.
+struct Statement {
+    range: Range<usize>,
+    /// Its words and signs, in capitals.
+    words: Vec<String>,
+    /// The names in it.
+    names: AHashSet<String>,
+}
 
 /// The texts that may be the command's own, as replicas run it; empty if nothing must be run.
 pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
@@ -47,8 +72,11 @@ pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
     let found = sources(command).into_iter().flat_map(|source| parts(command, source, memory));
     let mut texts: Vec<String> = Vec::new();
     for text in found.flat_map(|text| at_replicas(command, &text)) {
-        if !texts.contains(&text) && texts.len() < READINGS_MAX {
+        if !texts.contains(&text) {
             texts.push(text);
+        }
+        if texts.len() == READINGS_MAX {
+            break;
         }
     }
     texts.extend(command.definition.clone());
@@ -91,56 +119,61 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
     let is_odd = text.contains('\\')
         && command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
     let whole = is_odd.then(|| text.to_owned());
-    let Some(ranges) = statements(text) else { return whole.into_iter().collect() };
+    if !memory.contains_key(text) {
+        let Some(known) = Known::new(text) else { return whole.into_iter().collect() };
+        memory.insert(text.to_owned(), known);
+    }
+    let Known { statements, last } = memory.get_mut(text).expect("just put there");
+    let part = |at: usize| text[statements[at].range.clone()].to_owned();
+    let is_fit = |at: &usize| statements.get(*at).is_some_and(|one| one.is_of_tag(&command.tag));
     if let Source::Nth(_, number) = source {
-        let range = number.checked_sub(1).and_then(|at| ranges.get(at));
-        let part = range.map(|range| text[range.clone()].to_owned());
-        return part.filter(|part| is_of_tag(part, &command.tag)).into_iter().collect();
+        return number.checked_sub(1).filter(is_fit).map(part).into_iter().collect();
     }
-    let fitting = |at: &usize| is_of_tag(&text[ranges[*at].clone()], &command.tag);
-    let mut fit: Vec<usize> = (0..ranges.len()).filter(fitting).collect();
+    let mut fit: Vec<usize> = (0..statements.len()).filter(is_fit).collect();
     if fit.len() > 1 {
-        let last = memory.get(text).copied();
-        let names = |at: &usize| names_object(&text[ranges[*at].clone()], command);
-        fit.sort_by_key(|at| (!names(at), last.is_some_and(|last| *at <= last), *at));
-        memory.insert(text.to_owned(), fit[0]);
+        let names = |at: &usize| statements[*at].names_object(command);
+        fit.sort_by_cached_key(|at| (!names(at), last.is_some_and(|last| *at <= last), *at));
+        *last = Some(fit[0]);
     }
-    let fit = fit.into_iter().map(|at| text[ranges[at].clone()].to_owned());
-    whole.into_iter().chain(fit).collect()
+    whole.into_iter().chain(fit.into_iter().take(READINGS_MAX).map(part)).collect()
 }
 
-/// Whether a statement can have that command tag: the tag's words stand at its beginning, in order, with
-/// nothing between them but words that tags leave out.
-fn is_of_tag(text: &str, tag: &str) -> bool {
-    let head = significant(text).map(|token| token.text.to_ascii_uppercase());
-    let mut words = tag.split(' ').peekable();
-    // The words in front of AS are many, as are those between SELECT and INTO.
-    let is_loose = tag.ends_with(" AS") || tag == "SELECT INTO";
-    for (at, word) in head.enumerate() {
-        if words.peek().is_none() {
-            break;
-        }
-        let fits = words.next_if(|wanted| *wanted == word).is_some();
-        if !fits && (at == 0 || !is_loose && !BESIDE_TAG.contains(&word.as_str())) {
-            return false;
-        }
+impl Statement {
+    fn new(text: &str, range: Range<usize>) -> Statement {
+        let tokens = || significant(&text[range.clone()]);
+        let words = tokens().map(|token| token.text.to_ascii_uppercase()).collect();
+        let name = |token: Token<'_>| match token.kind {
+            TokenKind::Quoted => Some(token.text.trim_matches('"').replace("\"\"", "\"")),
+            TokenKind::Word => Some(token.text.to_lowercase()),
+            _ => None,
+        };
+        let names = tokens().filter_map(name).collect();
+        Statement { range, words, names }
     }
-    words.peek().is_none()
-}
 
-/// Whether a statement names the first object that the command touched.
-fn names_object(text: &str, command: &Command) -> bool {
-    let Some(name) = command.objects.first().and_then(|object| object.names.last()) else {
-        return true;
-    };
-    significant(text).any(|token| match token.kind {
-        TokenKind::Quoted => {
-            let inner = token.text.trim_matches('"').replace("\"\"", "\"");
-            inner == *name
+    /// Whether it can have that command tag: the tag's words stand at its beginning, in order, with
+    /// nothing between them but words that tags leave out.
+    fn is_of_tag(&self, tag: &str) -> bool {
+        let mut words = tag.split(' ').peekable();
+        // The words in front of AS are many, as are those between SELECT and INTO.
+        let is_loose = tag.ends_with(" AS") || tag == "SELECT INTO";
+        for (at, word) in self.words.iter().enumerate() {
+            if words.peek().is_none() {
+                break;
+            }
+            let fits = words.next_if(|wanted| wanted == word).is_some();
+            if !fits && (at == 0 || !is_loose && !BESIDE_TAG.contains(&word.as_str())) {
+                return false;
+            }
         }
-        TokenKind::Word => token.text.to_lowercase() == *name,
-        _ => false,
-    })
+        words.peek().is_none()
+    }
+
+    /// Whether it names the first object that the command touched.
+    fn names_object(&self, command: &Command) -> bool {
+        let name = command.objects.first().and_then(|object| object.names.last());
+        name.is_none_or(|name| self.names.contains(name))
+    }
 }
 
 fn significant(text: &str) -> impl Iterator<Item = Token<'_>> {
@@ -303,6 +336,61 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
         }
     }
     mends
+}
+
+/// What makes the CHECK constraints of a command not valid, run as its role, and what then marks them as
+/// valid: the rows have passed them at the primary. `here` is as for [`mends`].
+pub(super) fn accepted(command: &Command, here: &[Option<String>]) -> (Vec<String>, Vec<String>) {
+    let (mut texts, mut marks) = (Vec::new(), Vec::new());
+    let is_domain = command.tag == "ALTER DOMAIN";
+    if !is_domain && command.tag != "ALTER TABLE" {
+        return (texts, marks);
+    }
+    for (object, here) in command.objects.iter().zip(here) {
+        let (Some(identity), Some(primary)) = (&object.identity, &object.description) else {
+            continue;
+        };
+        let (primary, here) =
+            (properties(primary), properties(here.as_deref().unwrap_or_default()));
+        let is_check = |definition: &str| {
+            definition.starts_with("CHECK (") && !definition.ends_with(" NOT VALID")
+        };
+        let missing = primary.iter().filter(|line| !here.contains(line));
+        for (name, definition) in missing
+            .filter_map(|line| constraint(line))
+            .filter(|(_, definition)| is_check(definition))
+        {
+            if !here.iter().any(|line| line.starts_with(&format!("constraint {name} "))) {
+                texts.push(format!(
+                    "{} {identity} ADD CONSTRAINT {name} {definition} NOT VALID",
+                    command.tag
+                ));
+            }
+            marks.extend(mark_valid(identity, name, is_domain));
+        }
+    }
+    (texts, marks)
+}
+
+/// Marks a CHECK constraint as valid, of a table also in those that inherit it, and has the tables read
+/// anew.
+fn mark_valid(identity: &str, name: &str, is_domain: bool) -> Vec<String> {
+    let (identity, name) = (literal(Some(identity)), literal(Some(name)));
+    let mark = format!(
+        "UPDATE pg_constraint SET convalidated = true \
+         WHERE contype = 'c' AND NOT convalidated AND quote_ident(conname) = {name}"
+    );
+    if is_domain {
+        return vec![format!("{mark} AND contypid = {identity}::regtype")];
+    }
+    let tree = format!(
+        "WITH RECURSIVE tree(relation) AS (SELECT {identity}::regclass::oid \
+         UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = relation)"
+    );
+    vec![
+        format!("{tree} {mark} AND conrelid IN (TABLE tree)"),
+        format!("{tree} UPDATE pg_class SET relname = relname WHERE oid IN (TABLE tree)"),
+    ]
 }
 
 /// The properties that a description tells. (Further lines of one begin with a space.)

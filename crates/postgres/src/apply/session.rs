@@ -28,8 +28,8 @@ use super::work::{Failure, Unit, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
-/// How a reason names the SQLSTATE of a violated CHECK constraint.
-const CHECK_VIOLATION: &str = "(SQLSTATE 23514)";
+/// How a reason names the server's error: a domain's constraint may raise any.
+const SERVER_ERROR: &str = "(SQLSTATE ";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
 const AHEAD_MAX: usize = 1000;
 /// Bytes gathered before they are sent.
@@ -133,10 +133,13 @@ impl Session {
         self.without_domains = false;
         let done = self.run(unit).await;
         match self.after(done).await {
-            Err(Failure::Refused { reason, .. }) if reason.contains(CHECK_VIOLATION) => {
+            Err(Failure::Refused { tsid, reason }) if reason.contains(SERVER_ERROR) => {
                 self.without_domains = true;
                 let done = self.run(unit).await;
-                self.after(done).await
+                match self.after(done).await {
+                    Err(Failure::Refused { .. }) => Err(Failure::Refused { tsid, reason }),
+                    done => done,
+                }
             }
             done => done,
         }

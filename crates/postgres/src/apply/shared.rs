@@ -1,5 +1,5 @@
-//! Roles, memberships, settings of roles and of the database, its rights, event triggers: what no
-//! event tells of travels as a state (`hihooi.shared` in setup.sql), and a replica does what makes
+//! Roles, memberships, settings of roles and of the database, its rights, those on parameters, event
+//! triggers: what no event tells of travels as a state (`hihooi.shared` in shared.sql), and a replica does what makes
 //! its own state that one. Pure.
 
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ pub(super) struct State {
     #[serde(default)]
     database: Database,
     #[serde(default)]
+    parameters: Option<Parameters>,
+    #[serde(default)]
     event_triggers: Option<BTreeMap<String, EventTrigger>>,
 }
 
@@ -40,8 +42,18 @@ struct Member {
 struct Database {
     owner: String,
     comment: Option<String>,
-    rights: Option<Vec<(String, String, String, bool)>>,
+    rights: Option<Vec<Right>>,
 }
+
+/// Rights by parameters; the owner grants what any superuser does.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+struct Parameters {
+    owner: String,
+    rights: Option<BTreeMap<String, Option<Vec<Right>>>>,
+}
+
+/// Grantee, grantor, privilege, whether it may be granted on.
+type Right = (String, String, String, bool);
 
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 struct EventTrigger {
@@ -91,6 +103,7 @@ pub(super) fn commands(
     there.database(&here, &quote(database), &mut commands);
     there.event_triggers(&here, &mut commands);
     there.members(&here, &mut commands);
+    there.parameters(&here, &mut commands);
     there.settings(&here, database, &mut commands);
     commands
         .extend(note.dropped.iter().flatten().map(|role| format!("DROP ROLE IF EXISTS {role}")));
@@ -203,24 +216,33 @@ impl State {
         if there.rights == before.rights && there.owner == before.owner {
             return;
         }
-        let mut grantees: Vec<&str> =
-            before.rights.iter().flatten().map(|(grantee, ..)| grantee.as_str()).collect();
-        grantees.extend([there.owner.as_str(), "PUBLIC"]);
-        grantees.sort_unstable();
-        grantees.dedup();
-        let everybody = grantees.join(", ");
-        commands.push(format!("REVOKE ALL ON DATABASE {name} FROM {everybody} CASCADE"));
-        let mut rights: Vec<_> = there.rights.iter().flatten().collect();
-        rights.sort_by_key(|(_, grantor, ..)| *grantor != there.owner);
-        for (grantee, grantor, right, grantable) in rights {
-            let option = if *grantable { " WITH GRANT OPTION" } else { "" };
-            let grant = format!("GRANT {right} ON DATABASE {name} TO {grantee}{option}");
-            if *grantor == there.owner {
-                commands.push(grant);
-            } else {
-                commands.push(format!("SET LOCAL ROLE {grantor}"));
-                commands.push(grant);
-                commands.push("RESET ROLE".to_owned());
+        let rights = |database: &Database| database.rights.clone().unwrap_or_default();
+        grant(&format!("DATABASE {name}"), &there.owner, &rights(before), &rights(there), commands);
+    }
+
+    fn parameters(&self, here: &State, commands: &mut Vec<String>) {
+        let Some(there) = &self.parameters else { return };
+        let rights = |of: &Parameters| -> BTreeMap<String, Vec<Right>> {
+            let rights = of.rights.clone().unwrap_or_default().into_iter();
+            rights.map(|(name, rights)| (name, rights.unwrap_or_default())).collect()
+        };
+        let (wanted, before) =
+            (rights(there), here.parameters.as_ref().map(rights).unwrap_or_default());
+        let mut names: Vec<&String> = wanted.keys().chain(before.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let (wanted, before) = (wanted.get(name), before.get(name));
+            if wanted != before {
+                let of = |rights: Option<&Vec<Right>>| rights.cloned().unwrap_or_default();
+                let name = name.split('.').map(quote).collect::<Vec<_>>().join(".");
+                grant(
+                    &format!("PARAMETER {name}"),
+                    &there.owner,
+                    &of(before),
+                    &of(wanted),
+                    commands,
+                );
             }
         }
     }
@@ -247,6 +269,35 @@ impl State {
             }
             let comment = literal(trigger.comment.as_deref());
             commands.push(format!("COMMENT ON EVENT TRIGGER {name} IS {comment}"));
+        }
+    }
+}
+
+/// Makes rights on an object of that owner what they should be.
+fn grant(
+    object: &str,
+    owner: &str,
+    before: &[Right],
+    wanted: &[Right],
+    commands: &mut Vec<String>,
+) {
+    let mut grantees: Vec<&str> = before.iter().map(|(grantee, ..)| grantee.as_str()).collect();
+    grantees.extend([owner, "PUBLIC"]);
+    grantees.sort_unstable();
+    grantees.dedup();
+    let everybody = grantees.join(", ");
+    commands.push(format!("REVOKE ALL ON {object} FROM {everybody} CASCADE"));
+    let mut rights: Vec<_> = wanted.iter().collect();
+    rights.sort_by_key(|(_, grantor, ..)| grantor != owner);
+    for (grantee, grantor, right, grantable) in rights {
+        let option = if *grantable { " WITH GRANT OPTION" } else { "" };
+        let grant = format!("GRANT {right} ON {object} TO {grantee}{option}");
+        if grantor == owner {
+            commands.push(grant);
+        } else {
+            commands.push(format!("SET LOCAL ROLE {grantor}"));
+            commands.push(grant);
+            commands.push("RESET ROLE".to_owned());
         }
     }
 }

@@ -76,6 +76,9 @@ const ROLES: &str = "
     select 'settings of ' || key, value::text
     from shared, jsonb_each(nullif(state -> 'settings', 'null'))
     union all
+    select 'rights on parameter ' || key, value::text
+    from shared, jsonb_each(nullif(state #> '{parameters,rights}', 'null'))
+    union all
     select 'this database', (state -> 'database')::text from shared";
 
 /// Compares structures; adds what differs to the report.
