@@ -12,6 +12,7 @@ use hihooi_postgres::collector::CollectorStatus;
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::verify::LogView;
+use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -20,7 +21,7 @@ use tokio::time::{Instant, sleep};
 const CAUGHT_UP_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Entries that are read at once for their transaction ids.
+/// Entries that are read at once for their headers.
 const ENTRIES_AT_ONCE: usize = 1_000;
 /// Bytes of them.
 const BYTES_AT_ONCE: usize = 8 << 20;
@@ -42,15 +43,15 @@ impl LogView for View {
         self.log.last().map_or(Tsid::ZERO, |header| header.tsid)
     }
 
-    fn xids_after(&self, after: Tsid) -> Result<Vec<(Tsid, u32)>, String> {
-        let mut xids = Vec::new();
+    fn headers_after(&self, after: Tsid) -> Result<Vec<Header>, String> {
+        let mut headers = Vec::new();
         let mut next = after.next();
         loop {
             let entries = block_on(self.log.read(next, ENTRIES_AT_ONCE, BYTES_AT_ONCE))
                 .map_err(|error| error.to_string())?;
-            let Some(last) = entries.last() else { return Ok(xids) };
+            let Some(last) = entries.last() else { return Ok(headers) };
             next = last.header.tsid.next();
-            xids.extend(entries.iter().map(|entry| (entry.header.tsid, entry.header.xid)));
+            headers.extend(entries.iter().map(|entry| entry.header.clone()));
         }
     }
 

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::{read_data_row, tag};
 use hihooi_wire::frontend;
@@ -23,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
+use self::compare::Tables;
 use self::table::Table;
 use crate::apply::ApplierHandle;
 use crate::apply::visibility::Snapshot;
@@ -36,6 +38,9 @@ const HOLD_LIMIT: Duration = Duration::from_secs(10);
 const SNAPSHOTS_MAX: u32 = 500;
 /// Pause between two of them.
 const SNAPSHOT_PAUSE: Duration = Duration::from_millis(3);
+/// How often definitions are compared while DDL runs; and the pause between.
+const ATTEMPTS_MAX: u32 = 8;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Lines for the user that wait to be told; then comparing waits.
 const LINES_MAX: usize = 16;
 
@@ -43,11 +48,11 @@ const LINES_MAX: usize = 16;
 pub trait LogView: Sync {
     /// The newest entry.
     fn last(&self) -> Tsid;
-    /// The low 32 bits of the transaction ids of the entries behind `after`, in order.
+    /// The headers of the entries behind `after`, in order.
     ///
     /// # Errors
     /// A sentence for the operator when the log can't be read there.
-    fn xids_after(&self, after: Tsid) -> Result<Vec<(Tsid, u32)>, String>;
+    fn headers_after(&self, after: Tsid) -> Result<Vec<Header>, String>;
     /// Waits until the collector passed the primary's present insert position: everything that
     /// was committed before the call is then in the log.
     fn caught_up(&self) -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
@@ -170,16 +175,12 @@ pub async fn verify(
     options: &Options,
     progress: &mut (dyn FnMut(String) + Send),
 ) -> Result<Report, VerifyError> {
-    let mut report = Report::default();
-    let held = Held(replicas);
-    let sites = take_snapshots(primary, replicas, log, options, &mut report).await;
-    drop(held);
-    let sites = sites?;
+    let (mut report, sites, tables) = compare_structure(primary, replicas, log, options).await?;
     report.replicas = sites[1..].iter().map(|site| site.name.clone()).collect();
     let names = report.replicas.join(", ");
     progress(format!("comparing {names} with the primary at TSID {}", report.tsid));
     let (lines, mut told) = mpsc::channel(LINES_MAX);
-    let work = compare(sites, options.clone(), report, lines);
+    let work = compare_rows(sites, tables, options.clone(), report, lines);
     // On a thread of its own, since hashing whole tables would hold up the appliers on this one.
     let compared = spawn_blocking(|| Handle::current().block_on(work));
     while let Some(line) = told.recv().await {
@@ -190,15 +191,60 @@ pub async fn verify(
     Ok(report)
 }
 
-/// Compares sites, the primary being the first, and adds to the report what differs.
-async fn compare(
+/// Compares definitions, in snapshots whose rows are then to be compared: of the primary, which is the
+/// first, and the replicas, with their tables. PostgreSQL prints definitions as they are, not as
+/// they are in a snapshot, so DDL that runs meanwhile looks like a difference, or an error: those that
+/// are still there in all of some attempts are told.
+async fn compare_structure(
+    primary: &Site,
+    replicas: &[(Arc<Replica>, ApplierHandle)],
+    log: &dyn LogView,
+    options: &Options,
+) -> Result<(Report, Vec<Side>, Vec<Tables>), VerifyError> {
+    let mut remaining: Option<Vec<Difference>> = None;
+    let mut attempt = 1;
+    loop {
+        let mut report = Report::default();
+        let held = Held(replicas);
+        let sites = take_snapshots(primary, replicas, log, options, &mut report).await;
+        drop(held);
+        let mut sites = sites?;
+        let found = describe(&mut sites, &mut report).await;
+        if let Some(before) = &remaining {
+            report.differences.retain(|difference| before.contains(difference));
+        }
+        let is_equal = found.is_ok() && report.differences.is_empty();
+        let is_last = is_equal || attempt == ATTEMPTS_MAX || {
+            log.caught_up().await.map_err(VerifyError)?;
+            let entries = log.headers_after(report.tsid).map_err(VerifyError)?;
+            !entries.iter().any(|entry| entry.has_ddl)
+        };
+        if is_last {
+            return found.map(|tables| (report, sites, tables));
+        }
+        if found.is_ok() {
+            remaining = Some(report.differences);
+        }
+        attempt += 1;
+        tokio::time::sleep(ATTEMPT_PAUSE).await;
+    }
+}
+
+/// Adds definitions that differ to the report; the tables of each site.
+async fn describe(sites: &mut [Side], report: &mut Report) -> Result<Vec<Tables>, VerifyError> {
+    structure::compare(sites, report).await?;
+    compare::tables(sites).await
+}
+
+/// Compares rows, and adds to the report what differs.
+async fn compare_rows(
     mut sites: Vec<Side>,
+    tables: Vec<Tables>,
     options: Options,
     mut report: Report,
     lines: mpsc::Sender<String>,
 ) -> Result<Report, VerifyError> {
-    structure::compare(&mut sites, &mut report).await?;
-    compare::compare(&mut sites, &options, &mut report, &lines).await?;
+    compare::compare(&mut sites, tables, &options, &mut report, &lines).await?;
     Ok(report)
 }
 
@@ -243,10 +289,14 @@ impl Side {
         Snapshot::parse(text).ok_or_else(|| VerifyError(format!("not a snapshot: {text}")))
     }
 
-    /// Reads all lines of a table in the snapshot.
+    /// Reads all lines of a table in the snapshot. Whatever fails, the snapshot stays.
     async fn read(&mut self, table: &Table, each: impl FnMut(&[u8])) -> connection::Result<()> {
         if !table.is_read_as_owner() {
-            return read(&mut self.connection, &table.statement(), each).await;
+            self.connection.query("SAVEPOINT hihooi").await?;
+            let done = read(&mut self.connection, &table.statement(), each).await;
+            let end = if done.is_ok() { "RELEASE hihooi" } else { "ROLLBACK TO hihooi" };
+            self.connection.query(end).await?;
+            return done;
         }
         let exported = self.connection.query("SELECT pg_catalog.pg_export_snapshot()").await?;
         let login = self.login.clone().with_all(&table::PREPARE_SETTINGS);
@@ -351,11 +401,11 @@ async fn snapshot_of_prefix(
     for _ in 0..SNAPSHOTS_MAX {
         let snapshot = primary.snapshot().await?;
         log.caught_up().await.map_err(VerifyError)?;
-        let entries = log.xids_after(seen).map_err(VerifyError)?;
-        let sees = |entry: &&(Tsid, u32)| snapshot.sees(snapshot.widen(entry.1));
+        let entries = log.headers_after(seen).map_err(VerifyError)?;
+        let sees = |entry: &&Header| snapshot.sees(snapshot.widen(entry.xid));
         let prefix = entries.iter().take_while(sees).count();
         if !entries[prefix..].iter().any(|entry| sees(&entry)) {
-            return Ok(prefix.checked_sub(1).map_or(seen, |last| entries[last].0));
+            return Ok(prefix.checked_sub(1).map_or(seen, |last| entries[last].tsid));
         }
         let ended = primary.connection.query("ROLLBACK").await;
         ended.map_err(|error| failed(&primary.name, &error))?;

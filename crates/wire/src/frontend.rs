@@ -64,7 +64,8 @@ impl<'a> Parse<'a> {
         let mut fields = Fields::new(tag::PARSE, body);
         let (statement, query) = (fields.cstr()?, fields.cstr()?);
         let types = fields.rest();
-        let count = usize::try_from(fields.i16()?).map_err(|_| fields.error())?;
+        // (Without a sign: PostgreSQL takes 65,535.)
+        let count = usize::from(fields.i16()?.cast_unsigned());
         if fields.rest().len() != count * 4 {
             return Err(fields.error());
         }
@@ -260,6 +261,16 @@ mod tests {
         let mut again = BytesMut::new();
         Bind::read(frame::body(&out)).expect("what we wrote").write(&mut again);
         assert_eq!(out, again);
+    }
+
+    /// As many as PostgreSQL takes.
+    #[test]
+    fn a_parse_may_have_65535_types() {
+        let mut body = b"s\0select\0\xff\xff".to_vec();
+        body.extend([0, 0, 0, 23].repeat(65_535));
+        let read = Parse::read(&body).expect("all of them");
+        assert_eq!(read.types.len(), 2 + 4 * 65_535);
+        assert!(Parse::read(&body[..body.len() - 1]).is_err());
     }
 
     #[test]

@@ -11,17 +11,21 @@ use super::table::{TABLES, Table};
 use super::{Difference, Options, Report, RowDifference, Side, VerifyError, failed, tell};
 use crate::connection::{self, Error};
 
+/// Names in it are looked up in the catalogs as they are now.
+const IS_THERE: &str = "SELECT pg_catalog.to_regclass($1)";
+
 /// The tables of a site, by name.
-type Tables = BTreeMap<String, Table>;
+pub(super) type Tables = BTreeMap<String, Table>;
 
 /// Compares all rows; adds what differs to the report.
 pub(super) async fn compare(
     sites: &mut [Side],
+    tables: Vec<Tables>,
     options: &Options,
     report: &mut Report,
     lines: &mpsc::Sender<String>,
 ) -> Result<(), VerifyError> {
-    let mut tables = try_join_all(sites.iter_mut().map(tables)).await?.into_iter();
+    let mut tables = tables.into_iter();
     let Some((primary, replicas)) = sites.split_first_mut() else { return Ok(()) };
     let on_primary = tables.next().unwrap_or_default();
     let on_replicas: Vec<Tables> = tables.collect();
@@ -38,15 +42,19 @@ pub(super) async fn compare(
         let verdict = match found {
             Some((rows, true)) if complete => format!("{rows} rows: equal"),
             Some((rows, _)) => format!("{rows} rows: DIFFERENT"),
-            None => "not compared".to_owned(),
+            None => "not compared".to_owned(), // (nor is a table that was dropped meanwhile)
         };
         tell(lines, format!("{}: {verdict}", table.name)).await?;
     }
     Ok(())
 }
 
-/// The tables of a site, in its snapshot.
-async fn tables(side: &mut Side) -> Result<Tables, VerifyError> {
+/// The tables of the sites, in their snapshots.
+pub(super) async fn tables(sites: &mut [Side]) -> Result<Vec<Tables>, VerifyError> {
+    try_join_all(sites.iter_mut().map(tables_of)).await
+}
+
+async fn tables_of(side: &mut Side) -> Result<Tables, VerifyError> {
     let answer = side.connection.query(TABLES).await;
     let answer = answer.map_err(|error| failed(&side.name, &error))?;
     let tables = answer.rows.into_iter().filter_map(Table::read);
@@ -80,14 +88,15 @@ impl TableAt<'_> {
         Ok(held)
     }
 
-    /// What was read; `None`, and a line in the report, if the owner as whom the table has to be
-    /// read may not read it.
-    fn told<T>(
-        &self,
+    /// What was read; `None` if the table has been dropped since; `None`, and a line in the report, if
+    /// the owner as whom it has to be read may not read it.
+    async fn told<T>(
+        &mut self,
         read: connection::Result<T>,
         report: &mut Report,
     ) -> Result<Option<T>, VerifyError> {
         match read {
+            Err(Error::Server(_)) if self.is_gone().await => Ok(None),
             Err(error @ Error::Server(_)) if self.table.is_read_as_owner() => {
                 let why = format!("{}: {error}", self.table.name);
                 report.skipped.push((self.side.name.clone(), why));
@@ -95,6 +104,12 @@ impl TableAt<'_> {
             }
             read => read.map(Some).map_err(|error| failed(&self.side.name, &error)),
         }
+    }
+
+    /// Whether the table isn't there any more, whatever the snapshot says.
+    async fn is_gone(&mut self) -> bool {
+        let found = self.side.connection.query_with(IS_THERE, &[Some(&self.table.name)]).await;
+        found.is_ok_and(|found| found.value().is_none())
     }
 }
 
@@ -107,12 +122,12 @@ async fn compare_table(
     report: &mut Report,
 ) -> Result<Option<(u64, bool)>, VerifyError> {
     let (there, here) = join(primary.sum(), join_all(replicas.iter_mut().map(TableAt::sum))).await;
-    let Some(there) = primary.told(there, report)? else { return Ok(None) };
+    let Some(there) = primary.told(there, report).await? else { return Ok(None) };
     report.tables += 1;
     report.rows += there.rows;
     let mut equal = Some(true);
     for (replica, here) in replicas.iter_mut().zip(here) {
-        let Some(here) = replica.told(here, report)? else {
+        let Some(here) = replica.told(here, report).await? else {
             equal = equal.filter(|equal| !equal);
             continue;
         };
@@ -143,15 +158,15 @@ async fn find_rows(
     let mut selection = Selection::default();
     loop {
         let (there, here) = join(primary.buckets(&selection), replica.buckets(&selection)).await;
-        let Some(there) = primary.told(there, report)? else { return Ok(()) };
-        let Some(here) = replica.told(here, report)? else { return Ok(()) };
+        let Some(there) = primary.told(there, report).await? else { return Ok(()) };
+        let Some(here) = replica.told(here, report).await? else { return Ok(()) };
         if !selection.narrow(&there, &here, room) {
             break;
         }
     }
     let (there, here) = join(primary.held(&selection), replica.held(&selection)).await;
-    let Some(there) = primary.told(there, report)? else { return Ok(()) };
-    let Some(here) = replica.told(here, report)? else { return Ok(()) };
+    let Some(there) = primary.told(there, report).await? else { return Ok(()) };
+    let Some(here) = replica.told(here, report).await? else { return Ok(()) };
     let differing = there.differing(&here).into_iter().take(room);
     report.row_differences.extend(differing.map(|(key, there, here)| RowDifference {
         site: replica.side.name.clone(),

@@ -12,6 +12,7 @@ use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::site::{Replica, Role, Site, State};
 use hihooi_postgres::verify::{self, LogView, Report, VerifyError};
+use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 
 use tokio::task::JoinSet;
@@ -161,7 +162,7 @@ impl LogView for Cluster {
         self.collector.log.last().map_or(Tsid::ZERO, |header| header.tsid)
     }
 
-    fn xids_after(&self, after: Tsid) -> Result<Vec<(Tsid, u32)>, String> {
+    fn headers_after(&self, after: Tsid) -> Result<Vec<Header>, String> {
         // What tests write is in the log's memory, so reading never waits.
         let read = self.collector.log.read(after.next(), usize::MAX, usize::MAX);
         let mut read = std::pin::pin!(read);
@@ -169,7 +170,7 @@ impl LogView for Cluster {
         match read.as_mut().poll(&mut context) {
             std::task::Poll::Ready(entries) => {
                 let entries = entries.map_err(|error| error.to_string())?;
-                Ok(entries.iter().map(|entry| (entry.header.tsid, entry.header.xid)).collect())
+                Ok(entries.iter().map(|entry| entry.header.clone()).collect())
             }
             std::task::Poll::Pending => Err("not in memory".to_owned()),
         }
