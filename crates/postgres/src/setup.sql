@@ -56,13 +56,13 @@ GRANT SELECT ON hihooi.rewrite TO PUBLIC;
 
 -- Long queries that transactions have noted, by a hash: a migration in one query may be a thousand
 -- commands, and its text is long. A row that is rolled back goes with the note that held the text.
-CREATE TABLE IF NOT EXISTS hihooi.query (
+CREATE TABLE IF NOT EXISTS hihooi.noted_query (
     transaction xid8,
     hash text,
     PRIMARY KEY (transaction, hash)
 );
-REVOKE ALL ON hihooi.query FROM PUBLIC;
-GRANT SELECT ON hihooi.query TO PUBLIC;
+REVOKE ALL ON hihooi.noted_query FROM PUBLIC;
+GRANT SELECT ON hihooi.noted_query TO PUBLIC;
 
 -- Writes a note. (Without reading the table, which a plan does that finds it small: two transactions
 -- that are SERIALIZABLE would conflict over it.)
@@ -177,11 +177,11 @@ DECLARE
 BEGIN
     IF length(query) < 4096 THEN
         RETURN jsonb_build_object('query', query);
-    ELSIF EXISTS (SELECT FROM hihooi.query
+    ELSIF EXISTS (SELECT FROM hihooi.noted_query
                   WHERE transaction = pg_current_xact_id() AND hash = own) THEN
         RETURN jsonb_build_object('query_hash', own);
     END IF;
-    INSERT INTO hihooi.query VALUES (pg_current_xact_id(), own);
+    INSERT INTO hihooi.noted_query VALUES (pg_current_xact_id(), own);
     RETURN jsonb_build_object('query', query, 'query_hash', own);
 END
 $$;
@@ -650,7 +650,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     DELETE FROM hihooi.identity h
     WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
-    DELETE FROM hihooi.query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
+    DELETE FROM hihooi.noted_query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
