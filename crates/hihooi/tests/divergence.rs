@@ -2,7 +2,10 @@
 
 mod harness;
 
-use harness::{Cluster, Options, alone, eventually, target_is_plain};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use harness::{Cluster, Options, alone, eventually, ms, target_is_plain};
 
 fn start(replicas: usize) -> Cluster {
     let cluster = Cluster::start(Options::replicas(replicas));
@@ -350,4 +353,49 @@ fn definitions_hidden_in_a_block_are_followed() {
     assert_eq!(session.value("SELECT id FROM hidden"), "1");
     cluster.caught_up();
     cluster.assert_equal("SELECT * FROM hidden");
+}
+
+/// PostgreSQL prints definitions as they are now, not as they are in a snapshot.
+#[test]
+fn verify_tells_ddl_beside_it_from_differences() {
+    const EACH: u32 = 12;
+    const VERIFICATIONS: u32 = 8;
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(2);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = cluster.connect();
+            while !is_over.load(Ordering::Relaxed) {
+                for text in
+                    ["CREATE SCHEMA s$; CREATE TABLE s$.t (id int)", "DROP SCHEMA s$ CASCADE"]
+                {
+                    for number in 0..EACH {
+                        session.run(&text.replace('$', &number.to_string()));
+                        thread::sleep(ms(10));
+                    }
+                }
+            }
+        });
+        let _over = Over(&is_over);
+        for _ in 0..VERIFICATIONS {
+            let (equal, text) = cluster.run_verify();
+            assert!(equal, "verify took DDL for a difference: {text}");
+        }
+        tamper(&cluster, "replica1", "ALTER TABLE keyed ALTER v SET DEFAULT 'mine'");
+        let (equal, text) = cluster.run_verify();
+        assert!(!equal && text.contains("keyed"), "verify missed a default: {text}");
+    });
+}
+
+/// Tells a thread that the test is over, also when it failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
