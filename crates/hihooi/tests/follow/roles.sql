@@ -322,7 +322,13 @@ RESET ROLE;
 REVOKE ALL ON PARAMETER log_statement FROM PUBLIC;
 REVOKE GRANT OPTION FOR SET ON PARAMETER "Follow.it" FROM follow_amy CASCADE;
 DO $$BEGIN GRANT SET ON PARAMETER log_duration TO follow_ben; END$$;
--- finally
+-- check
 DROP OWNED BY follow_amy, follow_ben CASCADE;
+-- check
+GRANT SET ON PARAMETER log_duration TO follow_ben;
+REVOKE ALL ON PARAMETER log_duration FROM follow_ben, postgres;
+-- check
+GRANT ALL ON PARAMETER log_duration TO postgres;
+-- finally
 DROP ROLE follow_amy;
 DROP ROLE follow_ben;

@@ -231,19 +231,16 @@ impl State {
         let mut names: Vec<&String> = wanted.keys().chain(before.keys()).collect();
         names.sort_unstable();
         names.dedup();
-        for name in names {
-            let (wanted, before) = (wanted.get(name), before.get(name));
-            if wanted != before {
-                let of = |rights: Option<&Vec<Right>>| rights.cloned().unwrap_or_default();
-                let name = name.split('.').map(quote).collect::<Vec<_>>().join(".");
-                grant(
-                    &format!("PARAMETER {name}"),
-                    &there.owner,
-                    &of(before),
-                    &of(wanted),
-                    commands,
-                );
-            }
+        // Without a row in the catalog, only the owner has rights.
+        let own = |right: &str| (there.owner.clone(), there.owner.clone(), right.to_owned(), false);
+        let default = vec![own("SET"), own("ALTER SYSTEM")];
+        for name in names.into_iter().filter(|name| wanted.get(*name) != before.get(*name)) {
+            let of = |rights: &BTreeMap<String, Vec<Right>>| {
+                rights.get(name).unwrap_or(&default).clone()
+            };
+            let parameter = name.split('.').map(quote).collect::<Vec<_>>().join(".");
+            let parameter = format!("PARAMETER {parameter}");
+            grant(&parameter, &there.owner, &of(&before), &of(&wanted), commands);
         }
     }
 
