@@ -147,6 +147,43 @@ BEGIN
 END
 $$;
 
+-- What PostgreSQL calls an object; no row if its schema is gone. pg_identify_object() ends the server
+-- with a segmentation fault where it finds the object and not its schema: it looks both up among what
+-- the session remembers, of which a DROP SCHEMA elsewhere may have left the object alone; or the object
+-- was made while its schema was dropped. Where the schema has just been looked up in the same way, it is
+-- remembered as well, or neither is.
+CREATE OR REPLACE FUNCTION hihooi.identify(class oid, object oid, part int DEFAULT 0)
+RETURNS TABLE (type text, schema text, name text, identity text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    home constant oid := CASE class
+        WHEN 'pg_class'::regclass THEN (SELECT relnamespace FROM pg_class WHERE oid = object)
+        WHEN 'pg_proc'::regclass THEN (SELECT pronamespace FROM pg_proc WHERE oid = object)
+        WHEN 'pg_type'::regclass THEN (SELECT typnamespace FROM pg_type WHERE oid = object)
+        WHEN 'pg_operator'::regclass THEN (SELECT oprnamespace FROM pg_operator WHERE oid = object)
+        WHEN 'pg_opclass'::regclass THEN (SELECT opcnamespace FROM pg_opclass WHERE oid = object)
+        WHEN 'pg_opfamily'::regclass THEN (SELECT opfnamespace FROM pg_opfamily WHERE oid = object)
+        WHEN 'pg_collation'::regclass THEN (SELECT collnamespace FROM pg_collation WHERE oid = object)
+        WHEN 'pg_constraint'::regclass THEN (SELECT connamespace FROM pg_constraint WHERE oid = object)
+        WHEN 'pg_conversion'::regclass THEN (SELECT connamespace FROM pg_conversion WHERE oid = object)
+        WHEN 'pg_ts_config'::regclass THEN (SELECT cfgnamespace FROM pg_ts_config WHERE oid = object)
+        WHEN 'pg_ts_dict'::regclass THEN (SELECT dictnamespace FROM pg_ts_dict WHERE oid = object)
+        WHEN 'pg_ts_parser'::regclass THEN (SELECT prsnamespace FROM pg_ts_parser WHERE oid = object)
+        WHEN 'pg_ts_template'::regclass THEN
+            (SELECT tmplnamespace FROM pg_ts_template WHERE oid = object)
+        WHEN 'pg_statistic_ext'::regclass THEN
+            (SELECT stxnamespace FROM pg_statistic_ext WHERE oid = object)
+    END;
+BEGIN
+    IF home::regnamespace::text ~ '^[0-9]' THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT i.type, i.schema, i.name, i.identity FROM pg_identify_object(class, object, part) i;
+END
+$$;
+
 -- The object whose description covers the given one: of an index its table, of a composite type's
 -- relation the type, of a row or array type what it belongs to, of the sequence of an identity
 -- column the table; itself otherwise.
@@ -523,7 +560,7 @@ BEGIN
         WHEN k.pktable = 'pg_type'::regclass THEN 'format_type(%s, NULL)'
         WHEN k.pktable = 'pg_operator'::regclass THEN '%s::oid::regoperator'
         WHEN k.pktable IS NOT NULL THEN
-            format('(SELECT i.identity FROM pg_identify_object(%s, %%s, 0) i)', k.pktable::oid)
+            format('(SELECT i.identity FROM hihooi.identify(%s, %%s) i)', k.pktable::oid)
         END)) reference (form)
     WHERE a.attrelid = class AND a.attnum > 0 AND NOT a.attisdropped
       AND a.attname NOT IN ('oid', 'typarray', 'typrelid', 'typdefault', 'collversion');
@@ -600,8 +637,8 @@ BEGIN
             concat_ws(' ', format('operator %s (%s, %s) %s for %s', o.amopstrategy,
                     format_type(o.amoplefttype, NULL), format_type(o.amoprighttype, NULL),
                     o.amopopr::regoperator, o.amoppurpose),
-                (SELECT i.identity FROM pg_identify_object(
-                    'pg_opfamily'::regclass, nullif(o.amopsortfamily, 0), 0) i))
+                (SELECT i.identity FROM hihooi.identify(
+                    'pg_opfamily'::regclass, nullif(o.amopsortfamily, 0)) i))
         FROM pg_amop o
         UNION ALL
         SELECT 'pg_amproc'::regclass, p.oid, p.amprocfamily,
@@ -651,7 +688,7 @@ BEGIN
         WHEN 'pg_extension'::regclass THEN
             lines := lines || ARRAY(
                 SELECT format('member %s %s', i.type, i.identity) COLLATE "C" AS line
-                FROM pg_depend d, pg_identify_object(d.classid, d.objid, d.objsubid) i
+                FROM pg_depend d, hihooi.identify(d.classid, d.objid, d.objsubid) i
                 WHERE d.refclassid = class AND d.refobjid = object AND d.deptype = 'e'
                 ORDER BY line);
         ELSE NULL;
@@ -804,7 +841,7 @@ BEGIN
             INTO ids;
         ids := ARRAY(
             SELECT o.id
-            FROM unnest(ids) o(id) CROSS JOIN pg_identify_object(catalog, o.id, 0) i
+            FROM unnest(ids) o(id) CROSS JOIN LATERAL hihooi.identify(catalog, o.id) i
             WHERE coalesce(i.schema, i.name, '') !~ '^(pg_|information_schema$|hihooi$)'
               AND (i.type <> 'event trigger' OR i.name !~ 'hihooi')
               AND NOT EXISTS (SELECT FROM pg_depend d
@@ -826,7 +863,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT i.type, i.identity, hihooi.describe(o.class, o.object)
-    FROM hihooi.objects() o CROSS JOIN pg_identify_object(o.class, o.object, 0) i
+    FROM hihooi.objects() o CROSS JOIN LATERAL hihooi.identify(o.class, o.object) i
     ORDER BY i.type COLLATE "C", i.identity COLLATE "C";
 END
 $$;

@@ -199,7 +199,7 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN jsonb_build_object('kind', address.kind, 'names', address.names, 'args', address.args,
-        'identity', (pg_identify_object(class, object, 0)).identity,
+        'identity', (SELECT i.identity FROM hihooi.identify(class, object) i),
         'description', hihooi.describe(class, object), 'snapshot', pg_current_snapshot());
 END
 $$;
@@ -769,7 +769,7 @@ BEGIN
     END LOOP;
     SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'identity', i.identity,
             'owner', o.owner::regrole::text)) INTO owners
-        FROM hihooi.own_owners() o, pg_identify_object(o.class, o.object, 0) i
+        FROM hihooi.own_owners() o, LATERAL hihooi.identify(o.class, o.object) i
         WHERE NOT hihooi.is_temporary(o.class, o.object)
           AND NOT (o.class = 'pg_class'::regclass AND o.object = ANY (used));
     IF owners IS NOT NULL THEN
