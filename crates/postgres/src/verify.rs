@@ -370,7 +370,10 @@ async fn take_snapshots(
         }
     }
     let mut sides = vec![Side::open(primary, &options.database).await?];
-    let Some(oldest) = oldest else { return Ok(sides) };
+    let Some(oldest) = oldest else {
+        sides[0].snapshot().await?;
+        return Ok(sides);
+    };
     report.tsid = snapshot_of_prefix(&mut sides[0], oldest, log).await?;
     for (replica, applier) in held {
         match applier.hold_at(report.tsid, options.wait).await {
