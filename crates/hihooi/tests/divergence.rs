@@ -305,6 +305,26 @@ fn every_kind_of_difference_stops_the_replica() {
             "GRANT USAGE ON SCHEMA other TO joe",
             &["schema other", "joe"],
         ),
+        // Rows that a CHECK finds, also beside one that only the primary can ask.
+        (
+            "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 7)",
+            "SET session_replication_role = replica; DELETE FROM rows",
+            "ALTER TABLE rows ADD CONSTRAINT few CHECK (d < 7)",
+            &["ALTER TABLE rows", "few"],
+        ),
+        (
+            "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 6)",
+            "SET session_replication_role = replica; DELETE FROM rows",
+            "ALTER TABLE rows ADD CHECK (current_setting('application_name') <> 'hihooi'), \
+             ADD CONSTRAINT fewer CHECK (d < 6)",
+            &["ALTER TABLE rows"],
+        ),
+        (
+            "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 5)",
+            "SET session_replication_role = replica; DELETE FROM rows",
+            "ALTER DOMAIN d ADD CONSTRAINT tiny CHECK (VALUE < 5)",
+            &["ALTER DOMAIN d"],
+        ),
     ];
     if target_is_plain() {
         return;
@@ -320,7 +340,7 @@ fn every_kind_of_difference_stops_the_replica() {
          CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION tf(); \
          CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'; \
          CREATE VIEW w AS SELECT 1 AS one; CREATE SEQUENCE s; CREATE TYPE e AS ENUM ('a', 'b'); \
-         CREATE DOMAIN d AS int; CREATE SCHEMA other",
+         CREATE DOMAIN d AS int; CREATE SCHEMA other; CREATE TABLE rows (id int PRIMARY KEY, d d)",
     );
     cluster.caught_up();
     for (plant, undo, touch, named) in PLANTED {

@@ -231,7 +231,13 @@ async fn is_guarded(
     let names = String::from_utf8_lossy(&names.text()).into_owned();
     let with_checks = if with_checks { "true" } else { "false" };
     let answer =
-        connection.query_with(GUARD, &[Some(oid), Some(&names), Some(with_checks)]).await?;
+        connection.query_with(GUARD, &[Some(oid), Some(&names), Some(with_checks), None]).await?;
+    Ok(answer.value() != Some("f"))
+}
+
+/// Whether a CHECK constraint may ask for anything but the row: for settings, or who asks.
+pub(super) async fn asks_for_more(constraint: &str, connection: &mut Connection) -> Result<bool> {
+    let answer = connection.query_with(GUARD, &[None, None, None, Some(constraint)]).await?;
     Ok(answer.value() != Some("f"))
 }
 

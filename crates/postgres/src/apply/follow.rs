@@ -11,9 +11,9 @@ use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{self, Command, Contents, Note, Object, Owner, Shared};
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
-use super::catalog::RESUME_CHECKS;
+use super::catalog::{RESUME_CHECKS, asks_for_more};
 use super::progress::disable_own_actions;
-use super::replay::{self, Memory};
+use super::replay::{self, Check, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
 use super::shared;
 use super::statements::{literal, quote};
@@ -235,29 +235,18 @@ impl Followed {
         Err(failed)
     }
 
-    /// Makes CHECK constraints without asking the rows, which have passed them at the primary, for what
-    /// they ask for may be other here: the client's settings, its name. Whether that is all.
+    /// Makes a command's CHECK constraints one by one. What may ask for more than the rows, such as the
+    /// client's settings, is taken for valid: the rows have passed it at the primary. Whether that is all
+    /// that the command did.
     async fn accept(&self, connection: &mut Connection, command: &Command) -> Result<bool> {
         let here = descriptions(connection, command).await?;
-        let (texts, marks) = replay::accepted(command, &here);
-        if marks.is_empty() {
+        let checks = replay::checks(command, &here);
+        if checks.is_empty() {
             return Ok(false);
         }
-        let settings: Vec<_> = command.settings.iter().collect();
-        let ran = match texts[..] {
-            [] => Ok(()),
-            _ => run(connection, &command.role, &settings, &texts).await,
-        };
-        match ran {
-            Ok(()) => {
-                for mark in marks {
-                    connection.query(&mark).await?;
-                }
-                if self.compare(connection, command).await?.is_none() {
-                    return Ok(true);
-                }
-            }
-            Err(Error::Server(_)) => {}
+        match make_checks(connection, command, checks).await {
+            Ok(()) if self.compare(connection, command).await?.is_none() => return Ok(true),
+            Ok(()) | Err(Error::Server(_)) => {}
             Err(lost) => return Err(lost),
         }
         connection.query(ROLLBACK).await?;
@@ -503,6 +492,30 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
                 connection.query(&format!("ROLLBACK TO {point}; RELEASE {point}")).await?;
             }
             Err(error) => return Err(Failed::Error(text, error)),
+        }
+    }
+    Ok(())
+}
+
+async fn make_checks(
+    connection: &mut Connection,
+    command: &Command,
+    checks: Vec<Check>,
+) -> Result<()> {
+    let settings: Vec<_> = command.settings.iter().collect();
+    let added: Vec<_> = checks.iter().filter_map(|check| check.add.clone()).collect();
+    if !added.is_empty() {
+        run(connection, &command.role, &settings, &added).await?;
+    }
+    for check in checks {
+        let constraint = connection.query(&check.find).await?;
+        let constraint = constraint.value().unwrap_or_default();
+        if asks_for_more(constraint, connection).await? {
+            for mark in check.mark {
+                connection.query(&mark).await?;
+            }
+        } else {
+            run(connection, &command.role, &settings, &[check.validate]).await?;
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
--- Whether writing to a table may run code that is not PostgreSQL's own or an extension's: true, or
--- NULL or false. What isn't understood counts as such code (I6).
+-- Whether writing to a table, or checking a constraint, may run code that is not PostgreSQL's own or an
+-- extension's, or not IMMUTABLE: true, or NULL or false. What isn't understood counts as such code (I6).
 --
--- $1 is the table, $2 the names of the columns that get values (so defaults of others are computed),
--- $3 whether its CHECK constraints count.
+-- $1 is the table or NULL, $2 the names of its columns that get values (so defaults of others are
+-- computed), $3 whether its CHECK constraints count, $4 a constraint or NULL.
 with recursive used(class, object) as (
     -- What computes something when a row comes, or is planned for.
     select 'pg_catalog.pg_class'::regclass::oid, $1::oid
@@ -12,6 +12,7 @@ with recursive used(class, object) as (
         from pg_catalog.pg_index where indrelid = $1::oid
     union select 'pg_catalog.pg_constraint'::regclass, oid
         from pg_catalog.pg_constraint where conrelid = $1::oid and conbin is not null and $3::bool
+    union select 'pg_catalog.pg_constraint'::regclass, $4::oid
     union select 'pg_catalog.pg_statistic_ext'::regclass, oid
         from pg_catalog.pg_statistic_ext where stxrelid = $1::oid
     union select 'pg_catalog.pg_attrdef'::regclass, d.oid

@@ -338,14 +338,25 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
     mends
 }
 
-/// What makes the CHECK constraints of a command not valid, run as its role, and what then marks them as
-/// valid: the rows have passed them at the primary. `here` is as for [`mends`].
-pub(super) fn accepted(command: &Command, here: &[Option<String>]) -> (Vec<String>, Vec<String>) {
-    let (mut texts, mut marks) = (Vec::new(), Vec::new());
+/// A CHECK constraint that a command adds to rows, or validates.
+pub(super) struct Check {
+    /// Adds it NOT VALID, unless it is there; run as the command's role.
+    pub(super) add: Option<String>,
+    /// Asks for its OID.
+    pub(super) find: String,
+    /// Has the rows asked; run as the command's role.
+    pub(super) validate: String,
+    /// Has the rows taken for asked.
+    pub(super) mark: Vec<String>,
+}
+
+/// The CHECK constraints of a command that are not as at the primary. `here` is as for [`mends`].
+pub(super) fn checks(command: &Command, here: &[Option<String>]) -> Vec<Check> {
     let is_domain = command.tag == "ALTER DOMAIN";
     if !is_domain && command.tag != "ALTER TABLE" {
-        return (texts, marks);
+        return Vec::new();
     }
+    let mut checks = Vec::new();
     for (object, here) in command.objects.iter().zip(here) {
         let (Some(identity), Some(primary)) = (&object.identity, &object.description) else {
             continue;
@@ -356,20 +367,33 @@ pub(super) fn accepted(command: &Command, here: &[Option<String>]) -> (Vec<Strin
             definition.starts_with("CHECK (") && !definition.ends_with(" NOT VALID")
         };
         let missing = primary.iter().filter(|line| !here.contains(line));
-        for (name, definition) in missing
-            .filter_map(|line| constraint(line))
-            .filter(|(_, definition)| is_check(definition))
-        {
-            if !here.iter().any(|line| line.starts_with(&format!("constraint {name} "))) {
-                texts.push(format!(
-                    "{} {identity} ADD CONSTRAINT {name} {definition} NOT VALID",
-                    command.tag
-                ));
-            }
-            marks.extend(mark_valid(identity, name, is_domain));
+        let missing = missing.filter_map(|line| constraint(line));
+        for (name, definition) in missing.filter(|(_, definition)| is_check(definition)) {
+            let is_here = here.iter().any(|line| line.starts_with(&format!("constraint {name} ")));
+            let alter = format!("{} {identity}", command.tag);
+            let add = format!("{alter} ADD CONSTRAINT {name} {definition} NOT VALID");
+            checks.push(Check {
+                add: (!is_here).then_some(add),
+                find: find_check(identity, name, is_domain),
+                validate: format!("{alter} VALIDATE CONSTRAINT {name}"),
+                mark: mark_valid(identity, name, is_domain),
+            });
         }
     }
-    (texts, marks)
+    checks
+}
+
+fn find_check(identity: &str, name: &str, is_domain: bool) -> String {
+    let (identity, name) = (literal(Some(identity)), literal(Some(name)));
+    let owner = if is_domain {
+        format!("contypid = {identity}::regtype")
+    } else {
+        format!("conrelid = {identity}::regclass")
+    };
+    format!(
+        "SELECT oid FROM pg_constraint \
+         WHERE contype = 'c' AND quote_ident(conname) = {name} AND {owner}"
+    )
 }
 
 /// Marks a CHECK constraint as valid, of a table also in those that inherit it, and has the tables read
