@@ -254,6 +254,52 @@ BEGIN
 END
 $$;
 
+-- Raises an error if an index, a generated column or a partition key asks for the client's settings or
+-- name: at replicas, where rows come without the client, it would fail or give other values. $1 and $2
+-- are a relation or a function. (These are words in a function's body: who hides them in another function
+-- may stop replicas.)
+CREATE FUNCTION hihooi.check_computed(class oid, object oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    bad record;
+BEGIN
+    WITH used AS (
+        SELECT d.* FROM pg_depend d WHERE d.classid = class AND d.objid = object
+        UNION ALL
+        SELECT d.* FROM pg_index i JOIN pg_depend d ON d.classid = class AND d.objid = i.indexrelid
+            WHERE class = 'pg_class'::regclass AND i.indrelid = object
+        UNION ALL
+        SELECT d.* FROM pg_attrdef v JOIN pg_depend d
+                ON d.classid = 'pg_attrdef'::regclass AND d.objid = v.oid
+            WHERE class = 'pg_class'::regclass AND v.adrelid = object
+        UNION ALL
+        SELECT d.* FROM pg_depend d
+            WHERE class = 'pg_proc'::regclass AND d.refclassid = class AND d.refobjid = object
+    )
+    SELECT p.oid::regprocedure AS function,
+            pg_describe_object(u.classid, u.objid, u.objsubid) AS used_by INTO bad
+        FROM used u JOIN pg_proc p ON p.oid = u.refobjid JOIN pg_language l ON l.oid = p.prolang
+        WHERE u.refclassid = 'pg_proc'::regclass AND l.lanname NOT IN ('internal', 'c')
+          AND CASE u.classid
+              WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class c
+                  WHERE c.oid = u.objid AND c.relkind IN ('i', 'I', 'p'))
+              WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef v
+                      JOIN pg_attribute a ON a.attrelid = v.adrelid AND a.attnum = v.adnum
+                  WHERE v.oid = u.objid AND a.attgenerated <> '')
+              END
+          AND coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)
+              ~* '[[:<:]](current_setting|current_user|current_role|session_user)[[:>:]]'
+        LIMIT 1;
+    IF FOUND THEN
+        RAISE 'function % asks for the client''s settings or name, so % can''t be replicated',
+            bad.function, bad.used_by
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'It isn''t IMMUTABLE: give it what it asks for as an argument.';
+    END IF;
+END
+$$;
+
 -- What makes a table with these columns: one whose rows come in the stream (CREATE TABLE AS), or that
 -- is like another one, which may be temporary.
 CREATE FUNCTION hihooi.create_table(t oid) RETURNS text
@@ -333,6 +379,29 @@ BEGIN
         FROM tree JOIN pg_attribute a ON a.attrelid = relation
             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.atthasmissing AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin));
+END
+$$;
+
+-- Those of the tables, and of what inherits from them, that have a new column and a new CHECK that may
+-- ask for more than the rows: replicas can't ask it, and can't make it without the column.
+CREATE FUNCTION hihooi.asked_of_rows(tables oid[]) RETURNS oid[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(relation) AS (
+            SELECT unnest(tables)
+            UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = relation)
+        SELECT array_agg(DISTINCT c.oid)
+        FROM tree JOIN pg_class c ON c.oid = relation JOIN pg_constraint k ON k.conrelid = c.oid
+        WHERE c.relkind = 'r' AND c.relpersistence = 'p'
+          AND k.contype = 'c' AND k.convalidated AND age(k.xmin) <= 0 AND hihooi.is_own(k.xmin)
+          AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+              AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin))
+          AND (k.conbin::text ~ '[{]SQLVALUEFUNCTION ' OR EXISTS (
+              SELECT FROM regexp_matches(k.conbin::text, ':funcid ([0-9]+)', 'g') called
+                  JOIN pg_proc p ON p.oid = called[1]::oid JOIN pg_language l ON l.oid = p.prolang
+              WHERE p.provolatile <> 'i' OR l.lanname NOT IN ('internal', 'c'))));
 END
 $$;
 
@@ -982,6 +1051,9 @@ BEGIN
         END IF;
         CONTINUE WHEN command.schema_name = 'pg_temp'
             OR hihooi.is_temporary(command.classid, command.objid);
+        IF command.classid IN ('pg_class'::regclass, 'pg_proc'::regclass) THEN
+            PERFORM hihooi.check_computed(command.classid, command.objid);
+        END IF;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
@@ -1023,6 +1095,9 @@ BEGIN
     WITH taken AS (DELETE FROM hihooi.rewrite r WHERE r.context = stack RETURNING relation)
     SELECT array_agg(DISTINCT c.oid) INTO rewritten FROM taken JOIN pg_class c ON c.oid = relation
         WHERE c.relpersistence = 'p';
+    IF tag = 'ALTER TABLE' THEN
+        rewritten := array_cat(rewritten, hihooi.asked_of_rows(touched));
+    END IF;
     IF cardinality(objects) > 0 OR matters THEN
         PERFORM hihooi.follow_shared();
         note := jsonb_build_object('tag', tag, 'role', caller, 'settings', settings,

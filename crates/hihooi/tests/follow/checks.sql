@@ -173,14 +173,30 @@ UPDATE t SET v = 'B';
 CREATE UNIQUE INDEX u ON t (outer_f(v)) WHERE inner_f(v) <> '';
 INSERT INTO t VALUES (2, 'C');
 
--- case: index over a function that asks
--- stoppable
+-- case: indexes, generated columns and partition keys over functions that ask the client
 SET app.x = '1';
 CREATE FUNCTION f(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN current_setting('app.x') || current_user || $1; END $$;
+CREATE FUNCTION g(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN $1; END $$;
+CREATE FUNCTION who(int) RETURNS text LANGUAGE sql IMMUTABLE RETURN session_user || $1;
 CREATE TABLE t (id int PRIMARY KEY);
--- refusable
+-- refused
 CREATE INDEX i ON t (f(id));
+-- refused
+CREATE UNIQUE INDEX CONCURRENTLY j ON t ((1)) WHERE f(id) > '1';
+-- refused
+CREATE TABLE u (id int PRIMARY KEY, v text GENERATED ALWAYS AS (f(id)) STORED);
+-- refused
+ALTER TABLE t ADD v text GENERATED ALWAYS AS (who(id)) STORED;
+-- refused
+ALTER TABLE t ADD EXCLUDE (f(id) WITH =);
+-- refused
+CREATE TABLE p (id int) PARTITION BY LIST (f(id));
+CREATE TABLE v (id int PRIMARY KEY, t text GENERATED ALWAYS AS (g(id)) STORED);
+-- refused
+CREATE OR REPLACE FUNCTION g(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN current_user; END $$;
+CREATE INDEX g ON t (g(id));
 INSERT INTO t VALUES (1);
+INSERT INTO v VALUES (1);
 
 -- case: index over a function that reads a table
 CREATE TABLE conf (v int);
@@ -194,15 +210,6 @@ UPDATE conf SET v = 11;
 INSERT INTO t VALUES (2);
 -- Reading the table runs the function, under whatever path.
 DROP INDEX i;
-
--- case: unique index over a function that makes rows equal at replicas only
--- stoppable
-SET app.x = 'unique';
-CREATE FUNCTION f(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN CASE WHEN current_setting('app.x', true) = 'unique' THEN $1::text ELSE 'same' END; END $$;
-CREATE TABLE t (id int PRIMARY KEY);
--- refusable
-CREATE UNIQUE INDEX i ON t (f(id));
-INSERT INTO t VALUES (1), (2);
 
 -- case: partition key over an own function
 CREATE FUNCTION f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN g($1); END $$;
@@ -441,6 +448,26 @@ CREATE TABLE p2 (id int);
 INSERT INTO p2 VALUES (2);
 ALTER TABLE p2 ADD CONSTRAINT p_id_check CHECK (id > 0), ADD CONSTRAINT named CHECK (current_setting('application_name') = 'mine');
 ALTER TABLE p ATTACH PARTITION p2 FOR VALUES IN (2);
+
+-- case: a check that asks for a setting of the client, beside a column that it needs
+CREATE FUNCTION tenant_is(int) RETURNS bool LANGUAGE plpgsql AS
+$$BEGIN RETURN current_setting('app.tenant')::int = $1; END$$;
+SET app.tenant = '7';
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE child (more int) INHERITS (t);
+CREATE TABLE refers (id int REFERENCES t);
+INSERT INTO t VALUES (1), (2);
+INSERT INTO child VALUES (3, 'v', 4);
+INSERT INTO refers VALUES (1);
+ALTER TABLE t ADD n int DEFAULT 7, ADD CHECK (tenant_is(n));
+ALTER TABLE t ADD m int NOT NULL DEFAULT 7 CHECK (m = current_setting('app.tenant')::int), ALTER v TYPE varchar(9);
+INSERT INTO t VALUES (4, 'v', 7, 7);
+INSERT INTO child VALUES (5, 'v', 5, 7, 7);
+CREATE TABLE p (id int) PARTITION BY LIST (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+INSERT INTO p VALUES (1);
+ALTER TABLE p ADD who text DEFAULT current_user CHECK (who = current_user AND tenant_is(7));
+INSERT INTO p VALUES (1);
 
 -- case: casts to and from an enum that are implicit
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
