@@ -424,9 +424,7 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
         let route = session.route();
         assert_eq!(route.site(), "primary", "{text}: {}", route.text);
     }
-    // And what is safe does go to replicas. (The session above is bound to the primary now: it
-    // used a sequence.)
-    let mut session = shared().connect();
+    // And what is safe does go to replicas.
     eventually("what touched everything is resolved", || {
         session.run("SELECT * FROM unsafe_reads");
         session.route().site().starts_with("replica")

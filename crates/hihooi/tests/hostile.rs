@@ -311,6 +311,89 @@ fn interleaved_clients_keep_their_own_settings() {
     }
 }
 
+/// `currval` and `lastval` never tell another session's numbers (I8), however those were taken and
+/// however they are asked for; and nobody keeps a connection because of them.
+#[test]
+fn numbers_of_sequences_are_nobody_elses() {
+    const TAKES: &[&str] = &[
+        "SELECT nextval('seq_s')",
+        "INSERT INTO seq_t DEFAULT VALUES",
+        "INSERT INTO seq_plain VALUES (1)",
+        "DO $$ BEGIN PERFORM nextval('seq_s'); END $$",
+        "CALL seq_proc()",
+        "SELECT seq_f()",
+        "SELECT setval('seq_s', 1000)",
+        "BEGIN; SAVEPOINT a; SELECT nextval('seq_s'); ROLLBACK TO a; COMMIT",
+        "COPY (SELECT nextval('seq_s')) TO STDOUT",
+        "EXPLAIN ANALYZE SELECT nextval('seq_s')",
+    ];
+    const ASKS: &[&str] = &[
+        "SELECT lastval()",
+        "SELECT currval('seq_s')",
+        "INSERT INTO seq_asked VALUES (currval('seq_s'))",
+        "INSERT INTO seq_asked SELECT lastval()",
+        "UPDATE seq_asked SET n = lastval()",
+        "UPDATE seq_asked SET n = 1 RETURNING lastval()",
+        "INSERT INTO seq_default DEFAULT VALUES",
+        "SELECT seq_last()",
+        "SELECT 1 + seq_last() FROM seq_asked",
+        "DO $$ BEGIN PERFORM lastval(); END $$",
+        "CALL seq_last_proc()",
+        "CREATE TABLE seq_ctas AS SELECT lastval()",
+        "COPY (SELECT lastval()) TO STDOUT",
+        "BEGIN; SELECT lastval()",
+        "PREPARE seq_q AS SELECT lastval(); EXECUTE seq_q",
+        "SELECT 1; SELECT lastval()",
+        "EXPLAIN ANALYZE SELECT lastval()",
+    ];
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "1"));
+    cluster.connect().run(
+        "CREATE SEQUENCE seq_s; CREATE TABLE seq_t (id serial); CREATE TABLE seq_plain (id int); \
+         CREATE TABLE seq_asked (n bigint); INSERT INTO seq_asked VALUES (0); \
+         CREATE FUNCTION seq_f() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN \
+             RETURN nextval('seq_s'); END $$; \
+         CREATE FUNCTION seq_last() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+             $$ BEGIN RETURN lastval(); END $$; \
+         CREATE FUNCTION seq_tr() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN PERFORM nextval('seq_s'); RETURN NEW; END $$; \
+         CREATE TRIGGER tr BEFORE INSERT ON seq_plain FOR EACH ROW EXECUTE FUNCTION seq_tr(); \
+         CREATE TABLE seq_default (n bigint DEFAULT lastval()); \
+         CREATE PROCEDURE seq_proc() LANGUAGE sql AS $$ SELECT nextval('seq_s') $$; \
+         CREATE PROCEDURE seq_last_proc() LANGUAGE sql AS $$ SELECT lastval() $$; \
+         CREATE CAST (text AS bigint) WITH INOUT AS IMPLICIT",
+    );
+    for (take, ask) in TAKES.iter().flat_map(|take| ASKS.iter().map(move |ask| (take, ask))) {
+        for is_extended in [false, true] {
+            if is_extended && ask.contains("; ") {
+                continue;
+            }
+            let mut owner = cluster.connect();
+            owner.run(take);
+            let mut other = cluster.connect();
+            let asked = if is_extended {
+                other.extended(ask, &[]).map(drop)
+            } else {
+                other.simple(ask).map(drop)
+            };
+            let code = asked.err().map_or(String::new(), |failure| failure.code().to_owned());
+            assert_eq!(code, "55000", "{take}, then another session's {ask}");
+        }
+    }
+    for take in TAKES.iter().filter(|take| !take.contains("setval")) {
+        // The connection is free for others, and the session's own number is known while no other
+        // session had it.
+        let mut owner = cluster.connect();
+        owner.run(take);
+        owner.run("SELECT lastval(), seq_last()");
+        cluster.connect().run("INSERT INTO seq_asked VALUES (1)");
+        assert_eq!(owner.error("SELECT lastval()").code(), "55000", "{take}");
+    }
+}
+
 /// As PostgreSQL prints it.
 fn shared_work_mem(number: usize) -> String {
     match number {

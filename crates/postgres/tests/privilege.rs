@@ -33,8 +33,10 @@ const GREEDY: &str = "
         END LOOP;
         RETURN true;
     END $$;
+    CREATE FUNCTION greedy.at_replica() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+        RETURN current_setting('session_replication_role') = 'replica'; END $$;
     CREATE FUNCTION greedy.yes(anyelement) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
-        RETURN current_setting('session_replication_role') <> 'replica' OR greedy.take();
+        RETURN NOT greedy.at_replica() OR greedy.take();
     END $$;
     CREATE FUNCTION greedy.trap() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM greedy.take(); RETURN NEW; END $$;

@@ -72,8 +72,8 @@ pub struct Backend {
     pub settings: Rc<CarriedSettings>,
     /// The session that used it last.
     pub last_session: u64,
-    /// The session whose sequence values `currval` and `lastval` remember here.
-    pub sequences_of: u64,
+    /// The session whose numbers `currval` and `lastval` may know here.
+    pub numbers_of: Option<u64>,
     /// Cancel requests on their way to it: until they arrived, nobody else may use it.
     pub cancels: Rc<Cell<u32>>,
     /// Server-side id of the unnamed statement; [`NOBODYS`] if there may be one of ours.
@@ -144,7 +144,7 @@ impl Backend {
             status: Status::Idle,
             settings: Rc::default(),
             last_session: 0,
-            sequences_of: 0,
+            numbers_of: None,
             cancels: Rc::default(),
             unnamed: None,
             statements: AHashSet::new(),
@@ -311,6 +311,13 @@ impl Backend {
     pub fn write_own_query(&mut self, query: &str) {
         frontend::query(query.as_bytes(), &mut self.output);
         self.answers.sent(Sent::Query, Audience::Us);
+    }
+
+    /// Has the server forget what sequences gave, in front of another session's unit.
+    pub fn write_forget_numbers(&mut self) {
+        self.write_own_query("DISCARD SEQUENCES");
+        self.unnamed = None;
+        self.numbers_of = None;
     }
 
     /// Writes Sync.

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use bytes::{Bytes, BytesMut};
 use hihooi_replication::items::Items;
-use hihooi_sql::{Analysis, Discard, Kind, SearchPath, SessionCommand, SessionEffect, Statement};
+use hihooi_sql::{
+    Analysis, Discard, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
+};
 use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::frontend::tag;
 use tracing::debug;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Identity};
 use crate::client::{Client, Message};
 use crate::pool::{Pool, Refusal};
 use crate::pump::{self, Hold, Lost};
@@ -93,6 +95,8 @@ pub struct Session {
     pub(crate) flight: crate::unit::Flight,
     /// Why the session must keep its connection until DISCARD ALL.
     pub(crate) lasting_pin: Option<Pin>,
+    /// The connection where the session may have taken a sequence's number last.
+    numbers_at: Option<Rc<Identity>>,
     begins_serializable: bool,
     /// Messages of the unit that the client is sending.
     pub(crate) gathered: Vec<Message>,
@@ -144,6 +148,7 @@ impl Session {
             effects: SessionEffect::default(),
             flight: crate::unit::Flight::default(),
             lasting_pin: None,
+            numbers_at: None,
             begins_serializable: welcome.is_serializable,
             gathered: Vec::new(),
             gathered_len: 0,
@@ -338,7 +343,10 @@ impl Session {
             None => {
                 let pool = self.pool(site);
                 let pools = &self.relay.pools;
-                pools.acquire(&pool, &self.startup, &self.settings, self.id).await?
+                let mut server =
+                    pools.acquire(&pool, &self.startup, &self.settings, self.id).await?;
+                self.forget_foreign_numbers(&mut server);
+                server
             }
         };
         if server.settings != self.settings {
@@ -487,22 +495,24 @@ impl Session {
         true
     }
 
-    /// Whether a statement asks for sequence values that this connection remembers for another
-    /// session: they must be forgotten first. From then on the session keeps its connection.
-    pub(crate) fn meets_foreign_sequences(
-        &mut self,
-        server: &mut Backend,
-        statement: &Statement,
-    ) -> bool {
-        if statement.session.sequences {
-            server.sequences_of = self.id;
-            return false;
+    /// Notes that `currval` and `lastval` may know of a statement on this connection from now on: a
+    /// trigger, a default, any function may take a number. A read that could run at a replica can't.
+    fn may_take_numbers(&mut self, server: &mut Backend, statement: &Statement) {
+        if statement.kind != Kind::Read || statement.replica != Replica::Safe {
+            server.numbers_of = Some(self.id);
+            self.numbers_at = Some(server.identity.clone());
         }
-        if statement.replica != hihooi_sql::Replica::Unsafe(hihooi_sql::Unsafe::Sequence) {
-            return false;
+    }
+
+    /// Has a connection forget the numbers of other sessions; also the session's own if it has taken
+    /// some elsewhere since, for those would be the last ones.
+    fn forget_foreign_numbers(&self, server: &mut Backend) {
+        let Some(owner) = server.numbers_of else { return };
+        let is_last =
+            self.numbers_at.as_ref().is_some_and(|last| Rc::ptr_eq(last, &server.identity));
+        if owner != self.id || !is_last {
+            server.write_forget_numbers();
         }
-        self.lasting_pin.get_or_insert(Pin::Sequence);
-        std::mem::replace(&mut server.sequences_of, self.id) != self.id
     }
 
     /// Waits for the answer to messages of our own.
@@ -557,8 +567,14 @@ impl Session {
         }
     }
 
-    /// What a statement that ran on the primary does to the session's own tables.
-    pub(crate) fn note_effects(&mut self, statement: &Statement, text: &[u8]) {
+    /// What a statement that runs on the primary leaves in the session.
+    pub(crate) fn note_effects(
+        &mut self,
+        server: &mut Backend,
+        statement: &Statement,
+        text: &[u8],
+    ) {
+        self.may_take_numbers(server, statement);
         self.effects.merge(&statement.session);
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.

@@ -230,10 +230,7 @@ impl Session {
             if self.write_named(&mut server, statement, Audience::Us) {
                 server.write_sync(Audience::Us);
             }
-            if self.meets_foreign_sequences(&mut server, statement) {
-                server.write_own_query("DISCARD SEQUENCES");
-            }
-            self.note_raw(statement, text);
+            self.note_raw(&mut server, statement, text);
         }
         server.unnamed = None;
         server.output.extend_from_slice(&message.bytes);
@@ -258,8 +255,8 @@ impl Session {
         writes.fold(Items::Nothing, |all, writes| all.union(&writes))
     }
 
-    fn note_raw(&mut self, statement: &Statement, text: &[u8]) {
-        self.note_effects(statement, text);
+    fn note_raw(&mut self, server: &mut Backend, statement: &Statement, text: &[u8]) {
+        self.note_effects(server, statement, text);
         if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
             self.transaction = Default::default();
         } else {

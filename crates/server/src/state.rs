@@ -42,8 +42,6 @@ pub enum Pin {
     Prepared,
     /// SET SESSION AUTHORIZATION.
     Authorization,
-    /// currval or lastval.
-    Sequence,
     /// A loaded library.
     Library,
     /// A setting that can't be read back.
@@ -61,7 +59,6 @@ impl Pin {
             Pin::Cursor => "cursor WITH HOLD",
             Pin::Prepared => "PREPARE",
             Pin::Authorization => "SET SESSION AUTHORIZATION",
-            Pin::Sequence => "currval or lastval",
             Pin::Library => "LOAD",
             Pin::Setting => "setting",
         }

@@ -326,10 +326,7 @@ impl Session {
     ) -> Result<(), Lost> {
         let Some(statement) = op.statement() else { return Ok(()) };
         self.write_named(server, statement, Audience::Hidden);
-        if self.meets_foreign_sequences(server, statement) {
-            server.write_own("DISCARD SEQUENCES", &[]);
-        }
-        self.note_effects(statement, op.text());
+        self.note_effects(server, statement, op.text());
         match &statement.kind {
             Kind::Begin(_) => self.flight.is_in_block = true,
             Kind::Commit { .. } => {

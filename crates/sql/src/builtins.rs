@@ -17,8 +17,6 @@ pub(crate) enum Builtin {
     ReadsAnything(Unsafe),
     /// May do anything.
     Opaque,
-    /// nextval, setval: leave a number that currval returns.
-    TakesNumber,
     /// Advisory locks of the session.
     SessionLock,
     /// `set_config`.
@@ -46,11 +44,13 @@ pub(crate) fn classify(name: &str, volatility: Volatility) -> Builtin {
 
 fn special(name: &str) -> Option<Builtin> {
     Some(match name {
-        "nextval" | "setval" => Builtin::TakesNumber,
-        "currval" | "lastval" => Builtin::Primary(Unsafe::Sequence),
-        "pg_sequence_last_value" | "pg_sequence_parameters" | "pg_get_sequence_data" => {
-            Builtin::Primary(Unsafe::Sequence)
-        }
+        "nextval"
+        | "setval"
+        | "currval"
+        | "lastval"
+        | "pg_sequence_last_value"
+        | "pg_sequence_parameters"
+        | "pg_get_sequence_data" => Builtin::Primary(Unsafe::Sequence),
         "set_config" => Builtin::SetConfig,
         "setseed" => Builtin::SetSeed,
         "current_setting" => Builtin::CurrentSetting,

@@ -224,7 +224,6 @@ mod tests {
                 persistence: "p",
                 has_code: false,
                 has_rules: false,
-                takes_numbers: false,
             });
         }
         let catalog = builder.build(1);

@@ -185,8 +185,6 @@ pub struct Relation {
     pub(crate) has_code: bool,
     /// Of that, rules.
     pub(crate) has_rules: bool,
-    /// Inserting into it takes a number from a sequence.
-    pub(crate) takes_numbers: bool,
     /// Itself and all that inherits from it, directly or not: where its rows are.
     pub(crate) members: Box<[RelId]>,
     /// Foreign keys from this table to others.

@@ -49,8 +49,6 @@ pub struct RelationRow<'a> {
     pub persistence: &'a str,
     /// It has triggers of users that are not disabled, or rules besides a view's own.
     pub has_code: bool,
-    /// A default or identity column takes numbers from a sequence.
-    pub takes_numbers: bool,
     /// It has rules besides a view's own.
     pub has_rules: bool,
 }
@@ -126,7 +124,6 @@ impl Builder {
             class: class_of(&row),
             has_code: row.has_code,
             has_rules: row.has_rules,
-            takes_numbers: row.takes_numbers,
             members: Box::default(),
             references: Vec::new(),
             referenced_by: Vec::new(),

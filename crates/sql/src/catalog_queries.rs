@@ -43,16 +43,7 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "relations",
         sql: RELATIONS,
-        columns: &[
-            "oid",
-            "schema",
-            "name",
-            "kind",
-            "persistence",
-            "has_code",
-            "takes_numbers",
-            "has_rules",
-        ],
+        columns: &["oid", "schema", "name", "kind", "persistence", "has_code", "has_rules"],
         read: relation,
     },
     CatalogQuery { name: "views", sql: VIEWS, columns: &["oid", "query"], read: view },
@@ -115,11 +106,6 @@ SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpers
                 WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D')
         OR EXISTS (SELECT FROM pg_rewrite r
                    WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'))::text,
-       (EXISTS (SELECT FROM pg_attribute a
-                WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped)
-        OR EXISTS (SELECT FROM pg_attrdef d
-                   WHERE d.adrelid = c.oid
-                     AND pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%'))::text,
        EXISTS (SELECT FROM pg_rewrite r
                WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -306,8 +292,7 @@ fn relation(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         kind: text(row, 3)?,
         persistence: text(row, 4)?,
         has_code: flag(row, 5)?,
-        takes_numbers: flag(row, 6)?,
-        has_rules: flag(row, 7)?,
+        has_rules: flag(row, 6)?,
     });
     Ok(())
 }

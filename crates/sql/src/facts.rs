@@ -381,8 +381,6 @@ pub struct SessionEffect {
     pub role: bool,
     /// A library was loaded.
     pub load: bool,
-    /// What currval and lastval remember.
-    pub sequences: bool,
 }
 
 impl SessionEffect {
@@ -408,7 +406,6 @@ impl SessionEffect {
             discard_all: false,
             role: true,
             load: true,
-            sequences: true,
         }
     }
 
@@ -426,6 +423,5 @@ impl SessionEffect {
         self.discard_all |= other.discard_all;
         self.role |= other.role;
         self.load |= other.load;
-        self.sequences |= other.sequences;
     }
 }

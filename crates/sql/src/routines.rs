@@ -215,7 +215,6 @@ pub(crate) fn leaves_of_body(body: &str, leaves_anything: impl Fn(&str) -> bool)
             "prepare" | "deallocate" => effect.prepared = true,
             "load" => effect.load = true,
             "hold" => effect.cursor_hold = true,
-            "nextval" | "setval" | "insert" => effect.sequences = true,
             // A text from elsewhere; of one written here the words are seen.
             "execute" if word.next != Some(b'\'') => {
                 let harmless = ["format", "function", "procedure"];

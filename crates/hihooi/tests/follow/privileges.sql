@@ -366,11 +366,11 @@ CREATE TABLE who (n serial, su bool);
 GRANT ALL ON SCHEMA :schema TO follow_a;
 GRANT ALL ON who, who_n_seq TO follow_a;
 -- as: follow_a
-CREATE FUNCTION evil(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+CREATE FUNCTION hidden() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
   IF current_setting('is_superuser') = 'on' AND session_user <> 'postgres' THEN RAISE 'superuser'; END IF;
   IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN CREATE ROLE follow_evil SUPERUSER; END IF;
-  RETURN $1;
 END $$;
+CREATE FUNCTION evil(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM hidden(); RETURN $1; END $$;
 CREATE TABLE t (id int PRIMARY KEY, n int DEFAULT evil(1) CHECK (evil(n) > 0));
 CREATE INDEX ON t (evil(n));
 INSERT INTO t VALUES (1, 1), (2, 2);

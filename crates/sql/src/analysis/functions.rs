@@ -84,10 +84,6 @@ impl<'t> Scan<'_, 't> {
                 self.reads.add_everything();
             }
             Builtin::Opaque => self.opaque(Unsafe::VolatileFunction),
-            Builtin::TakesNumber => {
-                self.session.sequences = true;
-                self.primary_only(Unsafe::Sequence);
-            }
             Builtin::SessionLock => {
                 self.session.advisory = true;
                 self.primary_only(Unsafe::AdvisoryLock);

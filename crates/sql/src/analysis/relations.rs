@@ -153,9 +153,6 @@ impl<'t> Scan<'_, 't> {
         if table.has_code {
             self.runs_opaque_code();
         }
-        if change.insert && table.takes_numbers {
-            self.session.sequences = true;
-        }
         let expressions = table.expressions.as_ref().filter(|_| change.insert || change.update);
         for code in expressions.into_iter().chain(&table.policies) {
             self.code(code);

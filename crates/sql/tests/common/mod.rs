@@ -41,7 +41,7 @@ const RELATIONS: &[(u32, &str, &str, &str, &str)] = &[
     (48, "public", "vsys", "vp", ""),
     (50, "public", "trig", "rp", "c"),
     (51, "public", "dflt", "rp", ""),
-    (52, "public", "ser", "rp", "n"),
+    (52, "public", "ser", "rp", ""),
     (53, "public", "rls", "rp", ""),
     (54, "public", "Tablé", "rp", ""),
     (55, "public", "uu", "rp", ""),
@@ -122,11 +122,9 @@ pub fn builder() -> Builder {
     }
     for &(id, schema, name, kind, flags) in RELATIONS {
         let (kind, persistence) = kind.split_at(1);
-        let (has_code, takes_numbers) = (flags.contains('c'), flags.contains('n'));
-        let has_rules = false;
+        let (has_code, has_rules) = (flags.contains('c'), false);
         let id = RelId(id);
-        let row =
-            RelationRow { id, schema, name, kind, persistence, has_code, takes_numbers, has_rules };
+        let row = RelationRow { id, schema, name, kind, persistence, has_code, has_rules };
         builder.relation(row);
     }
     for &(id, kind, text) in CODE {
@@ -222,7 +220,6 @@ fn session(effect: &SessionEffect) -> String {
         (effect.discard_all, "discard_all"),
         (effect.role, "role"),
         (effect.load, "load"),
-        (effect.sequences, "sequences"),
     ];
     let mut words: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
     words.extend(effect.custom_settings.iter().map(|name| &**name));
