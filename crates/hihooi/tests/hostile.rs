@@ -394,6 +394,38 @@ fn numbers_of_sequences_are_nobody_elses() {
     }
 }
 
+/// Whoever logs in behind a COMMIT has the role's settings and rights of then, not those that others
+/// were welcomed with.
+#[test]
+fn roles_that_a_block_changes_are_so_for_the_next_login() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE ROLE in_block LOGIN");
+    let login = || cluster.try_connect(&[("user", "in_block"), ("database", DATABASE)]);
+    let mut set = |kilobytes: u64, texts: &[String]| {
+        assert!(login().is_ok(), "so that the welcome is known");
+        for text in texts {
+            session.run(text);
+        }
+        let mut opened = login().expect("may log in");
+        assert_eq!(opened.value("SHOW work_mem"), format!("{kilobytes}kB"), "{texts:?}");
+    };
+    let alter = |kilobytes: u64| format!("ALTER ROLE in_block SET work_mem = '{kilobytes}kB'");
+    set(70, &["BEGIN".to_owned(), alter(70), "COMMIT".to_owned()]);
+    set(71, &[format!("BEGIN; {}; COMMIT", alter(71))]);
+    set(72, &[format!("BEGIN; {}", alter(72)), "SELECT 1; COMMIT".to_owned()]);
+    set(72, &["BEGIN".to_owned(), alter(73), "ROLLBACK".to_owned()]);
+    set(74, &["BEGIN".to_owned(), alter(74), "COMMIT AND CHAIN".to_owned(), "COMMIT".to_owned()]);
+    session.run("BEGIN");
+    session.run("ALTER ROLE in_block NOLOGIN");
+    session.run("COMMIT");
+    assert_eq!(login().err().expect("it may not log in").code(), "28000");
+}
+
 /// As PostgreSQL prints it.
 fn shared_work_mem(number: usize) -> String {
     match number {

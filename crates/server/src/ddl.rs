@@ -5,6 +5,7 @@
 
 use hihooi_replication::items::Items;
 use hihooi_sql::{Kind, Statement, lexer};
+use hihooi_wire::backend::Status;
 
 use crate::backend::{Backend, FOLLOW};
 use crate::relay::Outcome;
@@ -46,9 +47,13 @@ impl Session {
         }
     }
 
-    /// Whether the statement changes roles, databases or their defaults: what clients of the
-    /// same start-up parameters were welcomed with may no longer hold.
-    pub(crate) fn forget_welcomes(&self, changes_defaults: bool) {
+    /// Roles, databases or their defaults have changed: what clients of the same start-up parameters
+    /// were welcomed with may no longer hold. Before the session's client knows that it has committed.
+    pub(crate) fn tell_of_roles(&mut self, server: &Backend) {
+        if server.status != Status::Idle || !std::mem::take(&mut self.transaction.has_shared_ddl) {
+            return;
+        }
+        let changes_defaults = std::mem::take(&mut self.transaction.changes_defaults);
         self.relay.forgotten.set(self.relay.forgotten.get() + 1);
         self.relay.welcomes.borrow_mut().clear();
         if changes_defaults {

@@ -388,9 +388,19 @@ impl Session {
         self.info.state.set("active");
     }
 
+    /// What the transaction did, before its COMMIT is sent; what others must be told of once it has
+    /// committed stays for [`Session::settle`].
+    pub(crate) fn end_transaction(&mut self) -> Transaction {
+        let ended = std::mem::take(&mut self.transaction);
+        self.transaction.has_shared_ddl = ended.has_shared_ddl;
+        self.transaction.changes_defaults = ended.changes_defaults;
+        ended
+    }
+
     /// After a unit: keeps the connection if the session needs it, else gives it back. The
     /// client has its answer already.
     pub(crate) async fn settle(&mut self, mut server: Box<Backend>) -> Work<()> {
+        self.tell_of_roles(&server);
         self.client.flush().await;
         server.last_session = self.id;
         self.failed_after = server.failed.then_some(server.names_done);
@@ -400,10 +410,7 @@ impl Session {
             return Ok(());
         }
         self.pin = self.pin.or(self.lasting_pin);
-        let transaction = std::mem::take(&mut self.transaction);
-        if transaction.has_shared_ddl {
-            self.forget_welcomes(transaction.changes_defaults);
-        }
+        self.transaction = Default::default();
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
         }

@@ -241,8 +241,9 @@ impl Session {
         }
         self.land(&mut server);
         self.is_unit_open = false;
+        self.tell_of_roles(&server);
         self.count_raw(&server, facts);
-        self.after_raw(&mut server, text, facts).await?;
+        self.after_raw(&mut server, facts).await?;
         self.settle(server).await
     }
 
@@ -257,13 +258,20 @@ impl Session {
 
     fn note_raw(&mut self, server: &mut Backend, statement: &Statement, text: &[u8]) {
         self.note_effects(server, statement, text);
-        if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
+        if matches!(statement.kind, Kind::Commit { .. }) {
+            self.end_transaction();
+        } else if matches!(statement.kind, Kind::Rollback { .. }) {
             self.transaction = Default::default();
         } else {
             let writes = self.writes_of(statement);
             self.transaction.writes = self.transaction.writes.union(&writes);
             self.transaction.commit_writes |= crate::unit::holds_cursor(statement);
             self.transaction.may_hide |= self.may_hide(statement);
+            if matches!(&statement.kind, Kind::Ddl(ddl) if ddl.shared) {
+                self.transaction.has_shared_ddl = true;
+                self.transaction.changes_defaults |=
+                    crate::ddl::changes_defaults(own_text(text, statement));
+            }
         }
     }
 
@@ -277,13 +285,9 @@ impl Session {
     }
 
     /// What has committed by itself is asked about when it has succeeded.
-    async fn after_raw(&mut self, server: &mut Backend, text: &[u8], facts: &Analysis) -> Work<()> {
+    async fn after_raw(&mut self, server: &mut Backend, facts: &Analysis) -> Work<()> {
         if server.status != Status::Idle {
             return Ok(());
-        }
-        let shared = |s: &&Statement| matches!(&s.kind, Kind::Ddl(ddl) if ddl.shared);
-        if let Some(statement) = facts.statements.iter().find(shared).filter(|_| !server.failed) {
-            self.forget_welcomes(crate::ddl::changes_defaults(own_text(text, statement)));
         }
         if facts.statements.iter().any(|statement| self.leaves(statement, server.failed)) {
             self.client.flush().await;

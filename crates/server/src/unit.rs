@@ -372,8 +372,7 @@ impl Session {
     /// own if the COMMIT is alone in its unit: should the question fail, the COMMIT isn't skipped,
     /// and the block ends.
     pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_lone: bool) {
-        let transaction = std::mem::take(&mut self.transaction);
-        let Transaction { writes, commit_writes, may_hide, .. } = transaction;
+        let Transaction { writes, commit_writes, may_hide, .. } = self.end_transaction();
         if writes.is_empty() || server.status == Status::Failed {
             return;
         }

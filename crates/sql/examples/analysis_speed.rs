@@ -59,7 +59,6 @@ fn catalog() -> Catalog {
             persistence: "p",
             has_code: false,
             has_rules: false,
-            takes_numbers: false,
         });
     }
     for name in ["sum", "max", "count"] {
