@@ -6,6 +6,7 @@ mod harness;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use harness::client::Session;
 use harness::load::{self, Known, Load};
 use harness::{Cluster, Options, alone, eventually, target_is_plain};
 use nix::sys::signal::{Signal, kill};
@@ -336,4 +337,41 @@ fn a_server_that_ends_while_it_is_adopted_is_started() {
         cluster.up();
     });
     assert_eq!(cluster.connect().number("SELECT a FROM t"), 1);
+}
+
+/// Who logged in before, and who logs in anew, reads at replicas while the primary doesn't answer.
+#[test]
+fn logins_and_reads_go_on_while_the_primary_is_frozen() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut before = cluster.connect();
+    before.run("CREATE TABLE frozen (a int); INSERT INTO frozen VALUES (1)");
+    cluster.caught_up();
+    eventually("the row is read at the replica", || {
+        before.run("SELECT a FROM frozen");
+        before.route().site() == "replica1"
+    });
+    let postmaster = cluster.postmaster("primary").expect("it runs");
+    let children =
+        std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
+    let mut processes: Vec<i32> = children
+        .expect("its children")
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a process"))
+        .collect();
+    processes.insert(0, postmaster);
+    let signal = |signal| {
+        processes.iter().for_each(|&pid| drop(kill(Pid::from_raw(pid), signal)));
+    };
+    signal(Signal::SIGSTOP);
+    let read = |mut session: Session| session.simple("SELECT a FROM frozen").map(drop);
+    let (old, new) = (read(before), cluster.try_connect(&[]).and_then(read));
+    signal(Signal::SIGCONT);
+    assert!(old.is_ok() && new.is_ok(), "{old:?} {new:?}");
+    cluster.connect().run("INSERT INTO frozen VALUES (2)");
+    cluster.caught_up();
+    cluster.assert_verified();
 }

@@ -4,8 +4,7 @@
 //! For these the session asks the primary, in front of the commit, to note what is so now.
 
 use hihooi_replication::items::Items;
-use hihooi_sql::{Kind, Statement, lexer};
-use hihooi_wire::backend::Status;
+use hihooi_sql::{Kind, Statement};
 
 use crate::backend::{Backend, FOLLOW};
 use crate::relay::Outcome;
@@ -46,29 +45,4 @@ impl Session {
             }
         }
     }
-
-    /// Roles, databases or their defaults have changed: what clients of the same start-up parameters
-    /// were welcomed with may no longer hold. Before the session's client knows that it has committed.
-    pub(crate) fn tell_of_roles(&mut self, server: &Backend) {
-        if server.status != Status::Idle || !std::mem::take(&mut self.transaction.has_shared_ddl) {
-            return;
-        }
-        let changes_defaults = std::mem::take(&mut self.transaction.changes_defaults);
-        self.relay.forgotten.set(self.relay.forgotten.get() + 1);
-        self.relay.welcomes.borrow_mut().clear();
-        if changes_defaults {
-            // Sessions of before go on with connections of before, as long as there are any.
-            self.relay.pools.defaults_changed();
-        } else {
-            self.relay.pools.close_idle();
-        }
-    }
-}
-
-/// Whether DDL about a role or a database changes settings that sessions start with.
-pub fn changes_defaults(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text);
-    let mut words = lexer::tokens(&text).map(|token| token.text.to_ascii_lowercase());
-    words.find(|word| !word.trim().is_empty()).is_some_and(|word| word == "alter")
-        && words.any(|word| word == "set" || word == "reset")
 }

@@ -47,7 +47,7 @@ pub enum Greeting {
 pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
     let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
     match tokio::time::timeout(limit, first_packet(client, relay)).await {
-        Ok(Ok(Some(packet))) => admit(client, packet, relay.pools.defaults()).await,
+        Ok(Ok(Some(packet))) => admit(client, packet).await,
         Ok(Err(_)) => {
             Report::fatal("08P01", "invalid startup packet").write(&mut client.output);
             client.flush().await;
@@ -78,7 +78,7 @@ async fn first_packet(
     }
 }
 
-async fn admit(client: &mut Client, packet: Startup, defaults: u64) -> Greeting {
+async fn admit(client: &mut Client, packet: Startup) -> Greeting {
     let unknown: Vec<&str> = packet
         .parameters
         .iter()
@@ -88,7 +88,7 @@ async fn admit(client: &mut Client, packet: Startup, defaults: u64) -> Greeting 
     if packet.minor > 0 || !unknown.is_empty() {
         backend::negotiate_protocol_version(&unknown, &mut client.output);
     }
-    let refusal = match StartupKey::of(&packet, defaults) {
+    let refusal = match StartupKey::of(&packet) {
         None => Report::fatal("28000", "no PostgreSQL user name specified in startup packet"),
         Some(key) if key.is_replication() => {
             Report::fatal("0A000", "replication connections can't go through hihooi")
@@ -156,7 +156,6 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     if let Some(welcome) = relay.welcomes.borrow().get(key) {
         return Ok(welcome.clone());
     }
-    let forgotten = relay.forgotten.get();
     let pool = relay.pools.pool(PRIMARY, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
     server.write_own_query(&state::query(&[]));
@@ -176,9 +175,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     });
     relay.pools.release(server);
     let mut welcomes = relay.welcomes.borrow_mut();
-    if relay.forgotten.get() != forgotten {
-        return Ok(welcome); // what it rests on may have changed meanwhile
-    }
+    welcomes.retain(|known, _| !known.is_like(key)); // the role starts with something else now
     if welcomes.len() >= WELCOMES_MAX {
         welcomes.clear();
     }

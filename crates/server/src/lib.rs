@@ -11,6 +11,7 @@ pub mod backend;
 pub mod client;
 pub mod costs;
 pub mod ddl;
+mod defaults;
 pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;
@@ -135,22 +136,26 @@ async fn open(
     address: String,
     id: u64,
 ) -> Option<Session> {
+    let key = match relay.pools.asked(PRIMARY).defaults(&key.user, &key.database).await {
+        Ok(defaults) => StartupKey { defaults, ..key },
+        Err(error) => {
+            // While the primary is away, whoever opens like others before may read at replicas.
+            let known = relay.welcomes.borrow().keys().find(|known| known.is_like(&key)).cloned();
+            let Some(known) = known else {
+                let refusal = pool::Refusal::Unreachable(error.to_string());
+                refuse(relay, &mut client, &refusal, &key).await;
+                return None;
+            };
+            StartupKey::clone(&known)
+        }
+    };
     // One key for all who open alike: compared by address most of the time.
     let known = relay.welcomes.borrow().get_key_value(&key).map(|(known, _)| known.clone());
     let key = known.unwrap_or_else(|| Rc::new(key));
     let welcomed = match welcome(relay, &key).await {
         Ok(welcomed) => welcomed,
         Err(refusal) => {
-            match &refusal {
-                pool::Refusal::Server(fields) => fields.write(&mut client.output),
-                _ => {
-                    let report = refusal.report(&relay.sites[PRIMARY].name, &key);
-                    Report::fatal(report.code, report.message)
-                        .detail(report.detail.unwrap_or_default())
-                        .write(&mut client.output);
-                }
-            }
-            client.flush().await;
+            refuse(relay, &mut client, &refusal, &key).await;
             return None;
         }
     };
@@ -164,6 +169,19 @@ async fn open(
     let mut session = Session::new(relay.clone(), info, id, client, &welcomed);
     apply_own_settings(&mut session, &packet);
     Some(session)
+}
+
+async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key: &StartupKey) {
+    match refusal {
+        pool::Refusal::Server(fields) => fields.write(&mut client.output),
+        _ => {
+            let report = refusal.report(&relay.sites[PRIMARY].name, key);
+            Report::fatal(report.code, report.message)
+                .detail(report.detail.unwrap_or_default())
+                .write(&mut client.output);
+        }
+    }
+    client.flush().await;
 }
 
 /// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.

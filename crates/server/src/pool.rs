@@ -1,7 +1,7 @@
 //! Pools of server connections: at most so many per user, database and site (I8). A session
 //! holds one for a transaction, or for as long as its state needs it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::debug;
 
 use crate::backend::Backend;
+use crate::defaults::Asked;
 use crate::startup_key::StartupKey;
 use crate::state::CarriedSettings;
 
+/// Connections that are opened until what the role starts with has stayed the same meanwhile.
+const TRIES: usize = 5;
 /// After a cancel request, so long at most a connection waits for it to arrive.
 const CANCEL_MS_MAX: u64 = 2_000;
 
@@ -28,9 +31,6 @@ pub enum Refusal {
     Server(Box<ErrorFields>),
     /// The site can't be reached.
     Unreachable(String),
-    /// Defaults of roles or databases changed since the session began: a new connection would
-    /// not be the same session.
-    Outdated,
     /// All connections were busy for as long as a client may wait.
     Full {
         /// Connections in the pool.
@@ -51,11 +51,6 @@ impl Refusal {
             Refusal::Unreachable(why) => Report::error("57P03", format!("{site} is not available"))
                 .detail(why.clone())
                 .hint("Retry later; SHOW SERVERS in database hihooi tells the state."),
-            Refusal::Outdated => Report::error(
-                "57P01",
-                "settings of the role or the database were changed since this session began",
-            )
-            .hint("Connect again to use the new ones."),
             Refusal::Full { size, waited } => Report::error(
                 "53300",
                 format!(
@@ -161,15 +156,25 @@ pub struct Pools {
     sites: Vec<Site>,
     limits: Limits,
     fence: Fence,
-    defaults: Cell<u64>,
+    asked: Vec<Asked>,
     pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
 }
 
 impl Pools {
-    /// Empty pools for these sites.
+    /// Empty pools for these sites, which have the database.
     #[must_use]
-    pub fn new(sites: Vec<Site>, limits: Limits, fence: Fence) -> Pools {
-        Pools { sites, limits, fence, defaults: Cell::new(0), pools: RefCell::default() }
+    pub fn new(sites: Vec<Site>, database: &str, limits: Limits, fence: Fence) -> Pools {
+        let asked = |site: &Site| {
+            Asked::new(Login::new(site.address.clone(), &site.user, database, "hihooi defaults"))
+        };
+        let asked = sites.iter().map(asked).collect();
+        Pools { sites, limits, fence, asked, pools: RefCell::default() }
+    }
+
+    /// A site, to be asked what sessions start with.
+    #[must_use]
+    pub fn asked(&self, site: usize) -> &Asked {
+        &self.asked[site]
     }
 
     /// The pool of a session at a site. A session keeps it, so that leasing looks nothing up.
@@ -238,12 +243,8 @@ impl Pools {
         startup: &Rc<StartupKey>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Box<Backend>, Refusal> {
-        if startup.defaults != self.defaults.get() {
-            return Err(Refusal::Outdated);
-        }
         self.make_room(pool);
-        let login = self.login(pool.key.site, startup);
-        let mut connection = Connection::open(&login).await.map_err(refusal)?;
+        let mut connection = self.open_as(pool.key.site, startup).await.map_err(refusal)?;
         let site = &self.sites[pool.key.site].name;
         let recorded = self.fence.record(site, &mut connection).await;
         let record = recorded.map_err(|error| Refusal::Unreachable(error.to_string()))?;
@@ -263,11 +264,33 @@ impl Pools {
         }
     }
 
-    fn login(&self, site: usize, startup: &StartupKey) -> Login {
+    /// A connection that begins like the client's session did, whatever role and database have by now.
+    async fn open_as(&self, site: usize, startup: &StartupKey) -> connection::Result<Connection> {
+        let (asked, StartupKey { user, database, defaults, .. }) = (self.asked(site), startup);
+        let mut found = asked.defaults(user, database).await?;
+        for _ in 0..TRIES {
+            let login = self.login(site, startup, &asked.differing(defaults, &found).await?);
+            let connection = Connection::open(&login).await?;
+            let found_then = std::mem::replace(&mut found, asked.defaults(user, database).await?);
+            if found == found_then {
+                return Ok(connection);
+            }
+            connection.close().await; // nobody knows what it began with
+        }
+        Err(connection::Error::Protocol(format!(
+            "what \"{user}\" starts with changes all the time"
+        )))
+    }
+
+    fn login(&self, site: usize, startup: &StartupKey, given: &[(String, String)]) -> Login {
         let at = &self.sites[site];
         let mut parameters = startup.parameters.clone();
+        for (name, value) in given {
+            // In front of the client's own, which count more.
+            add_option(&mut parameters, &option(name, value), true);
+        }
         if at.role != Role::Primary {
-            add_option(&mut parameters, "-c default_transaction_read_only=on");
+            add_option(&mut parameters, "-c default_transaction_read_only=on", false);
         }
         Login {
             address: at.address.clone(),
@@ -337,27 +360,6 @@ impl Pools {
         closing.into_iter().for_each(|backend| self.discard(backend));
     }
 
-    /// Closes all idle connections: the defaults that they started with may have changed.
-    pub fn close_idle(&self) {
-        let mut closing = Vec::new();
-        for pool in self.pools.borrow().values() {
-            closing.append(&mut pool.idle.borrow_mut());
-        }
-        closing.into_iter().for_each(|backend| self.discard(backend));
-    }
-
-    /// How often defaults of roles and databases have changed.
-    #[must_use]
-    pub fn defaults(&self) -> u64 {
-        self.defaults.get()
-    }
-
-    /// Defaults of roles or databases have changed: sessions from now on start with others than
-    /// those before.
-    pub fn defaults_changed(&self) {
-        self.defaults.set(self.defaults.get() + 1);
-    }
-
     /// What the pools hold now.
     #[must_use]
     pub fn info(&self) -> Vec<PoolInfo> {
@@ -373,15 +375,26 @@ impl Pools {
     }
 }
 
-/// Adds to the command-line options that the client itself may have sent.
-fn add_option(parameters: &mut Vec<(String, String)>, option: &str) {
+/// Adds to the command-line options that the client itself may have sent, in front or behind.
+fn add_option(parameters: &mut Vec<(String, String)>, option: &str, in_front: bool) {
     match parameters.iter_mut().find(|(name, _)| name == "options") {
-        Some((_, options)) => {
-            options.push(' ');
-            options.push_str(option);
-        }
+        Some((_, options)) if in_front => *options = format!("{option} {options}"),
+        Some((_, options)) => *options = format!("{options} {option}"),
         None => parameters.push(("options".to_owned(), option.to_owned())),
     }
+}
+
+/// A setting as a command-line option, in which a backslash makes spaces a part of a word (manual,
+/// protocol, "Message Formats", StartupMessage).
+fn option(name: &str, value: &str) -> String {
+    let mut option = String::from("-c ");
+    for letter in name.chars().chain(['=']).chain(value.chars()) {
+        if letter.is_ascii_whitespace() || matches!(letter, '\\' | '\u{b}') {
+            option.push('\\');
+        }
+        option.push(letter);
+    }
+    option
 }
 
 fn refusal(error: connection::Error) -> Refusal {

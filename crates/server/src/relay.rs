@@ -220,8 +220,6 @@ pub struct Relay {
     pub stopping: Stopping,
     /// What a client of this start-up key is welcomed with.
     pub welcomes: RefCell<AHashMap<Rc<StartupKey>, Rc<crate::handshake::Welcome>>>,
-    /// How often the welcomes were forgotten.
-    pub forgotten: Cell<u64>,
     /// The log.
     pub log: Log,
     /// The collector's state.
@@ -265,7 +263,7 @@ impl Relay {
         let newest = shared.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             counters: sites.iter().map(|_| Counters::default()).collect(),
-            pools: Rc::new(Pools::new(sites.clone(), limits, shared.fence)),
+            pools: Rc::new(Pools::new(sites.clone(), &settings.database, limits, shared.fence)),
             sites,
             replicas: shared.replicas,
             costs: RefCell::default(),
@@ -277,7 +275,6 @@ impl Relay {
             sessions: RefCell::default(),
             stopping: Stopping::default(),
             welcomes: RefCell::default(),
-            forgotten: Cell::new(0),
             log: shared.log,
             collector: shared.collector,
             control: shared.control,

@@ -57,10 +57,6 @@ pub struct Transaction {
     pub has_ddl: bool,
     /// A COMMIT was bound whose portal has not been executed.
     pub has_bound_commit: bool,
-    /// It changed roles, databases or other shared objects.
-    pub has_shared_ddl: bool,
-    /// It changed settings that sessions start with.
-    pub changes_defaults: bool,
     /// It may have changed what replicas have without an event trigger being told.
     pub may_hide: bool,
 }
@@ -388,19 +384,9 @@ impl Session {
         self.info.state.set("active");
     }
 
-    /// What the transaction did, before its COMMIT is sent; what others must be told of once it has
-    /// committed stays for [`Session::settle`].
-    pub(crate) fn end_transaction(&mut self) -> Transaction {
-        let ended = std::mem::take(&mut self.transaction);
-        self.transaction.has_shared_ddl = ended.has_shared_ddl;
-        self.transaction.changes_defaults = ended.changes_defaults;
-        ended
-    }
-
     /// After a unit: keeps the connection if the session needs it, else gives it back. The
     /// client has its answer already.
     pub(crate) async fn settle(&mut self, mut server: Box<Backend>) -> Work<()> {
-        self.tell_of_roles(&server);
         self.client.flush().await;
         server.last_session = self.id;
         self.failed_after = server.failed.then_some(server.names_done);

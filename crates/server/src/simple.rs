@@ -241,7 +241,6 @@ impl Session {
         }
         self.land(&mut server);
         self.is_unit_open = false;
-        self.tell_of_roles(&server);
         self.count_raw(&server, facts);
         self.after_raw(&mut server, facts).await?;
         self.settle(server).await
@@ -258,20 +257,13 @@ impl Session {
 
     fn note_raw(&mut self, server: &mut Backend, statement: &Statement, text: &[u8]) {
         self.note_effects(server, statement, text);
-        if matches!(statement.kind, Kind::Commit { .. }) {
-            self.end_transaction();
-        } else if matches!(statement.kind, Kind::Rollback { .. }) {
+        if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
             self.transaction = Default::default();
         } else {
             let writes = self.writes_of(statement);
             self.transaction.writes = self.transaction.writes.union(&writes);
             self.transaction.commit_writes |= crate::unit::holds_cursor(statement);
             self.transaction.may_hide |= self.may_hide(statement);
-            if matches!(&statement.kind, Kind::Ddl(ddl) if ddl.shared) {
-                self.transaction.has_shared_ddl = true;
-                self.transaction.changes_defaults |=
-                    crate::ddl::changes_defaults(own_text(text, statement));
-            }
         }
     }
 

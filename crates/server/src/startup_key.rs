@@ -4,6 +4,8 @@
 
 use hihooi_wire::startup::Startup;
 
+use crate::defaults::Defaults;
+
 /// A client's start-up parameters, in a form that can be compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StartupKey {
@@ -13,15 +15,15 @@ pub struct StartupKey {
     pub database: String,
     /// All further parameters but hihooi's own, sorted by name.
     pub parameters: Vec<(String, String)>,
-    /// How often defaults of roles and databases had changed when the session began: what a
-    /// server connection starts with depends on them as well.
-    pub defaults: u64,
+    /// What the role's sessions in the database started with when this one did.
+    pub defaults: Defaults,
 }
 
 impl StartupKey {
-    /// The key of a start-up packet; `None` if it names no user.
+    /// The key of a start-up packet, before the primary was asked for the defaults; `None` if it names
+    /// no user.
     #[must_use]
-    pub fn of(packet: &Startup, defaults: u64) -> Option<StartupKey> {
+    pub fn of(packet: &Startup) -> Option<StartupKey> {
         let user = packet.get("user").filter(|user| !user.is_empty())?.to_owned();
         let database = packet.get("database").filter(|name| !name.is_empty()).unwrap_or(&user);
         let ours = |name: &str| name.starts_with("hihooi.") || name.starts_with("_pq_.");
@@ -32,7 +34,15 @@ impl StartupKey {
             .cloned()
             .collect();
         parameters.sort();
-        Some(StartupKey { database: database.to_owned(), user, parameters, defaults })
+        let (database, defaults) = (database.to_owned(), Defaults::default());
+        Some(StartupKey { database, user, parameters, defaults })
+    }
+
+    /// Whether two clients opened alike, whatever their role started with.
+    #[must_use]
+    pub fn is_like(&self, other: &StartupKey) -> bool {
+        (&self.user, &self.database, &self.parameters)
+            == (&other.user, &other.database, &other.parameters)
     }
 
     /// Whether the client asks to be a replication client.

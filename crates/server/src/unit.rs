@@ -344,9 +344,6 @@ impl Session {
             }
             Kind::Ddl(ddl) if self.is_carried(ddl) => {
                 self.transaction.has_ddl = true;
-                self.transaction.has_shared_ddl |= ddl.shared;
-                self.transaction.changes_defaults |=
-                    ddl.shared && crate::ddl::changes_defaults(op.text());
                 self.transaction.writes = Items::Everything;
                 self.transaction.may_hide |= self.may_hide(statement);
             }
@@ -372,7 +369,8 @@ impl Session {
     /// own if the COMMIT is alone in its unit: should the question fail, the COMMIT isn't skipped,
     /// and the block ends.
     pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_lone: bool) {
-        let Transaction { writes, commit_writes, may_hide, .. } = self.end_transaction();
+        let Transaction { writes, commit_writes, may_hide, .. } =
+            std::mem::take(&mut self.transaction);
         if writes.is_empty() || server.status == Status::Failed {
             return;
         }

@@ -1,0 +1,143 @@
+//! What sessions of a role start with in a database: settings that ALTER ROLE and ALTER DATABASE gave
+//! them, and whether they may begin at all.
+//!
+//! Whoever changed it, and how, the next login must have it, and sessions that are open keep what they
+//! began with. So the primary is asked at every login, and the answer is a part of what a session was
+//! opened with ([`StartupKey`](crate::startup_key::StartupKey)). A server connection that is opened
+//! later for such a session, at a site where other settings are in force by then, gets the session's as
+//! start-up parameters, which stand above them (manual, "How PostgreSQL Starts Up").
+
+use std::time::Duration;
+
+use ahash::AHashMap;
+use hihooi_postgres::connection::{Connection, Error, Login, Result, Row};
+use tokio::sync::Mutex;
+
+/// What a role's sessions in a database start with.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Defaults {
+    /// The role's OID; a role of the same name that was made later is another one.
+    role: String,
+    /// It may log in.
+    may_log_in: bool,
+    is_superuser: bool,
+    /// Settings and their values, as they were given, sorted by name.
+    pub settings: Vec<(String, String)>,
+}
+
+/// The role and its settings, if it and the database exist. The closest setting of a name counts: the
+/// role's in the database, the role's, the database's, all.
+const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
+        AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) \
+        AND pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), r.rolsuper, s.name, s.value \
+    FROM pg_catalog.pg_roles r CROSS JOIN pg_catalog.pg_database d LEFT JOIN LATERAL ( \
+        SELECT DISTINCT ON (1) pg_catalog.split_part(c, '=', 1) COLLATE \"C\", \
+            pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) \
+        FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c \
+        WHERE s.setrole IN (0, r.oid) AND s.setdatabase IN (0, d.oid) \
+        ORDER BY 1, s.setrole <> 0 DESC, s.setdatabase <> 0 DESC) s(name, value) ON true \
+    WHERE r.rolname = $1 AND d.datname = $2 ORDER BY s.name";
+
+/// What settings are without roles and databases, and whether only superusers may change them.
+const BELOW: &str = "SELECT name, context = 'superuser', \
+        CASE WHEN source NOT IN ('global', 'database', 'user', 'database user') THEN reset_val \
+            ELSE coalesce((SELECT f.setting FROM pg_catalog.pg_file_settings f \
+                WHERE f.name = s.name AND f.applied ORDER BY f.seqno DESC LIMIT 1), boot_val) END \
+    FROM pg_catalog.pg_settings s WHERE name = ANY ($1::text[])";
+
+/// How long a site may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A site that is asked, over a connection of its own.
+pub struct Asked {
+    login: Login,
+    connection: Mutex<Option<Connection>>,
+}
+
+impl Asked {
+    /// A site to which this login leads.
+    #[must_use]
+    pub fn new(login: Login) -> Asked {
+        Asked { login, connection: Mutex::new(None) }
+    }
+
+    /// What a role's sessions in a database start with there now.
+    ///
+    /// # Errors
+    /// The site can't be asked.
+    pub async fn defaults(&self, user: &str, database: &str) -> Result<Defaults> {
+        let mut defaults = Defaults::default();
+        for row in self.query(DEFAULTS, &[Some(user), Some(database)]).await? {
+            let mut row = row.into_iter();
+            let mut next = || row.next().flatten();
+            defaults.role = next().unwrap_or_default();
+            defaults.may_log_in = next().as_deref() == Some("t");
+            defaults.is_superuser = next().as_deref() == Some("t");
+            if let Some(name) = next() {
+                defaults.settings.push((name, next().unwrap_or_default()));
+            }
+        }
+        Ok(defaults)
+    }
+
+    /// What a session that began with `wanted` is given there, where it would begin with `found` now.
+    /// What only a superuser may set stays as it is for others, and a custom setting that there was not
+    /// is empty.
+    ///
+    /// # Errors
+    /// The site can't be asked.
+    pub async fn differing(
+        &self,
+        wanted: &Defaults,
+        found: &Defaults,
+    ) -> Result<Vec<(String, String)>> {
+        if wanted.settings == found.settings {
+            return Ok(Vec::new());
+        }
+        let mut names: Vec<&str> =
+            wanted.settings.iter().chain(&found.settings).map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        // No name of a setting holds what arrays quote for.
+        let list = format!("{{{}}}", names.join(","));
+        let below = self.query(BELOW, &[Some(&list)]).await?;
+        let below: AHashMap<String, (bool, String)> = below
+            .into_iter()
+            .filter_map(|row| {
+                let mut row = row.into_iter();
+                let (name, is_guarded) = (row.next()??, row.next()??);
+                Some((name, (is_guarded == "t", row.next()?.unwrap_or_default())))
+            })
+            .collect();
+        let may_set = |name: &&str| {
+            found.is_superuser || !below.get(*name).is_some_and(|(is_guarded, _)| *is_guarded)
+        };
+        let value = |name: &str| {
+            let given = wanted.settings.iter().find(|(own, _)| own == name);
+            let given = given.map(|(_, value)| value.clone());
+            given.or_else(|| Some(below.get(name)?.1.clone())).unwrap_or_default()
+        };
+        Ok(names.into_iter().filter(may_set).map(|name| (name.to_owned(), value(name))).collect())
+    }
+
+    async fn query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
+        let answer = tokio::time::timeout(PATIENCE, self.try_query(text, values)).await;
+        answer.unwrap_or_else(|_| Err(Error::Protocol("no answer in time".to_owned())))
+    }
+
+    async fn try_query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
+        let mut place = self.connection.lock().await;
+        // What was idle may have been lost. (And a question that nobody waits for any more takes its
+        // connection along.)
+        if let Some(mut connection) = place.take()
+            && let Ok(answer) = connection.query_with(text, values).await
+        {
+            *place = Some(connection);
+            return Ok(answer.rows);
+        }
+        let mut connection = Connection::open(&self.login).await?;
+        let answer = connection.query_with(text, values).await?;
+        *place = Some(connection);
+        Ok(answer.rows)
+    }
+}
