@@ -157,23 +157,25 @@ RETURNS TABLE (type text, schema text, name text, identity text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    -- (A transaction's snapshot may show two rows of an object: one from before another transaction
+    -- changed it, and its own.)
     home constant oid := CASE class
-        WHEN 'pg_class'::regclass THEN (SELECT relnamespace FROM pg_class WHERE oid = object)
-        WHEN 'pg_proc'::regclass THEN (SELECT pronamespace FROM pg_proc WHERE oid = object)
-        WHEN 'pg_type'::regclass THEN (SELECT typnamespace FROM pg_type WHERE oid = object)
-        WHEN 'pg_operator'::regclass THEN (SELECT oprnamespace FROM pg_operator WHERE oid = object)
-        WHEN 'pg_opclass'::regclass THEN (SELECT opcnamespace FROM pg_opclass WHERE oid = object)
-        WHEN 'pg_opfamily'::regclass THEN (SELECT opfnamespace FROM pg_opfamily WHERE oid = object)
-        WHEN 'pg_collation'::regclass THEN (SELECT collnamespace FROM pg_collation WHERE oid = object)
-        WHEN 'pg_constraint'::regclass THEN (SELECT connamespace FROM pg_constraint WHERE oid = object)
-        WHEN 'pg_conversion'::regclass THEN (SELECT connamespace FROM pg_conversion WHERE oid = object)
-        WHEN 'pg_ts_config'::regclass THEN (SELECT cfgnamespace FROM pg_ts_config WHERE oid = object)
-        WHEN 'pg_ts_dict'::regclass THEN (SELECT dictnamespace FROM pg_ts_dict WHERE oid = object)
-        WHEN 'pg_ts_parser'::regclass THEN (SELECT prsnamespace FROM pg_ts_parser WHERE oid = object)
+        WHEN 'pg_class'::regclass THEN (SELECT max(relnamespace) FROM pg_class WHERE oid = object)
+        WHEN 'pg_proc'::regclass THEN (SELECT max(pronamespace) FROM pg_proc WHERE oid = object)
+        WHEN 'pg_type'::regclass THEN (SELECT max(typnamespace) FROM pg_type WHERE oid = object)
+        WHEN 'pg_operator'::regclass THEN (SELECT max(oprnamespace) FROM pg_operator WHERE oid = object)
+        WHEN 'pg_opclass'::regclass THEN (SELECT max(opcnamespace) FROM pg_opclass WHERE oid = object)
+        WHEN 'pg_opfamily'::regclass THEN (SELECT max(opfnamespace) FROM pg_opfamily WHERE oid = object)
+        WHEN 'pg_collation'::regclass THEN (SELECT max(collnamespace) FROM pg_collation WHERE oid = object)
+        WHEN 'pg_constraint'::regclass THEN (SELECT max(connamespace) FROM pg_constraint WHERE oid = object)
+        WHEN 'pg_conversion'::regclass THEN (SELECT max(connamespace) FROM pg_conversion WHERE oid = object)
+        WHEN 'pg_ts_config'::regclass THEN (SELECT max(cfgnamespace) FROM pg_ts_config WHERE oid = object)
+        WHEN 'pg_ts_dict'::regclass THEN (SELECT max(dictnamespace) FROM pg_ts_dict WHERE oid = object)
+        WHEN 'pg_ts_parser'::regclass THEN (SELECT max(prsnamespace) FROM pg_ts_parser WHERE oid = object)
         WHEN 'pg_ts_template'::regclass THEN
-            (SELECT tmplnamespace FROM pg_ts_template WHERE oid = object)
+            (SELECT max(tmplnamespace) FROM pg_ts_template WHERE oid = object)
         WHEN 'pg_statistic_ext'::regclass THEN
-            (SELECT stxnamespace FROM pg_statistic_ext WHERE oid = object)
+            (SELECT max(stxnamespace) FROM pg_statistic_ext WHERE oid = object)
     END;
 BEGIN
     IF home::regnamespace::text ~ '^[0-9]' THEN
