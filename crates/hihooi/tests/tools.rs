@@ -38,7 +38,7 @@ fn check_tpcb(cluster: &Cluster, transactions: u64) {
 fn pgbench_runs_unchanged_in_all_its_modes() {
     let _alone = alone();
     let cluster = shared();
-    pgbench(cluster, "-i -s 2 -q");
+    pgbench(cluster, "-i -s 1 -q");
     for (protocol, clients) in [("simple", 1), ("simple", 8), ("extended", 4), ("prepared", 32)] {
         let jobs = clients.min(2);
         let count = 400 / clients;
