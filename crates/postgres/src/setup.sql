@@ -255,24 +255,27 @@ END
 $$;
 
 -- Raises an error if an index, a generated column or a partition key asks for the client's settings or
--- name: at replicas, where rows come without the client, it would fail or give other values. $1 and $2
--- are a relation or a function. (These are words in a function's body: who hides them in another function
--- may stop replicas.)
+-- name: at replicas, where rows come without the client, it would fail or give other values. Of a
+-- relation counts what the transaction made (what was there before hihooi must not be in the way of
+-- other changes), of a function all that uses it. (These are words in a function's body: who hides them
+-- in another function may stop replicas.)
 CREATE FUNCTION hihooi.check_computed(class oid, object oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     bad record;
 BEGIN
-    WITH used AS (
-        SELECT d.* FROM pg_depend d WHERE d.classid = class AND d.objid = object
+    WITH made(kind, id, writer) AS (
+        SELECT 'pg_class'::regclass::oid, i.indexrelid, i.xmin FROM pg_index i
+            WHERE object IN (i.indexrelid, i.indrelid)
         UNION ALL
-        SELECT d.* FROM pg_index i JOIN pg_depend d ON d.classid = class AND d.objid = i.indexrelid
-            WHERE class = 'pg_class'::regclass AND i.indrelid = object
+        SELECT 'pg_class'::regclass, t.partrelid, t.xmin FROM pg_partitioned_table t
+            WHERE t.partrelid = object
         UNION ALL
-        SELECT d.* FROM pg_attrdef v JOIN pg_depend d
-                ON d.classid = 'pg_attrdef'::regclass AND d.objid = v.oid
-            WHERE class = 'pg_class'::regclass AND v.adrelid = object
+        SELECT 'pg_attrdef'::regclass, v.oid, v.xmin FROM pg_attrdef v WHERE v.adrelid = object
+    ), used AS (
+        SELECT d.* FROM made m JOIN pg_depend d ON d.classid = m.kind AND d.objid = m.id
+            WHERE class = 'pg_class'::regclass AND age(m.writer) <= 0 AND hihooi.is_own(m.writer)
         UNION ALL
         SELECT d.* FROM pg_depend d
             WHERE class = 'pg_proc'::regclass AND d.refclassid = class AND d.refobjid = object
@@ -1051,7 +1054,7 @@ BEGIN
         END IF;
         CONTINUE WHEN command.schema_name = 'pg_temp'
             OR hihooi.is_temporary(command.classid, command.objid);
-        IF command.classid IN ('pg_class'::regclass, 'pg_proc'::regclass) THEN
+        IF command.classid = 'pg_class'::regclass OR tag = 'CREATE FUNCTION' THEN
             PERFORM hihooi.check_computed(command.classid, command.objid);
         END IF;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);

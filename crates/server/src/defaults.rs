@@ -5,7 +5,8 @@
 //! began with. So the primary is asked at every login, and the answer is a part of what a session was
 //! opened with ([`StartupKey`](crate::startup_key::StartupKey)). A server connection that is opened
 //! later for such a session, at a site where other settings are in force by then, gets the session's as
-//! start-up parameters, which stand above them (manual, "How PostgreSQL Starts Up").
+//! command-line options, which count more than those of role and database, and which RESET returns to
+//! (the order of `GucSource` in PostgreSQL's `guc.h`).
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
     WHERE r.rolname = $1 AND d.datname = $2 ORDER BY s.name";
 
 /// What settings are without roles and databases, and whether only superusers may change them.
-const BELOW: &str = "SELECT name, context = 'superuser', \
+const BELOW: &str = "SELECT name, context LIKE 'superuser%', \
         CASE WHEN source NOT IN ('global', 'database', 'user', 'database user') THEN reset_val \
             ELSE coalesce((SELECT f.setting FROM pg_catalog.pg_file_settings f \
                 WHERE f.name = s.name AND f.applied ORDER BY f.seqno DESC LIMIT 1), boot_val) END \

@@ -137,7 +137,8 @@ async fn open(
     id: u64,
 ) -> Option<Session> {
     let key = match relay.pools.asked(PRIMARY).defaults(&key.user, &key.database).await {
-        Ok(defaults) => StartupKey { defaults, ..key },
+        // One key for all who open alike: compared by address most of the time.
+        Ok(defaults) => relay.known_key(StartupKey { defaults, ..key }),
         Err(error) => {
             // While the primary is away, whoever opens like others before may read at replicas.
             let known = relay.welcomes.borrow().keys().find(|known| known.is_like(&key)).cloned();
@@ -146,12 +147,9 @@ async fn open(
                 refuse(relay, &mut client, &refusal, &key).await;
                 return None;
             };
-            StartupKey::clone(&known)
+            known
         }
     };
-    // One key for all who open alike: compared by address most of the time.
-    let known = relay.welcomes.borrow().get_key_value(&key).map(|(known, _)| known.clone());
-    let key = known.unwrap_or_else(|| Rc::new(key));
     let welcomed = match welcome(relay, &key).await {
         Ok(welcomed) => welcomed,
         Err(refusal) => {

@@ -304,6 +304,13 @@ impl Relay {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The key that others who open alike have, if any.
+    #[must_use]
+    pub fn known_key(&self, key: StartupKey) -> Rc<StartupKey> {
+        let known = self.welcomes.borrow().get_key_value(&key).map(|(known, _)| known.clone());
+        known.unwrap_or_else(|| Rc::new(key))
+    }
+
     /// Whether the database is replicated.
     #[must_use]
     pub fn is_replicated(&self, database: &str) -> bool {

@@ -488,10 +488,16 @@ impl Session {
         true
     }
 
-    /// Notes that `currval` and `lastval` may know of a statement on this connection from now on: a
-    /// trigger, a default, any function may take a number. A read that could run at a replica can't.
+    /// Notes that `currval` and `lastval` may know a number on this connection from now on: a trigger, a
+    /// default, any function may take one. A read that could run at a replica can't; nor can a COMMIT but
+    /// for what was written before it.
     fn may_take_numbers(&mut self, server: &mut Backend, statement: &Statement) {
-        if statement.kind != Kind::Read || statement.replica != Replica::Safe {
+        let takes_none = match statement.kind {
+            Kind::Read => statement.replica == Replica::Safe,
+            Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. } => true,
+            _ => false,
+        };
+        if !takes_none {
             server.numbers_of = Some(self.id);
             self.numbers_at = Some(server.identity.clone());
         }

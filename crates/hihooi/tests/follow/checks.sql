@@ -197,6 +197,14 @@ CREATE OR REPLACE FUNCTION g(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ 
 CREATE INDEX g ON t (g(id));
 INSERT INTO t VALUES (1);
 INSERT INTO v VALUES (1);
+-- What was there before is in the way of nothing else. (Nobody is told of a change of the catalog.)
+UPDATE pg_proc SET prosrc = 'BEGIN PERFORM current_user; RETURN $1; END' WHERE oid = 'g(int)'::regprocedure;
+ALTER TABLE t ADD n int;
+COMMENT ON TABLE v IS 'v';
+CREATE INDEX n ON t (n);
+UPDATE pg_proc SET prosrc = ' BEGIN RETURN $1; END ' WHERE oid = 'g(int)'::regprocedure;
+DROP INDEX j; -- invalid, as after any CREATE INDEX CONCURRENTLY that failed
+INSERT INTO t VALUES (2, 2);
 
 -- case: index over a function that reads a table
 CREATE TABLE conf (v int);
