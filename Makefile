@@ -36,8 +36,7 @@ versions: setup
 	-@scripts/fetch-postgres 18 >/dev/null
 
 test: setup versions
-	$(TEST_ENV) $(CARGO) test --workspace
-	HIHOOI_BIN=target/debug/hihooi scripts/torture --fast --verify-every 3 || test $$? = 77
+	$(TEST_ENV) scripts/test
 
 # Random cases of DDL and DML, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
 random: setup

@@ -16,6 +16,7 @@ mod cases;
 mod random;
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -40,54 +41,60 @@ const FAILED_MS: u64 = 1500;
 /// Differences of one replica that are told.
 const TOLD_MAX: usize = 8;
 
-macro_rules! files {
-    ($($file:ident)*) => {
-        const FILES: &[&str] = &[$(stringify!($file)),*];
-        $(#[test]
-        fn $file() {
-            follow(stringify!($file));
-        })*
-    };
-}
+/// What takes minutes: `scripts/test` runs it beside all other tests.
+mod follow {
+    use super::*;
 
-files! {
-    attacks checks concurrently create_as direct event_triggers extensions functions identity
-    local_objects migrations nested partitions pipelines privileges rewrites roles savepoints
-    strings temporary
-}
-
-#[test]
-fn random() {
-    let given = |name| std::env::var(name).ok().map(|n| n.parse().expect("a number"));
-    let (first, runs) = (given("HIHOOI_SEED").unwrap_or(1), given("HIHOOI_RUNS").unwrap_or(RUNS));
-    let grammar = std::fs::read_to_string(folder().join("grammar.txt")).expect("the grammar");
-    let grammar = random::Grammar::read(&grammar);
-    let mut failed = Vec::new();
-    for seed in first..first + runs {
-        let text = grammar.case(seed);
-        let problems = played(&text, &format!("r_{seed}"));
-        if problems.is_empty() {
-            continue;
-        }
-        let mut count = 0;
-        let text = match given("HIHOOI_SHRINK") {
-            Some(_) => random::shrunk(&text, |fewer| {
-                count += 1;
-                !played(fewer, &format!("r_{seed}_{count}")).is_empty()
-            }),
-            None => text,
+    macro_rules! files {
+        ($($file:ident)*) => {
+            pub const FILES: &[&str] = &[$(stringify!($file)),*];
+            $(#[test]
+            fn $file() {
+                play(stringify!($file));
+            })*
         };
-        eprintln!("{text}\n{}", problems.join("\n"));
-        failed.push(seed);
     }
-    assert!(failed.is_empty(), "{} of {runs} failed: HIHOOI_SEED={failed:?}", failed.len());
+
+    files! {
+        attacks checks concurrently create_as direct event_triggers extensions functions identity
+        local_objects migrations nested partitions pipelines privileges rewrites roles savepoints
+        strings temporary
+    }
+
+    #[test]
+    fn random() {
+        let given = |name| std::env::var(name).ok().map(|n| n.parse().expect("a number"));
+        let (first, runs) =
+            (given("HIHOOI_SEED").unwrap_or(1), given("HIHOOI_RUNS").unwrap_or(RUNS));
+        let grammar = std::fs::read_to_string(folder().join("grammar.txt")).expect("the grammar");
+        let grammar = random::Grammar::read(&grammar);
+        let mut failed = Vec::new();
+        for seed in first..first + runs {
+            let text = grammar.case(seed);
+            let problems = played(&text, &format!("r_{seed}"));
+            if problems.is_empty() {
+                continue;
+            }
+            let mut count = 0;
+            let text = match given("HIHOOI_SHRINK") {
+                Some(_) => random::shrunk(&text, |fewer| {
+                    count += 1;
+                    !played(fewer, &format!("r_{seed}_{count}")).is_empty()
+                }),
+                None => text,
+            };
+            eprintln!("{text}\n{}", problems.join("\n"));
+            failed.push(seed);
+        }
+        assert!(failed.is_empty(), "{} of {runs} failed: HIHOOI_SEED={failed:?}", failed.len());
+    }
 }
 
 /// Plays the only case of a text; what was wrong.
 fn played(text: &str, schema: &str) -> Vec<String> {
     let clusters = || CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
     let case = cases::parse(text).remove(0);
-    let mut cluster = Some(clusters().pop().unwrap_or_else(start));
+    let mut cluster = Some(clusters().pop().unwrap_or_else(Watched::start));
     let (problems, stopped) = attempt(cluster.as_ref().expect("one"), &case, schema);
     if stopped || !problems.is_empty() {
         cluster = None;
@@ -105,7 +112,7 @@ fn every_file_is_a_test() {
         .filter(|name| name != "fingerprint")
         .collect();
     names.sort();
-    assert_eq!(names, FILES);
+    assert_eq!(names, follow::FILES);
 }
 
 fn folder() -> PathBuf {
@@ -118,18 +125,49 @@ fn read(file: &str) -> Vec<Case> {
 
 /// Clusters that wait for the next file. A case that failed ends its cluster, since the replicas
 /// may have stopped, or differ in silence.
-static CLUSTERS: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
+static CLUSTERS: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+
+/// A cluster and sessions at its sites, which stay from case to case.
+struct Watched {
+    cluster: Cluster,
+    sessions: RefCell<BTreeMap<String, Session>>,
+}
+
+impl Watched {
+    fn start() -> Watched {
+        let cluster = Cluster::start(Options::replicas(1));
+        cluster.connect().run("CREATE TABLE public.follow_marks (n serial PRIMARY KEY, v text)");
+        Watched { cluster, sessions: RefCell::default() }
+    }
+
+    /// Asks a site past hihooi.
+    fn ask<T>(&self, site: &str, ask: impl FnOnce(&mut Session) -> T) -> T {
+        let mut sessions = self.sessions.borrow_mut();
+        let kept = sessions.remove(site);
+        let kept =
+            kept.and_then(|mut session| session.simple("SELECT 1").is_ok().then_some(session));
+        let mut session = kept.unwrap_or_else(|| self.cluster.direct(site));
+        let answer = ask(&mut session);
+        sessions.insert(site.to_owned(), session);
+        answer
+    }
+
+    /// The primary's major version.
+    fn version(&self) -> u32 {
+        (self.ask("primary", |session| session.number("SHOW server_version_num")) / 10_000) as u32
+    }
+}
 
 /// Runs a file's cases and tells all that failed.
-fn follow(file: &str) {
+fn play(file: &str) {
     let clusters = || CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut cluster = clusters().pop();
     let chosen = std::env::var("HIHOOI_CASE").unwrap_or_default();
     let cases = read(file);
     let mut failed = Vec::new();
     for (number, case) in cases.iter().enumerate().filter(|(_, case)| case.name.contains(&chosen)) {
-        let running = cluster.get_or_insert_with(start);
-        if case.needs > version(running) {
+        let running = cluster.get_or_insert_with(Watched::start);
+        if case.needs > running.version() {
             eprintln!("left out on this version: {file}: {}", case.name);
             continue;
         }
@@ -150,21 +188,10 @@ fn follow(file: &str) {
     assert!(failed.is_empty(), "{} of {} cases failed\n{}", count.0, count.1, failed.join("\n"));
 }
 
-fn start() -> Cluster {
-    let cluster = Cluster::start(Options::replicas(1));
-    cluster.connect().run("CREATE TABLE public.follow_marks (n serial PRIMARY KEY, v text)");
-    cluster
-}
-
-/// The primary's major version.
-fn version(cluster: &Cluster) -> u32 {
-    (cluster.direct("primary").number("SHOW server_version_num") / 10_000) as u32
-}
-
 /// Runs a case; what was wrong, and whether a replica has stopped. A session that hangs or can't
 /// be had panics in the harness.
-fn attempt(cluster: &Cluster, case: &Case, schema: &str) -> (Vec<String>, bool) {
-    let mut run = Run::new(cluster, schema);
+fn attempt(watched: &Watched, case: &Case, schema: &str) -> (Vec<String>, bool) {
+    let mut run = Run::new(watched, schema);
     match catch_unwind(AssertUnwindSafe(|| run.play(case))) {
         Ok(Ok(())) => {}
         Ok(Err(_)) if run.stopped && case.stoppable => {}
@@ -198,6 +225,7 @@ enum Next {
 
 /// A case that runs. `Err` of its functions is why it can't go on.
 struct Run<'a> {
+    watched: &'a Watched,
     cluster: &'a Cluster,
     schema: &'a str,
     place: Place,
@@ -212,7 +240,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn new<'a>(cluster: &'a Cluster, schema: &'a str) -> Run<'a> {
+    fn new<'a>(watched: &'a Watched, schema: &'a str) -> Run<'a> {
         let place = Place {
             role: USER.to_owned(),
             session: "1".to_owned(),
@@ -221,7 +249,8 @@ impl Run<'_> {
         };
         let (sessions, pending) = (BTreeMap::new(), BTreeMap::new());
         Run {
-            cluster,
+            watched,
+            cluster: &watched.cluster,
             schema,
             place,
             sessions,
@@ -289,9 +318,8 @@ impl Run<'_> {
             "SELECT count(*) FROM pg_depend \
              WHERE refclassid = 'pg_namespace'::regclass AND refobjid = {schema}"
         );
-        let mut primary = self.cluster.direct("primary");
         let deadline = Instant::now() + s(SESSION_S_MAX);
-        while primary.number(&left) > 0 {
+        while self.watched.ask("primary", |primary| primary.number(&left)) > 0 {
             if Instant::now() > deadline {
                 self.problems.push("temporary objects are still there behind a session".to_owned());
                 break;
@@ -308,7 +336,7 @@ impl Run<'_> {
     }
 
     fn run(&mut self, statement: &Statement) -> Result<Next, String> {
-        if statement.needs > 0 && statement.needs > version(self.cluster) {
+        if statement.needs > 0 && statement.needs > self.watched.version() {
             return Ok(Next::On);
         }
         let place = self.place.clone();
@@ -427,7 +455,7 @@ impl Run<'_> {
             return Ok(());
         }
         self.settle(place)?;
-        let told = verified(self.cluster).into_iter().chain(compared(self.cluster));
+        let told = verified(self.cluster).into_iter().chain(compared(self.watched));
         self.problems.extend(told.map(|told| format!("{place}: {told}")));
         Ok(())
     }
@@ -512,11 +540,11 @@ fn verified(cluster: &Cluster) -> Vec<String> {
 }
 
 /// What a comparison of the catalogs and rows finds.
-fn compared(cluster: &Cluster) -> Vec<String> {
-    let primary = fingerprint(cluster, "primary");
+fn compared(watched: &Watched) -> Vec<String> {
+    let primary = fingerprint(watched, "primary");
     let mut told = Vec::new();
-    for replica in cluster.replicas() {
-        let there = fingerprint(cluster, &replica);
+    for replica in watched.cluster.replicas() {
+        let there = fingerprint(watched, &replica);
         let lacks = missing(&primary, &there).into_iter().map(|l| format!("{replica} lacks {l}"));
         let has = missing(&there, &primary).into_iter().map(|l| format!("{replica} has {l}"));
         told.extend(lacks.chain(has).take(TOLD_MAX));
@@ -530,23 +558,24 @@ fn missing<'a>(expected: &'a [String], got: &[String]) -> Vec<&'a String> {
 }
 
 /// A site's definitions and rows, a line each.
-fn fingerprint(cluster: &Cluster, site: &str) -> Vec<String> {
-    let mut session = cluster.direct(site);
-    session.run(
-        "SET search_path = pg_catalog; SET timezone = 'UTC'; SET datestyle = 'ISO'; \
-         SET intervalstyle = 'postgres'; SET extra_float_digits = 1; SET bytea_output = 'hex'; \
-         SET statement_timeout = 0; SET lock_timeout = 0",
-    );
-    let version = (session.number("SHOW server_version_num") / 10_000) as u32;
+fn fingerprint(watched: &Watched, site: &str) -> Vec<String> {
+    let version = watched.version();
     let cases = read("fingerprint");
     let statements = cases[0].body.iter().filter_map(|step| match step {
         Step::Run(statement) if statement.needs <= version => Some(&statement.text),
         _ => None,
     });
-    let mut lines = Vec::new();
-    for text in statements {
-        let rows = session.run(text).rows;
-        lines.extend(rows.into_iter().map(|mut row| row[0].take().unwrap_or_default()));
-    }
-    lines
+    watched.ask(site, |session| {
+        session.run(
+            "SET search_path = pg_catalog; SET timezone = 'UTC'; SET datestyle = 'ISO'; \
+             SET intervalstyle = 'postgres'; SET extra_float_digits = 1; SET bytea_output = 'hex'; \
+             SET statement_timeout = 0; SET lock_timeout = 0",
+        );
+        let mut lines = Vec::new();
+        for text in statements {
+            let rows = session.run(text).rows;
+            lines.extend(rows.into_iter().map(|mut row| row[0].take().unwrap_or_default()));
+        }
+        lines
+    })
 }

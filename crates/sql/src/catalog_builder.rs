@@ -66,7 +66,8 @@ pub struct FunctionRow<'a> {
     pub language: &'a str,
     /// It takes one row, so that it can be written like a column.
     pub takes_row: bool,
-    /// Its source text; of an aggregate the names of its support functions.
+    /// Its source text unless it is compiled, or of an aggregate the names of its support functions;
+    /// then the defaults of its arguments.
     pub body: &'a str,
 }
 
@@ -96,7 +97,7 @@ pub(crate) struct Function {
     pub schema: Box<str>,
     pub name: Box<str>,
     pub volatility: Volatility,
-    /// C or internal: no body to look into.
+    /// C or internal: of its body there are only the defaults of its arguments.
     pub compiled: bool,
     /// SQL or PL/pgSQL: its body is understood.
     pub understood: bool,

@@ -218,7 +218,7 @@ GROUP BY p.proname";
 /// Users' functions, procedures, aggregates and window functions; those of extensions and of
 /// information_schema too, since they are called by name like any other. An aggregate is as
 /// volatile as its worst support function (its own row always says immutable), and its body is
-/// their names.
+/// their names. The defaults of arguments are a part of a body: a call runs those that it leaves out.
 pub const FUNCTIONS: &str = "\
 SELECT n.nspname::text, p.proname::text,
        CASE WHEN a.aggfnoid IS NULL THEN p.provolatile::text ELSE s.volatility END,
@@ -227,9 +227,10 @@ SELECT n.nspname::text, p.proname::text,
        (p.prokind = 'f' AND p.pronargs >= 1 AND p.pronargs - p.pronargdefaults <= 1
         AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0]
                     AND t.typtype NOT IN ('b', 'e', 'r', 'm')))::text,
-       CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
-            WHEN l.lanname IN ('c', 'internal') THEN ''
-            ELSE coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END
+       concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
+                            WHEN l.lanname NOT IN ('c', 'internal')
+                            THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
+                       pg_get_expr(p.proargdefaults, 0))
 FROM pg_proc p
 JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang

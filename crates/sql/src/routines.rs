@@ -80,7 +80,7 @@ fn pieces(builder: &Builder) -> Vec<Piece<'_>> {
         .iter()
         .map(|function| Piece {
             name: &function.name,
-            body: if function.compiled { "" } else { &function.body },
+            body: &function.body,
             routine: at_first_sight(function),
         })
         .collect();

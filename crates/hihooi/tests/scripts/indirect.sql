@@ -21,6 +21,8 @@ CREATE PROCEDURE indirect.write_and_commit() LANGUAGE plpgsql
     AS 'BEGIN UPDATE indirect.target SET n = n + 1; COMMIT; END';
 CREATE FUNCTION indirect.reader() RETURNS int LANGUAGE sql STABLE
     AS 'SELECT n FROM indirect.target';
+CREATE FUNCTION indirect.defaulted(n int DEFAULT indirect.reader()) RETURNS int LANGUAGE sql STABLE
+    AS 'SELECT n';
 CREATE VIEW indirect.over_target AS SELECT n FROM indirect.target;
 CREATE VIEW indirect.over_function AS SELECT indirect.reader();
 CREATE TABLE indirect.behind (id int);
