@@ -269,6 +269,12 @@ impl Freshness {
         self.writes.len()
     }
 
+    /// Whether a write is still on its way: not all that it committed has come by the stream.
+    #[must_use]
+    pub fn is_unresolved(&self, id: WriteId) -> bool {
+        self.writes.contains_key(&id)
+    }
+
     /// Whether a write on its way may touch everything, the schema included.
     #[must_use]
     pub fn is_anything_opaque(&self) -> bool {

@@ -74,6 +74,8 @@ pub struct Backend {
     pub last_session: u64,
     /// The session whose numbers `currval` and `lastval` may know here.
     pub numbers_of: Option<u64>,
+    /// The session whose code may have changed settings here that nobody knows of.
+    pub unseen_code_of: Option<u64>,
     /// Cancel requests on their way to it: until they arrived, nobody else may use it.
     pub cancels: Rc<Cell<u32>>,
     /// Server-side id of the unnamed statement; [`NOBODYS`] if there may be one of ours.
@@ -145,6 +147,7 @@ impl Backend {
             settings: Rc::default(),
             last_session: 0,
             numbers_of: None,
+            unseen_code_of: None,
             cancels: Rc::default(),
             unnamed: None,
             statements: AHashSet::new(),

@@ -30,7 +30,7 @@ impl Session {
 
     /// Has the primary note what code did that has committed by itself.
     pub(crate) async fn follow_afterwards(&mut self, server: &mut Backend) -> Work<()> {
-        let write = self.relay.begin_write(Items::Everything);
+        let write = self.begin_write(Items::Everything);
         server.write_own_query(FOLLOW);
         match self.drain(server).await {
             Ok(_) => {

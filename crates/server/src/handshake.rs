@@ -158,7 +158,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     }
     let pool = relay.pools.pool(PRIMARY, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
-    server.write_own_query(&state::query(&[]));
+    server.write_own_query(&state::query(std::iter::empty()));
     server.write_own_query("SHOW default_transaction_isolation");
     let mut nobody = Vec::new();
     for _ in 0..2 {

@@ -124,7 +124,7 @@ fn fit(
     if Rc::ptr_eq(&backend.settings, settings) || backend.settings == *settings {
         return if backend.last_session == session { FIT_BEST } else { 2 };
     }
-    u8::from(backend.settings.can_be_reset())
+    u8::from(backend.settings.can_become(settings))
 }
 
 /// Bounds of the pools.

@@ -249,6 +249,9 @@ struct Analyser {
     read_at: Option<u64>,
 }
 
+/// How often a session asks whether the catalog knows of its definitions.
+const KNOWN_EVERY: Duration = Duration::from_millis(50);
+
 impl Relay {
     /// A relay over these sites; the stream's events go to whoever runs
     /// [`crate::resolve::follow`].
@@ -329,8 +332,34 @@ impl Relay {
     /// be trusted (I6).
     #[must_use]
     pub fn is_catalog_stale(&self) -> bool {
+        self.is_catalog_unread() || self.freshness.borrow().is_anything_opaque()
+    }
+
+    /// Whether the stream brought DDL that the catalog lacks.
+    #[must_use]
+    pub fn is_catalog_unread(&self) -> bool {
         let analyser = self.analyser.borrow();
-        analyser.read_at != Some(analyser.changes) || self.freshness.borrow().is_anything_opaque()
+        analyser.read_at != Some(analyser.changes)
+    }
+
+    /// Whether the catalog has what a write changed.
+    #[must_use]
+    pub fn knows(&self, write: WriteId) -> bool {
+        !self.is_catalog_unread() && !self.freshness.borrow().is_unresolved(write)
+    }
+
+    /// Waits until the catalog has what a write changed, and all that any write may have changed.
+    pub async fn until_known(&self, write: Option<WriteId>) {
+        while self.is_catalog_stale() || write.is_some_and(|write| !self.knows(write)) {
+            // Writes that change nothing are resolved without a word.
+            let _ = tokio::time::timeout(KNOWN_EVERY, self.changed.notified()).await;
+        }
+    }
+
+    /// The settings with a dot in their names that code in the catalog gives a value or asks for.
+    #[must_use]
+    pub fn custom_settings(&self) -> Vec<Box<str>> {
+        self.analyser.borrow().catalog.custom_settings().to_vec()
     }
 
     /// The stream brought DDL of this transaction.

@@ -4,12 +4,14 @@
 //! after another; [`crate::unit`] runs one, [`crate::simple`] and [`crate::extended`] make one
 //! of what the client sent.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use bytes::{Bytes, BytesMut};
+use hihooi_replication::freshness::WriteId;
 use hihooi_replication::items::Items;
 use hihooi_sql::{
     Analysis, Discard, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
@@ -31,6 +33,19 @@ use crate::stopping;
 /// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
 /// Flush (I8).
 const UNIT_LEN_MAX: usize = 1 << 20;
+
+/// Texts are kept for another look up to this length.
+const UNSURE_LEN_MAX: usize = 64 << 10;
+
+/// What a unit may leave that is void if it fails.
+#[derive(Debug, Default)]
+struct UnitEffects {
+    statements: usize,
+    may_commit_inside: bool,
+    any_setting: bool,
+    /// So many of the session's unsure texts are its own.
+    unsure: usize,
+}
 
 /// Why a session ends.
 #[derive(Debug)]
@@ -73,7 +88,8 @@ pub struct Session {
     pools: Box<[Option<Rc<Pool>>]>,
     pub(crate) statements: AHashMap<Bytes, Rc<Prepared>>,
     pub(crate) settings: Rc<CarriedSettings>,
-    pub(crate) custom_settings: Vec<String>,
+    /// Settings with a dot in their names that its texts named.
+    pub(crate) custom_settings: BTreeSet<Box<str>>,
     pub(crate) path: Option<SearchPath>,
     pub(crate) is_serializable: bool,
     /// What was run since the last look at the session's state may have changed the path.
@@ -93,6 +109,17 @@ pub struct Session {
     pub(crate) lasting_pin: Option<Pin>,
     /// The connection where the session may have taken a sequence's number last.
     numbers_at: Option<Rc<Identity>>,
+    /// Names of SQL-level prepared statements, and what those may leave.
+    prepared: AHashSet<Box<str>>,
+    prepared_effects: SessionEffect,
+    /// What runs may define code.
+    is_defining: bool,
+    /// A write that may have defined code of which the catalog doesn't know yet.
+    defined: Option<WriteId>,
+    /// What the catalog may not have known when it ran: to be judged again when it does.
+    unsure: Vec<Bytes>,
+    /// Of the unit that runs.
+    unit: UnitEffects,
     begins_serializable: bool,
     /// Messages of the unit that the client is sending.
     pub(crate) gathered: Vec<Message>,
@@ -137,7 +164,13 @@ impl Session {
             startup,
             statements: AHashMap::new(),
             settings: Rc::default(),
-            custom_settings: Vec::new(),
+            custom_settings: BTreeSet::new(),
+            prepared: AHashSet::new(),
+            prepared_effects: SessionEffect::default(),
+            is_defining: false,
+            defined: None,
+            unsure: Vec::new(),
+            unit: UnitEffects::default(),
             pin: None,
             server: None,
             transaction: Transaction::default(),
@@ -241,8 +274,23 @@ impl Session {
         match &mut self.server {
             None => self.client.read().await,
             Some(server) => {
-                if let Err(lost) = pump::idle(&mut self.client, server).await {
-                    return Err(self.lost_idle(&lost));
+                let (relay, defined) = (self.relay.clone(), self.defined);
+                let waits = self.pin == Some(Pin::Catalog) && server.status == Status::Idle;
+                let known = async {
+                    match waits {
+                        true => relay.until_known(defined).await,
+                        false => std::future::pending().await,
+                    }
+                };
+                let idle = pump::idle(&mut self.client, server);
+                let came = tokio::select! { came = idle => Some(came), () = known => None };
+                match came {
+                    Some(Ok(())) => {}
+                    Some(Err(lost)) => return Err(self.lost_idle(&lost)),
+                    None => {
+                        let server = self.server.take();
+                        self.settle(server.expect("the one that it keeps")).await?;
+                    }
                 }
             }
         }
@@ -345,11 +393,21 @@ impl Session {
                 server
             }
         };
-        if server.settings != self.settings {
+        let is_foreign = server.unseen_code_of.is_some_and(|session| session != self.id);
+        if is_foreign || server.settings != self.settings {
             self.carry_settings(&mut server).await?;
         }
         self.runs_on(&server);
         Ok(server)
+    }
+
+    /// A write's COMMIT is about to be sent.
+    pub(crate) fn begin_write(&mut self, items: Items) -> WriteId {
+        let write = self.relay.begin_write(items);
+        if self.is_defining {
+            self.defined = Some(write);
+        }
+        write
     }
 
     fn pool(&mut self, site: usize) -> Rc<Pool> {
@@ -368,6 +426,7 @@ impl Session {
             return Err(Refusal::Server(Box::new(fields)));
         }
         server.settings = self.settings.clone();
+        server.unseen_code_of = None;
         Ok(())
     }
 
@@ -388,6 +447,7 @@ impl Session {
     /// client has its answer already.
     pub(crate) async fn settle(&mut self, mut server: Box<Backend>) -> Work<()> {
         self.client.flush().await;
+        self.end_effects(&server);
         server.last_session = self.id;
         self.failed_after = server.failed.then_some(server.names_done);
         if server.status != Status::Idle {
@@ -395,10 +455,14 @@ impl Session {
             self.server = Some(server);
             return Ok(());
         }
-        self.pin = self.pin.or(self.lasting_pin);
+        self.pin = self.pin.filter(|pin| *pin != Pin::Catalog).or(self.lasting_pin);
         self.transaction = Default::default();
+        self.look_again();
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
+        }
+        if !self.unsure.is_empty() {
+            self.pin = self.pin.or(Some(Pin::Catalog));
         }
         self.is_path_unknown = false;
         if server.write_cleanup() {
@@ -419,6 +483,8 @@ impl Session {
         let effects = std::mem::take(&mut self.effects);
         if effects.discard_all {
             self.custom_settings.clear();
+            self.prepared.clear();
+            self.prepared_effects = SessionEffect::default();
             self.lasting_pin = None;
         }
         if effects.discard_all || effects.prepared {
@@ -426,10 +492,11 @@ impl Session {
         }
         self.note_lasting(&effects);
         if is_visible(&effects) {
-            let custom = self.custom_settings.iter().filter(|name| *name != ANY_SETTING);
-            server.write_own_query(&state::query(&custom.cloned().collect::<Vec<_>>()));
+            let mut custom = self.custom_settings.clone();
+            custom.extend(self.relay.custom_settings());
+            server.write_own_query(&state::query(custom.iter().map(|name| &**name)));
             self.own(server).await?;
-            let found = state::read(&server.answers.take_rows());
+            let mut found = state::read(&server.answers.take_rows());
             if let Some(error) = server.answers.take_error() {
                 // Nobody may get a connection of which it isn't known what is left in it.
                 let fields = backend::ErrorFields::read(&error).unwrap_or_default();
@@ -444,6 +511,12 @@ impl Session {
             };
             self.has_plain_strings =
                 found.settings.get("standard_conforming_strings") != Some("off");
+            // What it began with is no change.
+            let defaults = &self.startup.defaults.settings;
+            found
+                .settings
+                .values
+                .retain(|setting| !setting.0.contains('.') || !defaults.contains(setting));
             self.settings = Rc::new(found.settings);
             server.settings = self.settings.clone();
             self.path = Some(SearchPath::new(&found.path));
@@ -455,16 +528,96 @@ impl Session {
 
     /// Notes what can't be read back from the server.
     fn note_lasting(&mut self, effects: &SessionEffect) {
-        for name in &effects.custom_settings {
-            if !self.custom_settings.iter().any(|known| **known == **name) {
-                self.custom_settings.push(name.to_string());
-            }
-        }
+        self.custom_settings.extend(effects.custom_settings.iter().cloned());
         if effects.load {
             self.lasting_pin = Some(Pin::Library);
-        } else if effects.custom_settings.iter().any(|name| **name == *ANY_SETTING) {
+        } else if effects.any_setting {
             self.lasting_pin = Some(Pin::Setting);
         }
+    }
+
+    /// Whether the session may have defined code that the catalog doesn't know yet.
+    fn is_ahead_of_catalog(&mut self) -> bool {
+        self.defined = self.defined.filter(|write| !self.relay.knows(*write));
+        self.is_defining || self.defined.is_some()
+    }
+
+    /// A unit has ended: what failed as a whole has left no setting.
+    fn end_effects(&mut self, server: &Backend) {
+        let unit = std::mem::take(&mut self.unit);
+        if server.failed && unit.statements == 1 && !unit.may_commit_inside {
+            self.unsure.truncate(self.unsure.len() - unit.unsure);
+        } else {
+            self.effects.any_setting |= unit.any_setting;
+        }
+    }
+
+    /// Judges what the catalog may not have known when it ran, if it does by now.
+    fn look_again(&mut self) {
+        self.is_defining = false;
+        if self.unsure.is_empty() || self.is_ahead_of_catalog() || self.relay.is_catalog_stale() {
+            return;
+        }
+        for text in std::mem::take(&mut self.unsure) {
+            let analysis = self.analyse_anywhere(&text);
+            analysis.statements.iter().for_each(|statement| self.leaves_effects(statement));
+        }
+        self.effects.any_setting |= std::mem::take(&mut self.unit).any_setting;
+    }
+
+    /// Notes what may be left by what just ran, as far as is known now.
+    fn leaves_effects(&mut self, statement: &Statement) {
+        self.effects.merge(&SessionEffect { any_setting: false, ..statement.session.clone() });
+        self.unit.any_setting |= statement.session.any_setting;
+        if let Kind::Session(SessionCommand::Prepare { name, statement }) = &statement.kind {
+            self.prepared.insert(name.clone());
+            self.prepared_effects.merge(&statement.session);
+        }
+        for name in &statement.session.executed {
+            let effect = self.effects_of_prepared(name);
+            self.unit.any_setting |= effect.any_setting;
+            self.effects.merge(&SessionEffect { any_setting: false, ..effect });
+        }
+    }
+
+    /// What EXECUTE of a prepared statement may leave.
+    fn effects_of_prepared(&self, name: &str) -> SessionEffect {
+        let by_protocol = self.statements.get(name.as_bytes());
+        if by_protocol.is_none() && !self.prepared.contains(name) {
+            return SessionEffect::anything(); // code has prepared it
+        }
+        let mut effect = self.prepared_effects.clone();
+        if let Some(prepared) = by_protocol {
+            for statement in &self.analyse_prepared(prepared).statements {
+                effect.merge(&statement.session);
+            }
+        }
+        effect
+    }
+
+    /// Notes a statement for another look if the catalog may lack code that it runs: the session's own,
+    /// or any if it is unknown what that leaves. Whether it did.
+    fn is_unsure(&mut self, statement: &Statement, text: &[u8]) -> bool {
+        match statement.kind {
+            Kind::Ddl(_) | Kind::Call if statement.is_write() => self.is_defining = true,
+            _ => {}
+        }
+        let runs_code = matches!(
+            statement.kind,
+            Kind::Read | Kind::Write | Kind::Call | Kind::CopyIn | Kind::CopyOut
+        );
+        let is_unknown = || statement.session.any_setting && self.relay.is_catalog_stale();
+        if !runs_code || !(is_unknown() || self.is_ahead_of_catalog()) {
+            return false;
+        }
+        let len: usize = self.unsure.iter().map(Bytes::len).sum();
+        if len + text.len() > UNSURE_LEN_MAX {
+            self.effects.merge(&SessionEffect { any_setting: false, ..SessionEffect::anything() });
+        } else if !self.unsure.iter().any(|known| *known == *text) {
+            self.unsure.push(Bytes::copy_from_slice(text));
+            self.unit.unsure += 1;
+        }
+        true
     }
 
     /// Makes a statement that the client prepared by the protocol known under the client's name,
@@ -574,7 +727,18 @@ impl Session {
         text: &[u8],
     ) {
         self.may_take_numbers(server, statement);
-        self.effects.merge(&statement.session);
+        self.unit.statements += 1;
+        self.unit.may_commit_inside |=
+            statement.may_commit_inside && statement.kind != Kind::Unparsable;
+        let any_setting = self.unit.any_setting;
+        let is_unsure = self.is_unsure(statement, text);
+        self.leaves_effects(statement);
+        if is_unsure {
+            self.unit.any_setting = any_setting; // to be told later
+        }
+        if self.effects.unseen_code || self.relay.is_catalog_unread() {
+            server.unseen_code_of = Some(self.id);
+        }
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.
         self.effects.settings |= statement.is_write() && mentions(text, b"pg_settings");
@@ -617,9 +781,6 @@ pub(crate) fn may_change_path(statement: &Statement) -> bool {
         || effect.role
         || effect.discard_all
 }
-
-/// How the analysis names a custom setting whose name it can't tell.
-const ANY_SETTING: &str = "*";
 
 /// A text that the analysis can't understand and takes to touch everything.
 const UNPARSABLE: &str = "'";

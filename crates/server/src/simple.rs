@@ -224,7 +224,7 @@ impl Session {
             || facts.statements.len() > 1
             || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
         let commits = may_commit.then(|| self.transaction.writes.union(&writes));
-        let write = commits.filter(|w| !w.is_empty()).map(|w| relay.begin_write(w));
+        let write = commits.filter(|w| !w.is_empty()).map(|w| self.begin_write(w));
         server.begin_unit();
         for statement in &facts.statements {
             if self.write_named(&mut server, statement, Audience::Us) {

@@ -46,6 +46,8 @@ pub enum Pin {
     Library,
     /// A setting that can't be read back.
     Setting,
+    /// Code ran that the session itself defined, and the catalog isn't read yet.
+    Catalog,
 }
 
 impl Pin {
@@ -61,6 +63,7 @@ impl Pin {
             Pin::Authorization => "SET SESSION AUTHORIZATION",
             Pin::Library => "LOAD",
             Pin::Setting => "setting",
+            Pin::Catalog => "new code",
         }
     }
 }
@@ -68,7 +71,7 @@ impl Pin {
 /// The query that tells a connection's session state, one row of a kind and two values a fact.
 /// The names of custom settings (with a dot) don't show in `pg_settings` and are asked for.
 #[must_use]
-pub fn query(custom: &[String]) -> String {
+pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
     let mut text = String::from(
         "SELECT 'setting', name, setting FROM pg_catalog.pg_settings WHERE source = 'session' \
            AND name NOT IN ('transaction_isolation', 'transaction_read_only', \
@@ -175,8 +178,8 @@ impl CarriedSettings {
     /// Whether a connection with these settings can be given others: a custom setting, once
     /// made, can't be unmade.
     #[must_use]
-    pub fn can_be_reset(&self) -> bool {
-        !self.values.iter().any(|(name, _)| name.contains('.'))
+    pub fn can_become(&self, others: &CarriedSettings) -> bool {
+        self.values.iter().all(|(name, _)| !name.contains('.') || others.get(name).is_some())
     }
 
     /// The statements that bring a connection from start-up settings (after a reset) to these.
@@ -225,7 +228,8 @@ mod tests {
         ]);
         assert_eq!(state.pin, None);
         assert_eq!(state.path, ["joe", "public"]);
-        assert!(!state.settings.can_be_reset());
+        assert!(!state.settings.can_become(&CarriedSettings::default()));
+        assert!(state.settings.can_become(&state.settings));
         let statements = state.settings.statements(true);
         assert!(statements.contains("set_config('app.user',  E'o''x\\\\y', false)"));
         assert!(statements.contains("set_config('work_mem', '4096', false)"));

@@ -353,7 +353,8 @@ impl Session {
                 self.transaction.commit_writes |= holds_cursor(statement);
                 self.transaction.may_hide |= self.may_hide(statement);
                 if statement.may_commit_inside {
-                    self.flight.opaque.push(self.relay.begin_write(writes));
+                    let write = self.begin_write(writes);
+                    self.flight.opaque.push(write);
                 }
             }
         }
@@ -378,7 +379,7 @@ impl Session {
         if may_hide {
             server.write_follow(audience);
         }
-        let write = self.relay.begin_write(writes);
+        let write = self.begin_write(writes);
         if commit_writes {
             self.flight.opaque.push(write); // under an id that may not be assigned yet
         } else {
@@ -404,9 +405,11 @@ impl Session {
                 server.write_follow(Audience::Hidden);
             }
             if self.transaction.commit_writes {
-                self.flight.opaque.push(self.relay.begin_write(writes));
+                let write = self.begin_write(writes);
+                self.flight.opaque.push(write);
             } else if !server.failed {
-                self.flight.asked.push(self.relay.begin_write(writes));
+                let write = self.begin_write(writes);
+                self.flight.asked.push(write);
                 server.write_xid_question(Audience::Hidden);
             }
         }

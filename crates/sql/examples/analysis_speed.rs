@@ -57,7 +57,7 @@ fn catalog() -> Catalog {
             name,
             kind: "r",
             persistence: "p",
-            has_code: false,
+            code: "",
             has_rules: false,
         });
     }

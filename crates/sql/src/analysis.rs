@@ -43,9 +43,13 @@ fn statements(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Box<[
     if tree.is_empty() {
         return Box::new([empty(whole)]);
     }
-    tree.iter()
-        .map(|raw| Scan::new(catalog, path).statement(raw.stmt(), range_of(raw, text)))
-        .collect()
+    let scan = |raw: &RawStmt| {
+        let range = range_of(raw, text);
+        let mut scan = Scan::new(catalog, path);
+        scan.text = &text[range.clone()];
+        scan.statement(raw.stmt(), range)
+    };
+    tree.iter().map(scan).collect()
 }
 
 /// Where a statement stands: the parser counts the space before it, and says length 0 for "to the

@@ -17,6 +17,8 @@ pub(crate) enum Builtin {
     ReadsAnything(Unsafe),
     /// May do anything.
     Opaque,
+    /// Runs what its first argument says, or the view of that name.
+    RunsText,
     /// Advisory locks of the session.
     SessionLock,
     /// `set_config`.
@@ -55,11 +57,8 @@ fn special(name: &str) -> Option<Builtin> {
         "setseed" => Builtin::SetSeed,
         "current_setting" => Builtin::CurrentSetting,
         "pg_notify" => Builtin::Primary(Unsafe::Notify),
-        "table_to_xml" | "table_to_xmlschema" | "table_to_xml_and_xmlschema" => Builtin::Opaque,
-        "schema_to_xml" | "schema_to_xmlschema" | "schema_to_xml_and_xmlschema" => Builtin::Opaque,
-        "database_to_xml" | "database_to_xmlschema" | "database_to_xml_and_xmlschema" => {
-            Builtin::Opaque
-        }
+        "ts_stat" | "ts_rewrite" => Builtin::RunsText,
+        _ if name.contains("_to_xml") => Builtin::RunsText,
         "loread" | "lowrite" => Builtin::Primary(Unsafe::LargeObject),
         _ if name.starts_with("lo_") => Builtin::Primary(Unsafe::LargeObject),
         _ if name.contains("_advisory_xact_lock") => Builtin::Primary(Unsafe::AdvisoryLock),
@@ -331,8 +330,8 @@ mod tests {
         assert_eq!(classify("pg_new_in_19", Volatile), Builtin::Opaque);
         assert_eq!(classify("pg_new_in_19", Stable), Builtin::Primary(Unsafe::ServerState));
         assert_eq!(classify("pg_new_in_19", Immutable), Builtin::Safe);
-        assert_eq!(classify("query_to_xml", Volatile), Builtin::Opaque);
-        assert_eq!(classify("ts_stat", Volatile), Builtin::Opaque);
+        assert_eq!(classify("query_to_xml", Volatile), Builtin::RunsText);
+        assert_eq!(classify("ts_stat", Volatile), Builtin::RunsText);
         assert_eq!(classify("now", Stable), Builtin::Safe);
         assert_eq!(classify("pg_try_advisory_lock", Volatile), Builtin::SessionLock);
     }

@@ -222,7 +222,7 @@ mod tests {
                 name: "t",
                 kind: "r",
                 persistence: "p",
-                has_code: false,
+                code: "",
                 has_rules: false,
             });
         }

@@ -16,7 +16,7 @@ use hihooi_replication::items::RelId;
 
 use crate::analysis::Facts;
 use crate::builtins::Builtin;
-use crate::facts::SessionEffect;
+use crate::leaves::Leaves;
 
 pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -70,8 +70,8 @@ pub struct Catalog {
     pub(crate) casts: Map<Box<str>, Routine>,
     /// The checks of domains, by the name of every type that contains one.
     pub(crate) domains: Map<Box<str>, Code>,
-    /// What any opaque function of a user may leave in the session.
-    pub(crate) functions_leave: SessionEffect,
+    /// What users' code may leave in the session.
+    pub(crate) leaves: Leaves,
 }
 
 impl Catalog {
@@ -94,15 +94,10 @@ impl Catalog {
         self.relations.get(&id)
     }
 
-    /// Whether some function of a user may change the session's settings.
+    /// The settings with a dot in their names that code in the catalog gives a value or asks for.
     #[must_use]
-    pub fn functions_may_set(&self) -> bool {
-        self.functions_leave.settings
-    }
-
-    /// Whether a function of this name is compiled code that may leave anything in the session.
-    pub(crate) fn leaves_anything(&self, name: &str) -> bool {
-        self.functions.get(name).is_some_and(|f| f.user.iter().any(|f| f.leaves_anything))
+    pub fn custom_settings(&self) -> &[Box<str>] {
+        &self.leaves.custom_settings
     }
 
     /// Which relations a name may mean.
@@ -276,6 +271,4 @@ pub(crate) struct UserFunction {
     pub routine: Routine,
     /// One of them can be written like a column: `row.function`.
     pub takes_row: bool,
-    /// One of them is compiled code that may leave anything in the session.
-    pub leaves_anything: bool,
 }

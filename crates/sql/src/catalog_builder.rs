@@ -8,8 +8,8 @@ use crate::builtins;
 use crate::catalog::{
     Catalog, Class, Code, ForeignKey, Functions, Map, Relation, Routine, UserFunction,
 };
-use crate::facts::SessionEffect;
-use crate::routines::{is_opaque_compiled, leaves_of_body, routines};
+use crate::leaves::leaves;
+use crate::routines::routines;
 
 /// A function's volatility, in order of harm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -47,8 +47,8 @@ pub struct RelationRow<'a> {
     pub kind: &'a str,
     /// `relpersistence`: p, u or t.
     pub persistence: &'a str,
-    /// It has triggers of users that are not disabled, or rules besides a view's own.
-    pub has_code: bool,
+    /// What its users' triggers and rules run, but a view's own rule; empty if it has none.
+    pub code: &'a str,
     /// It has rules besides a view's own.
     pub has_rules: bool,
 }
@@ -66,6 +66,8 @@ pub struct FunctionRow<'a> {
     pub language: &'a str,
     /// It takes one row, so that it can be written like a column.
     pub takes_row: bool,
+    /// A trigger of events may run it.
+    pub is_event_trigger: bool,
     /// Its source text unless it is compiled, or of an aggregate the names of its support functions;
     /// then the defaults of its arguments.
     pub body: &'a str,
@@ -77,6 +79,8 @@ pub struct Builder {
     pub(crate) relations: Map<RelId, Relation>,
     inherits: Vec<(RelId, RelId)>,
     foreign_keys: Vec<(RelId, RelId, ForeignKey)>,
+    /// What triggers and rules run.
+    fired: Map<RelId, Box<str>>,
     code: Vec<(RelId, CodeKind, Box<str>)>,
     builtins: Map<Box<str>, Volatility>,
     pub(crate) functions: Vec<Function>,
@@ -102,6 +106,7 @@ pub(crate) struct Function {
     /// SQL or PL/pgSQL: its body is understood.
     pub understood: bool,
     pub takes_row: bool,
+    pub is_event_trigger: bool,
     pub body: Box<str>,
 }
 
@@ -123,7 +128,7 @@ impl Builder {
             schema: row.schema.into(),
             name: row.name.into(),
             class: class_of(&row),
-            has_code: row.has_code,
+            has_code: !row.code.is_empty(),
             has_rules: row.has_rules,
             members: Box::default(),
             references: Vec::new(),
@@ -133,6 +138,21 @@ impl Builder {
             expressions: None,
         };
         self.relations.insert(row.id, relation);
+        self.fired.insert(row.id, row.code.into());
+    }
+
+    /// All code that may run where a relation is read or written, with the names of other relations
+    /// that are written with it.
+    pub(crate) fn runs_with(&self, relation: &Relation) -> String {
+        let codes = [&relation.view, &relation.policies, &relation.expressions];
+        let texts = codes.into_iter().flatten().map(|code| &code.text);
+        let cascades = relation.referenced_by.iter();
+        let cascades = cascades.filter(|key| key.changes_on_delete || key.changes_on_update);
+        let others = cascades.map(|key| key.other).chain(relation.members.iter().copied());
+        let others = others.filter(|other| *other != relation.id);
+        let names = others.filter_map(|other| Some(&self.relations.get(&other)?.name));
+        let parts = texts.chain(self.fired.get(&relation.id)).chain(names);
+        parts.map(|part| &**part).collect::<Vec<_>>().join("; ")
     }
 
     /// Gives a view its query.
@@ -182,6 +202,7 @@ impl Builder {
             compiled: matches!(row.language, "c" | "internal"),
             understood: matches!(row.language, "sql" | "plpgsql"),
             takes_row: row.takes_row,
+            is_event_trigger: row.is_event_trigger,
             body: row.body.into(),
         });
     }
@@ -214,6 +235,7 @@ impl Builder {
             let functions = catalog.functions.entry(name.clone()).or_default();
             functions.builtin = Some(builtins::classify(name, *volatility));
         }
+        catalog.leaves = leaves(&self);
         let routines = routines(&self, &catalog);
         self.add_functions(&mut catalog, &routines);
         self.add_operators_and_casts(&mut catalog);
@@ -286,22 +308,14 @@ impl Builder {
                 Some(known) => {
                     known.routine = known.routine.max(routine);
                     known.takes_row |= function.takes_row;
-                    known.leaves_anything |= is_opaque_compiled(function);
                 }
                 None => functions.user.push(UserFunction {
                     schema: function.schema.clone(),
                     routine,
                     takes_row: function.takes_row,
-                    leaves_anything: is_opaque_compiled(function),
                 }),
             }
         }
-        let opaque = self.functions.iter().zip(routines).filter(|(_, r)| **r == Routine::Opaque);
-        let mut leave = SessionEffect::default();
-        for (function, _) in opaque.filter(|(function, _)| !function.compiled) {
-            leave.merge(&leaves_of_body(&function.body, |name| catalog.leaves_anything(name)));
-        }
-        catalog.functions_leave = leave;
     }
 
     fn add_operators_and_casts(&self, catalog: &mut Catalog) {

@@ -43,7 +43,7 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "relations",
         sql: RELATIONS,
-        columns: &["oid", "schema", "name", "kind", "persistence", "has_code", "has_rules"],
+        columns: &["oid", "schema", "name", "kind", "persistence", "code", "has_rules"],
         read: relation,
     },
     CatalogQuery { name: "views", sql: VIEWS, columns: &["oid", "query"], read: view },
@@ -81,7 +81,15 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "functions",
         sql: FUNCTIONS,
-        columns: &["schema", "name", "volatility", "language", "takes_row", "body"],
+        columns: &[
+            "schema",
+            "name",
+            "volatility",
+            "language",
+            "takes_row",
+            "is_event_trigger",
+            "body",
+        ],
         read: function,
     },
     CatalogQuery {
@@ -99,13 +107,15 @@ pub const QUERIES: &[CatalogQuery] = &[
 ];
 
 /// Relations of all schemas, without those in temporary schemas. Triggers count unless they are
-/// internal (foreign keys) or disabled; rules unless they are a view's own.
+/// internal (foreign keys) or disabled; rules unless they are a view's own. Of both only what runs.
 pub const RELATIONS: &str = "\
 SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
-       (EXISTS (SELECT FROM pg_trigger t
-                WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D')
-        OR EXISTS (SELECT FROM pg_rewrite r
-                   WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'))::text,
+       concat_ws('; ',
+           (SELECT string_agg(coalesce(substring(pg_get_triggerdef(t.oid) FROM ' FOR EACH .*'), '?'), '; ')
+            FROM pg_trigger t
+            WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'),
+           (SELECT string_agg(coalesce(substring(pg_get_ruledef(r.oid) FROM ' DO .*'), '?'), '; ')
+            FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')),
        EXISTS (SELECT FROM pg_rewrite r
                WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -227,6 +237,7 @@ SELECT n.nspname::text, p.proname::text,
        (p.prokind = 'f' AND p.pronargs >= 1 AND p.pronargs - p.pronargdefaults <= 1
         AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0]
                     AND t.typtype NOT IN ('b', 'e', 'r', 'm')))::text,
+       EXISTS (SELECT FROM pg_event_trigger e WHERE e.evtfoid = p.oid AND e.evtenabled <> 'D')::text,
        concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
                             WHEN l.lanname NOT IN ('c', 'internal')
                             THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
@@ -292,7 +303,7 @@ fn relation(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         name: text(row, 2)?,
         kind: text(row, 3)?,
         persistence: text(row, 4)?,
-        has_code: flag(row, 5)?,
+        code: text(row, 5)?,
         has_rules: flag(row, 6)?,
     });
     Ok(())
@@ -340,7 +351,8 @@ fn function(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         volatility: Volatility::from_char(text(row, 2)?),
         language: text(row, 3)?,
         takes_row: flag(row, 4)?,
-        body: text(row, 5)?,
+        is_event_trigger: flag(row, 5)?,
+        body: text(row, 6)?,
     });
     Ok(())
 }

@@ -362,9 +362,13 @@ pub struct SessionEffect {
     /// a RESET makes it. (SET search_path says the new value in its [`SessionCommand::Set`] and
     /// isn't marked here.)
     pub search_path: bool,
-    /// Names with a dot that SET or set_config gave a value, in lower case; `*` for a name that
-    /// isn't known from the text.
+    /// Names with a dot that SET or set_config gave a value, in lower case. (Those that code in the
+    /// catalog names are in [`Catalog::custom_settings`](crate::Catalog::custom_settings).)
     pub custom_settings: Vec<Box<str>>,
+    /// A setting may have got a value whose name isn't known, so that it can't be read back.
+    pub any_setting: bool,
+    /// Code ran of which a part came from elsewhere: the words that were seen may not be all.
+    pub unseen_code: bool,
     /// Temporary objects.
     pub temp: bool,
     /// PREPARE, EXECUTE, DEALLOCATE.
@@ -379,8 +383,11 @@ pub struct SessionEffect {
     pub discard_all: bool,
     /// The current user may change: SET ROLE, SET SESSION AUTHORIZATION.
     pub role: bool,
-    /// A library was loaded.
+    /// A library was loaded, or code ran that may keep what no question tells: compiled, or in a
+    /// language that isn't understood.
     pub load: bool,
+    /// SQL-level prepared statements that were executed.
+    pub executed: Vec<Box<str>>,
 }
 
 impl SessionEffect {
@@ -398,6 +405,8 @@ impl SessionEffect {
             local_settings: true,
             search_path: true,
             custom_settings: Vec::new(),
+            any_setting: true,
+            unseen_code: true,
             temp: true,
             prepared: true,
             listen: true,
@@ -405,8 +414,15 @@ impl SessionEffect {
             cursor_hold: true,
             discard_all: false,
             role: true,
-            load: true,
+            load: false,
+            executed: Vec::new(),
         }
+    }
+
+    /// What compiled code could leave.
+    #[must_use]
+    pub(crate) fn of_compiled_code() -> SessionEffect {
+        SessionEffect { load: true, ..SessionEffect::anything() }
     }
 
     /// Adds what another part of the statement may leave.
@@ -415,6 +431,9 @@ impl SessionEffect {
         self.local_settings |= other.local_settings;
         self.search_path |= other.search_path;
         self.custom_settings.extend(other.custom_settings.iter().cloned());
+        self.executed.extend(other.executed.iter().cloned());
+        self.any_setting |= other.any_setting;
+        self.unseen_code |= other.unseen_code;
         self.temp |= other.temp;
         self.prepared |= other.prepared;
         self.listen |= other.listen;

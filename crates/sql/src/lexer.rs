@@ -157,6 +157,8 @@ pub(crate) struct Word {
     pub next: Option<u8>,
     /// It may be the first of a statement.
     pub opens_statement: bool,
+    /// Where the text behind it begins.
+    pub end: usize,
 }
 
 /// The words of a body in whatever language, also those in its strings and comments, because a
@@ -215,6 +217,6 @@ impl Iterator for Words<'_> {
         let opens_statement = self.opens_statement;
         self.opens_statement =
             matches!(&*text, "begin" | "then" | "else" | "loop" | "as" | "atomic" | "declare");
-        Some(Word { text, next, opens_statement })
+        Some(Word { text, next, opens_statement, end: self.at })
     }
 }

@@ -16,6 +16,7 @@ pub mod catalog_queries;
 pub mod ddl_text;
 pub mod facts;
 pub mod hint;
+mod leaves;
 pub mod lexer;
 mod own_objects;
 mod passwords;

@@ -14,7 +14,7 @@ use ahash::RandomState;
 use crate::builtins::Builtin;
 use crate::catalog::{Catalog, Class, Map, Routine};
 use crate::catalog_builder::{Builder, Function, Volatility};
-use crate::facts::{SessionEffect, Unsafe};
+use crate::facts::Unsafe;
 use crate::lexer::words;
 
 /// Volatile functions of well-known extensions that touch nothing (uuid-ossp, pgcrypto). They
@@ -112,7 +112,7 @@ fn at_first_sight(function: &Function) -> Routine {
     }
 }
 
-fn is_harmless(name: &str) -> bool {
+pub(crate) fn is_harmless(name: &str) -> bool {
     HARMLESS_EXTENSIONS.binary_search(&name).is_ok()
 }
 
@@ -169,7 +169,7 @@ fn unusual_relations(builder: &Builder) -> HashSet<String, RandomState> {
 
 /// What must stand in a body that mentions a name: its first word, since a name in quotes may
 /// have several.
-fn first_word(name: &str) -> String {
+pub(crate) fn first_word(name: &str) -> String {
     words(name).next().map_or_else(|| name.to_lowercase(), |word| word.text)
 }
 
@@ -199,48 +199,4 @@ fn word_means(
         Some(Builtin::ReadsAnything(_) | Builtin::Primary(Unsafe::ServerState)) => Routine::Primary,
         Some(_) => Routine::Opaque,
     }
-}
-
-/// What a body of code may leave in the session, by its words. Also looks into its strings and
-/// comments, because of dynamic SQL. `leaves_anything` tells of compiled functions by name.
-pub(crate) fn leaves_of_body(body: &str, leaves_anything: impl Fn(&str) -> bool) -> SessionEffect {
-    let mut effect = SessionEffect::default();
-    let mut words = words(body).peekable();
-    while let Some(word) = words.next() {
-        match &*word.text {
-            "set" if word.opens_statement => settings(&mut effect),
-            "set_config" | "reset" | "discard" | "setseed" => settings(&mut effect),
-            "temp" | "temporary" | "pg_temp" => effect.temp = true,
-            "listen" | "unlisten" => effect.listen = true,
-            "prepare" | "deallocate" => effect.prepared = true,
-            "load" => effect.load = true,
-            "hold" => effect.cursor_hold = true,
-            // A text from elsewhere; of one written here the words are seen.
-            "execute" if word.next != Some(b'\'') => {
-                let harmless = ["format", "function", "procedure"];
-                if !words.peek().is_some_and(|next| harmless.contains(&&*next.text)) {
-                    return SessionEffect::anything();
-                }
-            }
-            name if name.contains("_advisory_") && !name.contains("_xact_") => {
-                effect.advisory = true;
-            }
-            name if leaves_anything(name) => return SessionEffect::anything(),
-            _ => {}
-        }
-    }
-    effect
-}
-
-/// Whether a function is compiled code of a user that may do anything, also to its session
-/// (`set_limit` of pg_trgm, `dblink_connect`).
-pub(crate) fn is_opaque_compiled(function: &Function) -> bool {
-    function.compiled && at_first_sight(function) == Routine::Opaque
-}
-
-fn settings(effect: &mut SessionEffect) {
-    effect.settings = true;
-    effect.local_settings = true;
-    effect.search_path = true;
-    effect.role = true;
 }

@@ -51,6 +51,10 @@ impl<'t> Scan<'_, 't> {
             Node::SelectStmt(_) => self.table_query(node),
             _ => {}
         }
+        self.session.merge(self.catalog.leaves.of_event_triggers());
+        if !only_keeps_code(node) {
+            self.session.merge(&self.catalog.leaves.of_command(self.text));
+        }
         // The text doesn't always tell: a type may be temporary by the search path.
         self.session.temp = true;
         ddl.temporary = self.temporary(node);
@@ -87,10 +91,7 @@ impl<'t> Scan<'_, 't> {
     /// The query of CREATE TABLE AS, which may also be an EXECUTE.
     fn table_query(&mut self, query: Node<'t>) {
         match query {
-            Node::ExecuteStmt(execute) => {
-                self.list(execute.params());
-                self.unknown_prepared();
-            }
+            Node::ExecuteStmt(execute) => self.prepared(execute),
             query => self.query(query),
         }
     }
@@ -176,6 +177,18 @@ impl<'t> Scan<'_, 't> {
         let name = parts.next().flatten().unwrap_or_default();
         self.existing_name(parts.next().flatten(), name)
     }
+}
+
+/// Whether a command keeps code for later, and runs none of it.
+fn only_keeps_code(node: Node<'_>) -> bool {
+    matches!(
+        node,
+        Node::CreateFunctionStmt(_)
+            | Node::ViewStmt(_)
+            | Node::RuleStmt(_)
+            | Node::CreateTrigStmt(_)
+            | Node::CommentStmt(_)
+    )
 }
 
 fn into_of(mut select: &SelectStmt) -> Option<&IntoClause> {

@@ -135,7 +135,7 @@ impl<'t> Scan<'_, 't> {
     /// An operator by its name: any of a user's with that name could be meant.
     pub fn operator(&mut self, name: &str) {
         if let Some(&routine) = self.catalog.operators.get(name) {
-            self.routine(routine);
+            self.routine(routine, self.catalog.leaves.of_operator(name));
         }
     }
 
@@ -172,7 +172,7 @@ impl<'t> Scan<'_, 't> {
             .and_then(|name| name.names().iter().next_back()?.sval())
             .and_then(|name| self.catalog.casts.get(name));
         if let Some(&routine) = function {
-            self.routine(routine);
+            self.routine(routine, Some(self.catalog.leaves.of_casts()));
         }
         self.type_name(name);
     }

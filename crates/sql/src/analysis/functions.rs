@@ -42,16 +42,13 @@ impl<'t> Scan<'_, 't> {
         };
         let in_reach = |function: &&UserFunction| schema.is_none_or(|s| *s == *function.schema);
         let user = functions.user.iter().filter(in_reach).map(|f| f.routine).max();
-        if functions.user.iter().filter(in_reach).any(|f| f.leaves_anything) {
-            self.session.merge(&SessionEffect::anything());
-        }
         let builtin =
             functions.builtin.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"));
         if user.is_none() && builtin.is_none() {
             return self.unknown(Unsafe::UnknownFunction);
         }
         if let Some(routine) = user {
-            self.routine(routine);
+            self.routine(routine, self.catalog.leaves.of_name(name));
         }
         if let Some(builtin) = builtin {
             self.builtin(builtin, Some(call));
@@ -63,7 +60,7 @@ impl<'t> Scan<'_, 't> {
         let Some(functions) = self.catalog.functions.get(name) else { return };
         let user = functions.user.iter().filter(|f| f.takes_row).map(|f| f.routine).max();
         if let Some(routine) = user {
-            self.routine(routine);
+            self.routine(routine, self.catalog.leaves.of_name(name));
         }
     }
 
@@ -84,6 +81,15 @@ impl<'t> Scan<'_, 't> {
                 self.reads.add_everything();
             }
             Builtin::Opaque => self.opaque(Unsafe::VolatileFunction),
+            Builtin::RunsText => {
+                self.opaque(Unsafe::VolatileFunction);
+                match call.and_then(|call| constant(call, 0)) {
+                    Some(text) => self.session.merge(&self.catalog.leaves.of_command(text)),
+                    None => self
+                        .session
+                        .merge(&SessionEffect { any_setting: false, ..SessionEffect::anything() }),
+                }
+            }
             Builtin::SessionLock => {
                 self.session.advisory = true;
                 self.primary_only(Unsafe::AdvisoryLock);
@@ -112,8 +118,8 @@ impl<'t> Scan<'_, 't> {
         }
         let Some(name) = call.and_then(|call| constant(call, 0)) else {
             (self.session.search_path, self.session.role) = (true, true);
-            // Any name may have been meant: `*` can't be one.
-            return self.session.custom_settings.push("*".into());
+            self.session.any_setting |= call.and_then(constant_bool) != Some(true);
+            return;
         };
         let name = name.to_ascii_lowercase();
         match &*name {

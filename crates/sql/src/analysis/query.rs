@@ -11,7 +11,8 @@ impl<'t> Scan<'_, 't> {
     /// A query in the wide sense: what may stand in a WITH clause.
     pub fn query(&mut self, node: Node<'t>) {
         if self.catalog.implicit_casts != Routine::Pure {
-            self.routine(self.catalog.implicit_casts);
+            let leaves = self.catalog.leaves.of_casts();
+            self.routine(self.catalog.implicit_casts, Some(leaves));
         }
         match node {
             Node::SelectStmt(select) => self.select(select),

@@ -125,11 +125,11 @@ impl<'t> Scan<'_, 't> {
     fn reach(&mut self, relation: &Relation, change: Change, reached: &mut Reached) {
         self.answers_more |= relation.has_rules;
         match (relation.class, &relation.view) {
-            (Class::View, Some(_)) if relation.has_code => self.runs_opaque_code(),
+            (Class::View, Some(_)) if relation.has_code => self.runs_code_of(relation),
             (Class::View, Some(query)) => {
                 self.code(query);
                 match query.facts.get() {
-                    Some(facts) if facts.passes_code => self.runs_opaque_code(),
+                    Some(facts) if facts.passes_code => self.runs_code_of(relation),
                     Some(Facts { reads: Items::Tables(tables), .. }) => {
                         tables.iter().for_each(|table| reached.add(*table, change));
                     }
@@ -151,7 +151,7 @@ impl<'t> Scan<'_, 't> {
             self.reads.add(table.id);
         }
         if table.has_code {
-            self.runs_opaque_code();
+            self.runs_code_of(table);
         }
         let expressions = table.expressions.as_ref().filter(|_| change.insert || change.update);
         for code in expressions.into_iter().chain(&table.policies) {
@@ -172,6 +172,10 @@ impl<'t> Scan<'_, 't> {
                 self.reach(other, Change::CASCADE, reached);
             }
         }
+    }
+
+    fn runs_code_of(&mut self, relation: &Relation) {
+        self.runs_opaque_code(self.catalog.leaves.of_name(&relation.name));
     }
 
     /// Checking a foreign key reads the table at its other side.
@@ -202,7 +206,7 @@ impl<'t> Scan<'_, 't> {
             let Some(table) = self.catalog.relation(table) else { continue };
             self.writes.add(table.id);
             if table.has_code {
-                self.runs_opaque_code();
+                self.runs_code_of(table);
             }
             for key in table.referenced_by.iter().filter(|_| cascade) {
                 if let Some(other) = self.catalog.relation(key.other) {

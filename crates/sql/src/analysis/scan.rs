@@ -75,6 +75,8 @@ impl Touched {
 pub(super) struct Scan<'c, 't> {
     pub catalog: &'c Catalog,
     pub path: Option<&'c SearchPath>,
+    /// Of the statement; empty in a part of one.
+    pub text: &'t str,
     pub reads: Touched,
     pub writes: Touched,
     pub session: SessionEffect,
@@ -97,6 +99,7 @@ impl<'c, 't> Scan<'c, 't> {
         Scan {
             catalog,
             path,
+            text: "",
             reads: Touched::default(),
             writes: Touched::default(),
             session: SessionEffect::default(),
@@ -173,8 +176,8 @@ impl<'c, 't> Scan<'c, 't> {
         self.may_commit_inside = false;
     }
 
-    /// It runs a routine of a user.
-    pub fn routine(&mut self, routine: Routine) {
+    /// It runs a routine of a user, which may leave this in the session if it is opaque.
+    pub fn routine(&mut self, routine: Routine, leaves: Option<&SessionEffect>) {
         match routine {
             Routine::Pure | Routine::Harmless => {}
             Routine::Reads => self.reads.add_everything(),
@@ -182,15 +185,15 @@ impl<'c, 't> Scan<'c, 't> {
                 self.primary_only(Unsafe::ServerState);
                 self.reads.add_everything();
             }
-            Routine::Opaque => self.runs_opaque_code(),
+            Routine::Opaque => self.runs_opaque_code(leaves),
         }
     }
 
-    /// It runs code of a user that may do anything.
-    pub fn runs_opaque_code(&mut self) {
+    /// It runs code of a user that may do anything, and leave this in the session.
+    pub fn runs_opaque_code(&mut self, leaves: Option<&SessionEffect>) {
         self.opaque(Unsafe::VolatileFunction);
-        if !self.catalog.functions_leave.is_none() {
-            self.session.merge(&self.catalog.functions_leave);
+        if let Some(leaves) = leaves {
+            self.session.merge(leaves);
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pg_raw_parse::list::NodeList;
 use pg_raw_parse::nodes::{
-    CopyStmt, DeclareCursorStmt, DefElem, DoStmt, ExplainStmt, FetchStmt, SelectStmt,
+    CopyStmt, DeclareCursorStmt, DefElem, DoStmt, ExecuteStmt, ExplainStmt, FetchStmt, SelectStmt,
     TransactionStmt, VariableSetStmt,
 };
 use pg_raw_parse::raw::{CURSOR_OPT_HOLD, DiscardMode, DropBehavior};
@@ -18,7 +18,6 @@ use crate::facts::{
     Ddl, Discard, HihooiCommand, Isolation, Kind, SessionCommand, SessionEffect, TransactionModes,
     Unsafe,
 };
-use crate::routines::leaves_of_body;
 
 impl<'t> Scan<'_, 't> {
     pub fn kind_of(&mut self, node: Node<'t>, range: &Range<usize>) -> Kind {
@@ -48,10 +47,10 @@ impl<'t> Scan<'_, 't> {
             Node::ExplainStmt(explain) => self.explain(explain, range),
             Node::CallStmt(call) => {
                 if let Some(call) = call.funccall() {
-                    self.list(call.args());
+                    self.function(call);
                 }
                 self.may_commit_inside = true;
-                self.runs_opaque_code();
+                self.opaque(Unsafe::VolatileFunction);
                 Kind::Call
             }
             Node::DoStmt(block) => self.do_block(block),
@@ -148,23 +147,22 @@ impl<'t> Scan<'_, 't> {
                 _ => self.read_or_write(),
             };
         }
+        let planned = std::mem::take(&mut self.session);
         self.forget_effects();
+        // Planning runs what claims to be IMMUTABLE.
+        self.session = SessionEffect { any_setting: false, load: false, ..planned };
         Kind::Read
     }
 
     fn do_block(&mut self, block: &'t DoStmt) -> Kind {
         self.may_commit_inside = true;
-        self.runs_opaque_code();
+        self.opaque(Unsafe::VolatileFunction);
         for option in block.args() {
             let text = string(option.arg()).unwrap_or_default();
             match option.defname() {
-                Some("as") => {
-                    let catalog = self.catalog;
-                    let leaves = leaves_of_body(text, |name| catalog.leaves_anything(name));
-                    self.session.merge(&leaves);
-                }
+                Some("as") => self.session.merge(&self.catalog.leaves.of_block(text)),
                 Some("language") if text.eq_ignore_ascii_case("plpgsql") => {}
-                _ => self.session.merge(&SessionEffect::anything()),
+                _ => self.session.merge(&SessionEffect::of_compiled_code()),
             }
         }
         Kind::Call
@@ -214,8 +212,7 @@ impl<'t> Scan<'_, 't> {
                 SessionCommand::Prepare { name: text(prepare.name()), statement }
             }
             Node::ExecuteStmt(execute) => {
-                self.list(execute.params());
-                self.unknown_prepared();
+                self.prepared(execute);
                 SessionCommand::Execute(text(execute.name()))
             }
             Node::DeallocateStmt(deallocate) => {
@@ -229,10 +226,11 @@ impl<'t> Scan<'_, 't> {
     }
 
     /// EXECUTE of a statement that isn't known here.
-    pub fn unknown_prepared(&mut self) {
+    pub fn prepared(&mut self, execute: &'t ExecuteStmt) {
+        self.list(execute.params());
         self.row_locks = true;
         self.opaque(Unsafe::SessionState);
-        self.session.merge(&SessionEffect::anything());
+        self.session.executed.push(text(execute.name()));
     }
 
     fn discard(&mut self, target: DiscardMode::Type) -> Discard {

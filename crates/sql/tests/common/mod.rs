@@ -122,9 +122,9 @@ pub fn builder() -> Builder {
     }
     for &(id, schema, name, kind, flags) in RELATIONS {
         let (kind, persistence) = kind.split_at(1);
-        let (has_code, has_rules) = (flags.contains('c'), false);
+        let (code, has_rules) = (if flags.contains('c') { "vol" } else { "" }, false);
         let id = RelId(id);
-        let row = RelationRow { id, schema, name, kind, persistence, has_code, has_rules };
+        let row = RelationRow { id, schema, name, kind, persistence, code, has_rules };
         builder.relation(row);
     }
     for &(id, kind, text) in CODE {
@@ -136,7 +136,16 @@ pub fn builder() -> Builder {
     }
     for &(schema, name, volatility, language, takes_row, body) in FUNCTIONS {
         let volatility = Volatility::from_char(volatility);
-        builder.function(FunctionRow { schema, name, volatility, language, takes_row, body });
+        let is_event_trigger = false;
+        builder.function(FunctionRow {
+            schema,
+            name,
+            volatility,
+            language,
+            takes_row,
+            is_event_trigger,
+            body,
+        });
     }
     for (child, parent) in [(21, 20), (22, 21), (23, 20), (94, 93)] {
         builder.inherits(RelId(child), RelId(parent));
@@ -205,8 +214,10 @@ pub fn items(items: &Items, catalog: &Catalog) -> String {
 }
 
 fn session(effect: &SessionEffect) -> String {
-    if *effect == SessionEffect::anything() {
-        return "anything".into();
+    if effect.any_setting && effect.unseen_code {
+        let load = if effect.load { "+load" } else { "" };
+        assert_eq!(SessionEffect { load: false, ..effect.clone() }, SessionEffect::anything());
+        return format!("anything{load}");
     }
     let flags = [
         (effect.settings, "settings"),
@@ -220,8 +231,10 @@ fn session(effect: &SessionEffect) -> String {
         (effect.discard_all, "discard_all"),
         (effect.role, "role"),
         (effect.load, "load"),
+        (effect.any_setting, "any_setting"),
+        (effect.unseen_code, "unseen_code"),
     ];
     let mut words: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
-    words.extend(effect.custom_settings.iter().map(|name| &**name));
+    words.extend(effect.custom_settings.iter().chain(&effect.executed).map(|name| &**name));
     words.join("+")
 }
