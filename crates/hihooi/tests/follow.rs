@@ -513,10 +513,23 @@ fn settled(cluster: &Cluster) -> Result<(), String> {
         let failed = failed_since.is_some_and(|since| since.elapsed() > ms(FAILED_MS));
         if failed || begun.elapsed() > s(LAG_S_MAX) {
             let told = behind.iter().map(|replica| replica_text(replica));
-            return Err(told.collect::<Vec<_>>().join("; "));
+            let told = told.collect::<Vec<_>>().join("; ");
+            return Err(if failed { told } else { format!("{told}\n{}", why_behind(cluster)) });
         }
         std::thread::sleep(ms(30));
     }
+}
+
+/// What the primary's backends do, and what the manager said last.
+fn why_behind(cluster: &Cluster) -> String {
+    const ASK: &str = "SELECT concat_ws(' | ', pid, backend_type, application_name, state, \
+        wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 200)) \
+        FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+        UNION ALL SELECT concat_ws(' | ', slot_name, active_pid, restart_lsn, confirmed_flush_lsn, \
+        pg_current_wal_lsn()) FROM pg_replication_slots";
+    let rows = cluster.direct("primary").run(ASK).rows;
+    let rows: Vec<String> = rows.into_iter().flatten().flatten().collect();
+    format!("{}\n{}", rows.join("\n"), cluster.log_tail())
 }
 
 fn replica_text(replica: &BTreeMap<String, String>) -> String {

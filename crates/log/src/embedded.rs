@@ -46,7 +46,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::Locked`] if another process has it open; [`Error::Format`] if a newer version
-    /// wrote it; [`Error::Failed`] if the disk refuses.
+    /// wrote it; [`Error::Disk`] if the disk refuses.
     pub fn open(dir: &Path) -> Result<Log> {
         let mut appender = Appender::open(dir)?;
         let kept = appender.kept().clone();
@@ -123,7 +123,7 @@ impl Log {
     /// Makes durable what was appended so far; returns the last durable entry.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// [`Error::Disk`]: it will be durable when the disk takes it; [`Error::Failed`].
     pub async fn persist(&self) -> Result<Tsid> {
         self.inner.shared.persist().await?;
         Ok(*self.inner.shared.durable.borrow())
@@ -141,10 +141,16 @@ impl Log {
         self.inner.shared.appended.subscribe()
     }
 
-    /// Why the log takes nothing more, once the disk failed.
+    /// Why the log takes nothing more, if it doesn't.
     #[must_use]
     pub fn failed(&self) -> Option<String> {
         self.inner.shared.lock().failed.clone()
+    }
+
+    /// Why nothing can be written for now, while that is so. It is tried again and again.
+    #[must_use]
+    pub fn stalled(&self) -> Option<String> {
+        self.inner.shared.lock().stalled.clone()
     }
 
     /// Header of the last appended entry: where the collector goes on.
@@ -209,7 +215,7 @@ impl Log {
     pub async fn chunk(&self, tsid: Tsid, n: u32) -> Result<Bytes> {
         let is_appended = tsid <= *self.inner.shared.appended.borrow();
         if is_appended && tsid > *self.inner.shared.durable.borrow() {
-            self.inner.shared.persist().await?;
+            self.inner.shared.until_durable().await?;
         }
         let log = self.clone();
         blocking(move || log.chunk_disk(tsid, n)).await
@@ -249,7 +255,7 @@ impl Log {
     /// Takes the next epoch, durably: a number greater than any manager before had.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// As [`Log::persist`].
     pub async fn take_epoch(&self) -> Result<u64> {
         let epoch = {
             let mut state = self.inner.shared.lock();
@@ -265,7 +271,7 @@ impl Log {
     /// Notes a server connection, durably before it returns.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// As [`Log::persist`].
     pub async fn record_backend(&self, backend: &BackendRecord) -> Result<()> {
         {
             let mut state = self.inner.shared.lock();
@@ -306,7 +312,7 @@ impl Log {
     /// Keeps a small value, durably before it returns. Names beginning with `log.` are ours.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// As [`Log::persist`].
     pub async fn set_meta(&self, name: &str, value: &[u8]) -> Result<()> {
         assert!(!name.starts_with("log."), "names beginning with log. belong to the log itself");
         self.put_meta(name, value).await

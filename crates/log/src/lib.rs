@@ -49,7 +49,10 @@ pub enum Error {
         /// What is still there.
         first: Tsid,
     },
-    /// The disk failed. Nothing more is accepted: the process must open the log again.
+    /// The disk takes nothing now, because it is full for example. It is tried again and again.
+    #[error("the log can't be written: {0}")]
+    Disk(String),
+    /// Nothing more is accepted: the process must open the log again.
     #[error("the log failed: {0}")]
     Failed(String),
 }

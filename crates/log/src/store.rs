@@ -3,7 +3,7 @@
 //! A segment begins with all that is kept besides entries, so the newest one alone tells what an
 //! opening process must know, and older ones can be removed whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -266,13 +266,16 @@ impl Appender {
         &self.kept
     }
 
-    /// Writes all of it, durably, in order.
-    pub(crate) fn write(&mut self, operations: Vec<Operation>) -> Result<()> {
-        for operation in operations {
+    /// Writes all of it, durably, in order. After [`Error::Disk`] what is left of it is to be written
+    /// again.
+    pub(crate) fn write(&mut self, operations: &mut VecDeque<Operation>) -> Result<()> {
+        while !operations.is_empty() {
             if self.end + self.buffer.len() as u64 >= SEGMENT_LEN {
                 self.rotate()?;
             }
-            self.put(operation)?;
+            if let Some(operation) = operations.pop_front() {
+                self.put(operation)?;
+            }
         }
         self.sync()
     }
@@ -324,8 +327,9 @@ impl Appender {
 
     /// Makes the buffer durable and shows it to readers.
     fn sync(&mut self) -> Result<()> {
-        self.file.write_all_at(&self.buffer, self.end).map_err(|error| failed(&error))?;
-        self.file.sync_data().map_err(|error| failed(&error))?;
+        // Written whole after a failure: nobody knows what of it the disk has.
+        self.file.write_all_at(&self.buffer, self.end).map_err(|error| disk(&error))?;
+        self.file.sync_data().map_err(|error| disk(&error))?;
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
         if self.shown.len() != self.index.len() {
@@ -340,10 +344,11 @@ impl Appender {
     /// Closes the segment and begins the next.
     fn rotate(&mut self) -> Result<()> {
         self.sync()?;
-        self.file.set_len(self.end).map_err(|error| failed(&error))?;
-        self.file.sync_all().map_err(|error| failed(&error))?;
-        self.segment = Segment { number: self.segment.number + 1, first: self.next };
-        self.file = create(&self.store.dir, &self.segment)?;
+        self.file.set_len(self.end).map_err(|error| disk(&error))?;
+        self.file.sync_all().map_err(|error| disk(&error))?;
+        let segment = Segment { number: self.segment.number + 1, first: self.next };
+        self.file = create(&self.store.dir, &segment)?;
+        self.segment = segment;
         self.end = 0;
         self.index.clear();
         self.put_kept();
@@ -383,9 +388,9 @@ impl Recovered {
 
     /// Clears what lies behind the last intact record, and goes on there.
     fn resume(self, store: Arc<Store>, segment: Segment) -> Result<Appender> {
-        self.file.set_len(self.end).map_err(|error| failed(&error))?;
-        self.file.set_len(self.end.max(SEGMENT_LEN)).map_err(|error| failed(&error))?;
-        self.file.sync_all().map_err(|error| failed(&error))?;
+        self.file.set_len(self.end).map_err(|error| disk(&error))?;
+        self.file.set_len(self.end.max(SEGMENT_LEN)).map_err(|error| disk(&error))?;
+        self.file.sync_all().map_err(|error| disk(&error))?;
         let next = self.kept.last()?.map_or(Tsid(1), |header| header.tsid.next());
         let mut appender = Appender {
             store,
@@ -459,7 +464,8 @@ fn set_aside(dir: &Path, segment: &Segment) -> Result<()> {
 /// Makes a segment's file, at its full length, so that appending changes no metadata.
 fn create(dir: &Path, segment: &Segment) -> Result<File> {
     let path = segment.path(dir);
-    let opened = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    // It may be there: of an attempt that failed. Nobody reads it yet.
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
     let file = opened.map_err(|error| at(&path, &error))?;
     file.set_len(SEGMENT_LEN).map_err(|error| at(&path, &error))?;
     file.sync_all().map_err(|error| at(&path, &error))?;
@@ -472,6 +478,10 @@ fn failed(error: &std::io::Error) -> Error {
     Error::Failed(error.to_string())
 }
 
+fn disk(error: &std::io::Error) -> Error {
+    Error::Disk(error.to_string())
+}
+
 fn at(path: &Path, error: &std::io::Error) -> Error {
-    Error::Failed(format!("{}: {error}", path.display()))
+    Error::Disk(format!("{}: {error}", path.display()))
 }

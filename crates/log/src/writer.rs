@@ -2,7 +2,9 @@
 //! waits, and begins again. So many appends share an fsync, nobody's event
 //! loop ever waits for a disk, and appending goes on while the disk is busy.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
@@ -13,11 +15,14 @@ use crate::store::Appender;
 use crate::tail::Tail;
 use crate::{Error, Result};
 
+/// Pause before what the disk didn't take is written again.
+const RETRY: Duration = Duration::from_millis(500);
+
 /// What appenders, readers and the writing thread share.
 pub(crate) struct Shared {
     state: Mutex<State>,
     wake: Condvar,
-    /// Number of operations that are durable; `u64::MAX` once the disk failed.
+    /// Number of operations that are durable; `u64::MAX` once nothing is accepted any more.
     written: watch::Sender<u64>,
     pub(crate) durable: watch::Sender<Tsid>,
     /// The last entry that was appended, durable or not.
@@ -30,7 +35,10 @@ pub(crate) struct State {
     pub(crate) first: Tsid,
     /// As pushed, hence a little ahead of the disk.
     pub(crate) kept: Kept,
+    /// Why nothing is accepted any more.
     pub(crate) failed: Option<String>,
+    /// Why nothing can be written for now.
+    pub(crate) stalled: Option<String>,
     pending: Vec<Operation>,
     /// Bytes pending and being written.
     pending_len: usize,
@@ -66,6 +74,7 @@ impl Shared {
             first,
             kept,
             failed: None,
+            stalled: None,
             pending: Vec::new(),
             pending_len: 0,
             pushed: 0,
@@ -120,25 +129,62 @@ impl Shared {
         Ok(state.pending_len < len_max)
     }
 
-    /// Waits until everything pushed so far is durable.
+    /// Waits until everything pushed so far is durable. While the disk takes nothing it doesn't wait:
+    /// it will be durable, but nobody knows when.
     pub(crate) async fn persist(&self) -> Result<()> {
         let pushed = self.lock().pushed;
         let mut written = self.written.subscribe();
-        if *written.borrow_and_update() < pushed {
-            self.kick();
-            let _ = written.wait_for(|&written| written >= pushed).await;
+        self.kick();
+        loop {
+            {
+                let state = self.lock();
+                state.check()?;
+                if *written.borrow_and_update() >= pushed {
+                    return Ok(());
+                }
+                if let Some(why) = &state.stalled {
+                    return Err(Error::Disk(why.clone()));
+                }
+            }
+            let _ = written.changed().await;
         }
+    }
+
+    /// Waits until everything pushed so far is durable, however long the disk takes nothing.
+    pub(crate) async fn until_durable(&self) -> Result<()> {
+        let pushed = self.lock().pushed;
+        let mut written = self.written.subscribe();
+        self.kick();
+        let _ = written.wait_for(|&written| written >= pushed).await;
         self.lock().check()
     }
 
-    /// What the thread does until [`Shared::close`], or until the disk fails.
+    /// What the thread does until [`Shared::close`], or until it can't go on.
     pub(crate) fn run(self: &Arc<Shared>, appender: &mut Appender) {
-        while let Some(work) = self.next() {
-            match appender.write(work.operations) {
+        while let Some(mut work) = self.next() {
+            let written = loop {
+                match appender.write(&mut work.operations) {
+                    Err(Error::Disk(why)) if self.stall(&why) => {}
+                    other => break other,
+                }
+            };
+            match written {
                 Ok(()) => self.done(work.len, work.pushed, work.last),
                 Err(error) => return self.fail(&error.to_string()),
             }
         }
+    }
+
+    /// The disk took nothing: waits a while before the next attempt. False if the log closes.
+    fn stall(&self, why: &str) -> bool {
+        let mut state = self.lock();
+        if state.stalled.is_none() {
+            tracing::error!("the log can't be written: {why}; it is tried again until it can");
+        }
+        state.stalled = Some(why.to_owned());
+        self.written.send_modify(|_| {}); // whoever waits is told why
+        let retry = self.wake.wait_timeout_while(state, RETRY, |state| !state.closing);
+        !retry.unwrap_or_else(PoisonError::into_inner).0.closing
     }
 
     fn next(&self) -> Option<Work> {
@@ -153,7 +199,7 @@ impl Shared {
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.kicked = false;
-        let operations = std::mem::take(&mut state.pending);
+        let operations = VecDeque::from(std::mem::take(&mut state.pending));
         Some(Work {
             len: operations.iter().map(Operation::len).sum(),
             operations,
@@ -163,7 +209,13 @@ impl Shared {
     }
 
     fn done(&self, len: usize, pushed: u64, last: Tsid) {
-        self.lock().pending_len -= len;
+        {
+            let mut state = self.lock();
+            state.pending_len -= len;
+            if state.stalled.take().is_some() {
+                tracing::info!("the log is written again");
+            }
+        }
         self.durable.send_if_modified(|durable| std::mem::replace(durable, last) != last);
         self.written.send_replace(pushed);
     }
@@ -177,7 +229,7 @@ impl Shared {
 
 /// What the thread writes next.
 struct Work {
-    operations: Vec<Operation>,
+    operations: VecDeque<Operation>,
     len: usize,
     pushed: u64,
     last: Tsid,

@@ -306,7 +306,10 @@ impl Admin {
     ) -> Vec<Option<String>> {
         let stats = (self.relay.apply_stats)(&replica.site.name).unwrap_or_default();
         let us = |percent| stats.percentile_us(percent).map(|us| us.to_string());
-        let reason = replica.reason();
+        let mut reason = replica.reason();
+        if reason.is_empty() && lag != Some(0) {
+            reason = self.why_behind(lag.is_none());
+        }
         vec![
             Some(replica.site.name.clone()),
             Some(replica.state().to_string()),
@@ -317,6 +320,19 @@ impl Admin {
             us(99),
             (!reason.is_empty()).then_some(reason),
         ]
+    }
+
+    /// What keeps replicas from following, if it isn't their own fault.
+    fn why_behind(&self, is_unknown: bool) -> String {
+        let (log, collector) = (&self.relay.log, &self.relay.collector);
+        match log.stalled().or_else(|| log.failed()) {
+            Some(why) => format!("the log can't be written: {why}"),
+            None if !collector.error().is_empty() => {
+                format!("the primary's stream: {}", collector.error())
+            }
+            None if is_unknown => "the primary doesn't tell its position".to_owned(),
+            None => String::new(),
+        }
     }
 
     /// The newest entry once the collector has passed the primary's position of now.
