@@ -127,6 +127,9 @@ pub struct Overrides {
     /// Address that clients connect to [default: 127.0.0.1:6432]
     #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
+    /// Listen where other machines reach it, although nobody is asked for a password
+    #[arg(long, env = "HIHOOI_INSECURE")]
+    pub insecure: bool,
     /// Data directory [default: ./hihooi-data, for root /var/lib/hihooi]
     #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -154,6 +157,7 @@ impl Overrides {
     /// Puts the given values over `config`.
     pub fn put_over(&self, config: &mut Config) {
         put(&self.listen, &mut config.listen);
+        config.insecure |= self.insecure;
         put(&self.data, &mut config.data);
         put(&self.admin_users, &mut config.admin_users);
         put(&self.pool_size, &mut config.pool.size);

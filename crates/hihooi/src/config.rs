@@ -21,6 +21,9 @@ pub const SITES_MAX: usize = 33;
 pub struct Config {
     /// Address that clients connect to, `host:port`.
     pub listen: String,
+    /// Whether `listen` may be an address that other machines reach, although nobody is asked for a
+    /// password.
+    pub insecure: bool,
     /// Directory of the log and what else the manager keeps.
     pub data: PathBuf,
     /// Roles that may use the admin database.
@@ -122,6 +125,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             listen: DEFAULT_LISTEN.to_owned(),
+            insecure: false,
             data: default_data(nix::unistd::geteuid().is_root()),
             admin_users: vec![default_user()],
             pool: Pool::default(),
@@ -205,7 +209,7 @@ impl Config {
     /// One line that says what to change.
     pub fn check(&self) -> Result<(), BadConfig> {
         let bad = |text: String| Err(BadConfig(text));
-        listen_address(&self.listen).map_err(BadConfig)?;
+        self.check_listen()?;
         if self.pool.size == 0 {
             return bad("pool.size must be at least 1".to_owned());
         }
@@ -234,6 +238,21 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Refuses to be open to a network without being told so.
+    ///
+    /// # Errors
+    /// One line that says what to do instead.
+    pub fn check_listen(&self) -> Result<(), BadConfig> {
+        let address = listen_address(&self.listen).map_err(BadConfig)?;
+        if address.ip().is_loopback() || self.insecure {
+            return Ok(());
+        }
+        Err(BadConfig(format!(
+            "whoever reaches {address} could log in as any role without a password, and run programs with \
+             COPY … TO PROGRAM: listen on 127.0.0.1, or pass --insecure if nobody else reaches it"
+        )))
     }
 
     /// The site that takes the writes, once [`Config::check`] passed.
@@ -406,5 +425,20 @@ name = "postgres"
         assert_eq!(listen_address(":7000"), Ok(on(7000)));
         assert_eq!(listen_address("7000"), Ok(on(7000)));
         assert!(listen_address("nonsense").is_err());
+    }
+
+    #[test]
+    fn other_machines_are_let_in_only_when_told_so() {
+        for (listen, insecure, is_good) in [
+            ("127.0.0.1:1", false, true),
+            ("[::1]:1", false, true),
+            ("0.0.0.0:1", false, false),
+            ("[::]:1", false, false),
+            ("10.0.0.1:1", false, false),
+            ("0.0.0.0:1", true, true),
+        ] {
+            let config = Config { listen: listen.to_owned(), insecure, ..Config::default() };
+            assert_eq!(config.check_listen().is_ok(), is_good, "{listen}");
+        }
     }
 }

@@ -16,9 +16,13 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
+use crate::process::tell;
 use crate::relay;
 use crate::replication::{self, Replication};
+use crate::signals::Signals;
 
+/// Replicas that serve so soon are not told of.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// How long the threads may take to end cleanly.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks whether a thread has ended.
@@ -28,8 +32,7 @@ const FAILURES_MAX: usize = 4;
 
 /// A running manager.
 pub struct Manager {
-    /// Its replicas.
-    pub replicas: Vec<Arc<Replica>>,
+    replicas: Vec<Arc<Replica>>,
     stop_relay: watch::Sender<bool>,
     stop_replication: watch::Sender<bool>,
     relay: JoinHandle<()>,
@@ -69,22 +72,59 @@ impl Manager {
         Ok(Manager { replicas, stop_relay, stop_replication, relay, replication, failures })
     }
 
-    /// Waits until every replica serves; names those that don't within `limit`, with the reason.
-    pub async fn wait_for_replicas(&self, limit: Duration) -> Vec<(String, String)> {
-        let deadline = Instant::now() + limit;
+    /// Runs until a signal comes or a thread fails for good. Tells the user how to connect and which
+    /// replicas don't serve yet, for a reason that a server may have, and later of each that does.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub async fn run(
+        &mut self,
+        url: &str,
+        trouble: impl Fn(&str) -> Option<String>,
+        signals: &mut Signals,
+    ) -> Result<()> {
+        tokio::select! {
+            () = self.tell_ready(url, trouble) => {}
+            () = signals.next() => return Ok(()),
+        }
+        tokio::select! {
+            () = signals.next() => Ok(()),
+            failure = self.failed() => Err(failure),
+        }
+    }
+
+    async fn tell_ready(&self, url: &str, trouble: impl Fn(&str) -> Option<String>) {
+        for replica in self.late_replicas().await {
+            let name = replica.site.name.clone();
+            let reason = trouble(&name).unwrap_or_else(|| replica.reason());
+            let reason = if reason.is_empty() { "it starts".to_owned() } else { reason };
+            tell(format!("{name} does not serve yet: {reason}"));
+            tokio::spawn(async move {
+                let mut progress = replica.progress();
+                if progress.wait_for(|_| replica.state() == State::Serving).await.is_ok() {
+                    tell(format!("{name} serves now"));
+                }
+            });
+        }
+        tell(format!("ready at {url}"));
+    }
+
+    /// The replicas that don't serve at once.
+    async fn late_replicas(&self) -> Vec<Arc<Replica>> {
+        let deadline = Instant::now() + AT_ONCE;
         let mut late = Vec::new();
         for replica in &self.replicas {
             let mut progress = replica.progress();
             let serving = progress.wait_for(|_| replica.state() == State::Serving);
             if tokio::time::timeout_at(deadline, serving).await.is_err() {
-                late.push((replica.site.name.clone(), replica.reason()));
+                late.push(replica.clone());
             }
         }
         late
     }
 
     /// Waits until a thread fails for good; why.
-    pub async fn failed(&mut self) -> Failure {
+    async fn failed(&mut self) -> Failure {
         match self.failures.recv().await {
             Some(failure) => failure,
             None => Failure::new("the manager's threads ended"),

@@ -1,12 +1,13 @@
 //! What the commands share: the event loop of the main thread, the operator's log, the
 //! listening socket, and lines for the user.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use hihooi_postgres::cluster::{file_error, plain};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -34,9 +35,9 @@ pub fn run(command: impl Future<Output = Result<()>>) -> ExitCode {
     }
 }
 
-/// A line for the user.
+/// A line for the user, who may have closed the terminal.
 pub fn tell(text: String) {
-    println!("hihooi: {text}");
+    let _ = writeln!(std::io::stdout(), "hihooi: {text}");
 }
 
 /// Sends the operator's log to a file, or to standard error.
@@ -50,13 +51,51 @@ pub fn log_to(file: Option<&Path>, filter: Option<&str>) -> Result<()> {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     match file {
         Some(path) => {
-            let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-            let file = opened.map_err(|error| file_error("write", path, &error))?;
-            builder.with_writer(Mutex::new(file)).init();
+            let file = open_log(path)?;
+            *LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some((path.to_owned(), file));
+            builder.with_writer(|| ToLog).init();
         }
         None => builder.with_writer(std::io::stderr).init(),
     }
     Ok(())
+}
+
+/// The operator's log, if it is a file.
+static LOG: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
+
+/// Writes to the operator's log.
+struct ToLog;
+
+impl Write for ToLog {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, file)) => file.write(bytes),
+            None => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn open_log(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    Ok(opened.map_err(|error| file_error("write", path, &error))?)
+}
+
+/// Opens the log file anew: it may have been moved away. Goes on with the old one if that fails.
+pub fn open_log_anew() {
+    let opened = match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some((path, file)) => open_log(path).map(|anew| *file = anew),
+        None => Ok(()),
+    };
+    match opened {
+        Ok(()) => {
+            tracing::info!("SIGHUP: the log file is opened anew; no setting is read again yet")
+        }
+        Err(failure) => tracing::error!("SIGHUP: the log file can't be opened anew: {failure}"),
+    }
 }
 
 /// Takes the address that clients connect to.

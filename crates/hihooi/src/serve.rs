@@ -1,17 +1,13 @@
 //! `hihooi serve`: the manager for servers that somebody else runs.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
-use crate::process::{self, listen, log_to, ready_url, tell};
+use crate::process::{self, listen, log_to, ready_url};
 use crate::signals::Signals;
-
-/// How long replicas may take before they are named and left to catch up.
-const REPLICAS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 #[must_use]
@@ -32,19 +28,7 @@ async fn serve(args: &ServeArgs) -> Result<()> {
         started = Manager::start(&config, &data, listener) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
-    let outcome = tokio::select! {
-        late = manager.wait_for_replicas(REPLICAS_LIMIT) => {
-            for (replica, reason) in late {
-                tell(format!("{replica} does not serve yet: {reason}; it is left to catch up"));
-            }
-            tell(format!("ready at {url}"));
-            tokio::select! {
-                () = signals.next() => Ok(()),
-                failure = manager.failed() => Err(failure),
-            }
-        }
-        () = signals.next() => Ok(()),
-    };
+    let outcome = manager.run(&url, |_| None, &mut signals).await;
     tokio::select! {
         () = manager.stop() => {}
         () = signals.next() => {}

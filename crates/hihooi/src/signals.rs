@@ -1,10 +1,12 @@
-//! Signals that ask the process to stop.
+//! Signals: those that ask the process to stop, and SIGHUP.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Failure, Result};
+use crate::process;
 
-/// Whoever waits for a request to stop: Ctrl-C, `kill`, or a closed terminal.
+/// Whoever waits for a request to stop: Ctrl-C or `kill`. SIGHUP has the log file opened anew, for
+/// those who moved it away; a closed terminal sends it too, and ends nothing.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -27,10 +29,12 @@ impl Signals {
 
     /// Waits for the next request to stop.
     pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => process::open_log_anew(),
+            }
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use hihooi_postgres::cluster::binaries::Binaries;
 use hihooi_postgres::cluster::os_user::OsUser;
@@ -20,9 +19,6 @@ use crate::failure::{Failure, Result};
 use crate::manager::Manager;
 use crate::process::{self, listen, ready_url, tell};
 use crate::signals::Signals;
-
-/// How long replicas may take before they are named and left to catch up.
-const REPLICAS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 #[must_use]
@@ -72,6 +68,7 @@ impl Ground {
             config.check()?;
             check_replicas(args.replicas, &config, &data)?;
         }
+        config.check_listen()?;
         config.data = data.path().to_path_buf();
         let owner = cluster::owner(&data);
         let os_user = OsUser::choose(args.os_user.as_deref().or(owner.as_deref()))?;
@@ -204,28 +201,12 @@ async fn serve(
         started = Manager::start(config, data, listener) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
-    let mut outcome = tokio::select! {
-        late = manager.wait_for_replicas(REPLICAS_LIMIT) => {
-            for (replica, reason) in late {
-                let reason = running.trouble(&replica).unwrap_or(reason);
-                tell(format!("{replica} does not serve yet: {reason}; it is left to catch up"));
-            }
-            tell(format!("ready at {url}"));
-            None
-        }
-        () = signals.next() => Some(Ok(())),
-    };
-    if outcome.is_none() {
-        outcome = Some(tokio::select! {
-            () = signals.next() => Ok(()),
-            failure = manager.failed() => Err(failure),
-        });
-    }
+    let outcome = manager.run(&url, |site| running.trouble(site), signals).await;
     tokio::select! {
         () = manager.stop() => {}
         () = signals.next() => {
             running.stop.send_replace(Stop::Immediate);
         }
     }
-    outcome.unwrap_or(Ok(()))
+    outcome
 }

@@ -196,7 +196,11 @@ fn attempt(watched: &Watched, case: &Case, schema: &str) -> (Vec<String>, bool) 
         Ok(Ok(())) => {}
         Ok(Err(_)) if run.stopped && case.stoppable => {}
         Ok(Err(reason)) => run.problems.push(reason),
-        Err(panic) => run.problems.push(panic_text(&*panic)),
+        Err(panic) => {
+            let told = catch_unwind(AssertUnwindSafe(|| why_behind(&watched.cluster)));
+            let told = told.unwrap_or_else(|panic| panic_text(&*panic));
+            run.problems.push(format!("{}\n{told}", panic_text(&*panic)));
+        }
     }
     (run.problems, run.stopped)
 }

@@ -116,6 +116,10 @@ pub struct Session {
     is_defining: bool,
     /// A write that may have defined code of which the catalog doesn't know yet.
     defined: Option<WriteId>,
+    /// Before the unit was looked at, the catalog lacked what the session defined.
+    was_ahead: bool,
+    /// Before the unit was looked at, the catalog lacked what the stream brought.
+    was_unread: bool,
     /// What the catalog may not have known when it ran: to be judged again when it does.
     unsure: Vec<Bytes>,
     /// Of the unit that runs.
@@ -169,6 +173,8 @@ impl Session {
             prepared_effects: SessionEffect::default(),
             is_defining: false,
             defined: None,
+            was_ahead: false,
+            was_unread: false,
             unsure: Vec::new(),
             unit: UnitEffects::default(),
             pin: None,
@@ -234,6 +240,8 @@ impl Session {
 
     async fn turn(&mut self) -> Work<()> {
         let message = self.next_message().await?;
+        self.was_ahead = self.is_ahead_of_catalog();
+        self.was_unread = self.relay.is_catalog_unread();
         match message.tag {
             tag::QUERY => self.simple(message).await,
             tag::FUNCTION_CALL => self.function_call(message).await,
@@ -606,8 +614,8 @@ impl Session {
             statement.kind,
             Kind::Read | Kind::Write | Kind::Call | Kind::CopyIn | Kind::CopyOut
         );
-        let is_unknown = || statement.session.any_setting && self.relay.is_catalog_stale();
-        if !runs_code || !(is_unknown() || self.is_ahead_of_catalog()) {
+        let is_ahead = self.was_ahead || self.is_defining;
+        if !runs_code || !(statement.session.any_setting || is_ahead) {
             return false;
         }
         let len: usize = self.unsure.iter().map(Bytes::len).sum();
@@ -736,7 +744,7 @@ impl Session {
         if is_unsure {
             self.unit.any_setting = any_setting; // to be told later
         }
-        if self.effects.unseen_code || self.relay.is_catalog_unread() {
+        if self.effects.unseen_code || self.was_unread {
             server.unseen_code_of = Some(self.id);
         }
         self.is_path_unknown |= may_change_path(statement);

@@ -120,10 +120,11 @@ impl Cluster {
         command
     }
 
-    /// Starts the manager and waits for its ready line.
+    /// Starts the manager and waits for its ready line, and until all replicas serve.
     pub fn up(&self) {
         if self.is_hihooi() {
             self.await_ready(self.spawn_manager(self.up_command()));
+            self.await_replicas();
             *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
         }
     }
@@ -134,14 +135,17 @@ impl Cluster {
         command.args(["serve", "--config"]).arg(self.data().join("hihooi.toml"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         self.await_ready(self.spawn_manager(command));
+        self.await_replicas();
     }
 
-    /// Starts the manager when a replica is known to stay out, which `up` names after a minute:
-    /// waits only until clients are served.
+    /// Starts the manager when a replica is known to stay out: waits only for the ready line.
     pub fn up_without_waiting_for_all(&self) {
-        self.spawn_manager(self.up_command());
-        eventually("the manager serves clients", || {
-            self.try_connect(&[]).is_ok_and(|mut session| session.simple("SELECT 1").is_ok())
+        self.await_ready(self.spawn_manager(self.up_command()));
+    }
+
+    fn await_replicas(&self) {
+        eventually("all replicas serve", || {
+            self.show_replicas().values().all(|replica| replica["state"] == "serving")
         });
     }
 
