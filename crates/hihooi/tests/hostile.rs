@@ -12,7 +12,7 @@ use harness::{
     Cluster, DATABASE, Options, USER, alone, eventually, ms, reference, s, script, shared,
     target_is_plain,
 };
-use hihooi_wire::backend::tag;
+use hihooi_wire::backend::{ErrorFields, tag};
 use hihooi_wire::{frontend, startup};
 
 /// The manager lives and serves.
@@ -100,28 +100,55 @@ fn a_client_that_vanishes_while_it_waits_leaves_no_trace() {
 fn garbage_instead_of_a_startup_packet_is_closed() {
     let unterminated = b"\0\0\0\x14\0\x03\0\0user\0postgre";
     let old: &[u8] = b"\0\0\0\x08\0\x02\0\0";
-    let cases: [(&str, &[u8]); 8] = [
+    let cases: [(&str, &[u8]); 9] = [
         ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
         ("zero length", b"\0\0\0\0\0\0\0\0"),
         ("negative length", b"\xff\xff\xff\xff\0\x03\0\0"),
         ("huge length", b"\x7f\xff\xff\xff\0\x03\0\0"),
         ("unterminated name", unterminated),
         ("old protocol", old),
+        ("new protocol", b"\0\0\0\x08\0\x04\0\0"),
         ("short cancel", b"\0\0\0\x08\x04\xd2\x16\x2e"),
         ("TLS hello", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"),
     ];
     for (what, bytes) in cases {
-        let mut session = Session::bare(shared().port).expect("connected");
-        session.send(bytes).expect("sent");
-        // An error (of an old protocol perhaps) or nothing, then the end; a half packet is given
-        // up when the client closes.
-        session.finish_sending();
-        match session.until_closed() {
-            None => panic!("{what}: the connection stays open (I8)"),
-            Some(told) => assert!(told.is_empty() || told[0] == tag::ERROR, "{what}: {told:?}"),
-        }
+        let [expected, told] = [reference().port, shared().port].map(|port| {
+            let mut session = Session::bare(port).expect("connected");
+            session.send(bytes).expect("sent");
+            // An error (of an old protocol perhaps) or nothing, then the end; a half packet is given
+            // up when the client closes.
+            session.finish_sending();
+            let told = session.until_closed();
+            let told = told.unwrap_or_else(|| panic!("{what}: the connection stays open (I8)"));
+            let fields = told.get(5..).and_then(|body| ErrorFields::read(body).ok());
+            let text = match fields {
+                Some(fields) => {
+                    format!("{} {}", fields.code(), fields.get(b'M').unwrap_or_default())
+                }
+                None => String::from_utf8_lossy(&told).into_owned(),
+            };
+            text.split("server supports").next().map(str::to_owned)
+        });
+        assert_eq!(told, expected, "{what}");
     }
     alive(shared());
+}
+
+/// A client knows its own notifications by its process number.
+#[test]
+fn notifications_tell_who_notifies() {
+    let [mut own, mut other] = [shared().connect(), shared().connect()];
+    own.run("LISTEN notified");
+    own.run("NOTIFY notified, 'mine'");
+    other.run("NOTIFY notified, 'yours'");
+    eventually("both", || {
+        own.run("SELECT 1");
+        own.notifications.len() == 2
+    });
+    let payloads: Vec<&str> = own.notifications.iter().map(|(_, payload)| &**payload).collect();
+    assert_eq!(payloads, ["mine", "yours"]);
+    assert_eq!(own.notifiers[0], own.key.0);
+    assert_ne!(own.notifiers[1], own.key.0);
 }
 
 /// Messages that break the protocol in an open session: an error and, if need be, a clean close.

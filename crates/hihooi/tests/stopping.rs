@@ -32,6 +32,26 @@ fn cut_off(session: &mut Session, text: &str) -> Result<ErrorFields, String> {
     }
 }
 
+/// SIGHUP ends nothing; a log file that was moved away is made anew.
+#[test]
+fn sighup_opens_the_log_anew() {
+    if harness::target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    let (log, moved) = (cluster.data().join("hihooi.log"), cluster.data().join("hihooi.log.1"));
+    std::fs::rename(&log, &moved).expect("moved");
+    cluster.signal_manager(Signal::SIGHUP);
+    eventually("a new log", || {
+        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("SIGHUP"))
+    });
+    session.run("SELECT 1");
+    assert!(cluster.manager_runs());
+    assert!(!std::fs::read_to_string(&moved).expect("the old log").contains("SIGHUP"));
+}
+
 /// Idle clients, those in a block, those of the admin database and those whose query runs
 /// are told; the manager ends; what was acknowledged is there, what wasn't is not.
 #[test]

@@ -58,6 +58,31 @@ fn a_taken_port_is_named_and_nothing_is_made() {
     assert!(!data.exists());
 }
 
+/// Whoever reaches the port may do anything, programs included: nobody opens it without a word.
+#[test]
+fn the_network_is_let_in_only_with_a_word() {
+    let folder = Folder::new();
+    let data = folder.path().join("data");
+    let config = folder.path().join("hihooi.toml");
+    fs::write(
+        &config,
+        "listen = \"0.0.0.0:0\"\n[[site]]\nname = \"primary\"\nrole = \"primary\"\nhost = \"127.0.0.1\"\n\
+         port = 1\n[[database]]\nname = \"postgres\"\n",
+    )
+    .expect("own folder");
+    let data = data.to_str().expect("a name");
+    let config = config.to_str().expect("a name");
+    let up = ["up", "--data", data, "--listen", "0.0.0.0:0"];
+    let serve = ["serve", "--data", data, "--config", config];
+    for command in [&up[..], &serve] {
+        let line = refused(&mut hihooi(command));
+        assert_names(&line, &["0.0.0.0", "--insecure", "127.0.0.1", "password"]);
+        assert!(!Path::new(data).exists(), "{command:?}");
+    }
+    let line = refused(hihooi(&serve).arg("--insecure"));
+    assert!(!line.contains("--insecure"), "{line}");
+}
+
 #[test]
 fn missing_programs_say_what_to_pass() {
     let folder = Folder::new();

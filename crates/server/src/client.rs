@@ -29,6 +29,8 @@ pub struct Client {
     pub output: BytesMut,
     /// The client has gone: nothing can be read or written any more.
     pub gone: bool,
+    /// Its process number, as it knows it.
+    pub process: i32,
     /// `output` ends within a message, the rest of which the server has yet to send.
     pub is_amid_message: bool,
     /// Whoever waits for a server wants to know when the client goes.
@@ -67,6 +69,7 @@ impl Client {
             input: BytesMut::new(),
             output: BytesMut::new(),
             gone: true,
+            process: 0,
             is_amid_message: false,
             tells_leaving: false,
         }

@@ -24,6 +24,9 @@ const WELCOMES_MAX: usize = 4_096;
 /// How long a client may take to send its start-up packet.
 const STARTUP_S_MAX: u64 = 60;
 
+/// PostgreSQL's words.
+const BAD_LAYOUT: &str = "invalid startup packet layout: expected terminator as last byte";
+
 /// What a client is told at start-up, and what its session starts with.
 #[derive(Debug)]
 pub struct Welcome {
@@ -48,12 +51,20 @@ pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
     let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
     match tokio::time::timeout(limit, first_packet(client, relay)).await {
         Ok(Ok(Some(packet))) => admit(client, packet).await,
-        Ok(Err(_)) => {
-            Report::fatal("08P01", "invalid startup packet").write(&mut client.output);
+        Ok(Ok(None) | Err(ProtocolError::Stranger)) | Err(_) => Greeting::Done,
+        Ok(Err(error)) => {
+            let out = &mut client.output;
+            match error {
+                // As these versions had their errors.
+                ProtocolError::Version(..=2, _) => {
+                    out.extend_from_slice(format!("EFATAL:  {error}\n\0").as_bytes());
+                }
+                ProtocolError::Version(..) => Report::fatal("0A000", error.to_string()).write(out),
+                _ => Report::fatal("08P01", BAD_LAYOUT).write(out),
+            }
             client.flush().await;
             Greeting::Done
         }
-        Ok(Ok(None)) | Err(_) => Greeting::Done,
     }
 }
 

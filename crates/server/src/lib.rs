@@ -162,6 +162,7 @@ async fn open(
         client.flush().await;
         return None;
     };
+    client.process = info.process;
     write_welcome(&welcomed, info.process, &info.secret, &mut client.output);
     client.flush().await;
     let mut session = Session::new(relay.clone(), info, id, client, &welcomed);

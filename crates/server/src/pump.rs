@@ -382,6 +382,11 @@ fn take(
             let at = client.output.len() - body.len();
             own_types::forget_tables(&mut client.output[at..])?;
         }
+        if tag == tag::NOTIFICATION && body.starts_with(&server.identity.record.pid.to_be_bytes()) {
+            // Its own: clients know them by the number that they were told.
+            let at = client.output.len() - body.len();
+            client.output[at..at + 4].copy_from_slice(&client.process.to_be_bytes());
+        }
         server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
         if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
             server.names_done += 1;

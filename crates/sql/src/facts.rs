@@ -430,8 +430,8 @@ impl SessionEffect {
         self.settings |= other.settings;
         self.local_settings |= other.local_settings;
         self.search_path |= other.search_path;
-        self.custom_settings.extend(other.custom_settings.iter().cloned());
-        self.executed.extend(other.executed.iter().cloned());
+        add_names(&mut self.custom_settings, &other.custom_settings);
+        add_names(&mut self.executed, &other.executed);
         self.any_setting |= other.any_setting;
         self.unseen_code |= other.unseen_code;
         self.temp |= other.temp;
@@ -442,5 +442,14 @@ impl SessionEffect {
         self.discard_all |= other.discard_all;
         self.role |= other.role;
         self.load |= other.load;
+    }
+}
+
+/// Adds names that aren't there yet.
+fn add_names(names: &mut Vec<Box<str>>, others: &[Box<str>]) {
+    for name in others {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
     }
 }

@@ -105,6 +105,8 @@ struct Graph<'a> {
     /// Functions of casts: any code may run them.
     casts: BTreeSet<usize>,
     event_triggers: BTreeSet<usize>,
+    /// Asked for whatever code ran: no name of code needs its own.
+    custom_settings: BTreeSet<Box<str>>,
 }
 
 /// What the builder's code may leave.
@@ -136,6 +138,7 @@ impl<'a> Graph<'a> {
             operators: Vec::new(),
             casts: BTreeSet::new(),
             event_triggers: BTreeSet::new(),
+            custom_settings: BTreeSet::new(),
         };
         let functions = builder.functions.iter().map(|function| &function.name);
         let relations = builder.relations.values().map(|relation| &relation.name);
@@ -168,7 +171,8 @@ impl<'a> Graph<'a> {
     }
 
     /// Adds code under a name.
-    fn code(&mut self, name: &str, body: &str, own: SessionEffect) {
+    fn code(&mut self, name: &str, body: &str, mut own: SessionEffect) {
+        self.custom_settings.extend(std::mem::take(&mut own.custom_settings));
         let index = self.index(name);
         self.names[index].own.merge(&own);
         let mut mentions = if body.is_empty() { BTreeSet::new() } else { self.casts.clone() };
@@ -185,7 +189,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Gives what code leaves to all that may run it.
+    /// Gives what code leaves to all that may run it, in circles too: an effect only grows, up to all.
     fn spread(&mut self) {
         let leaves = |named: &Named| !named.own.is_none();
         let mut next: Vec<usize> =
@@ -203,12 +207,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn leaves(mut self) -> Leaves {
-        let mut custom_settings = BTreeSet::new();
-        for named in &mut self.names {
-            // Asked for whatever code ran: no statement needs them.
-            custom_settings.extend(std::mem::take(&mut named.own.custom_settings));
-        }
+    fn leaves(self) -> Leaves {
         let shared: Vec<_> = self.names.into_iter().map(|named| Arc::new(named.own)).collect();
         let all = |indices: &BTreeSet<usize>| {
             let mut effect = SessionEffect::default();
@@ -220,7 +219,7 @@ impl<'a> Graph<'a> {
             operators: operators.filter(|(_, effect)| !effect.is_none()).collect(),
             casts: all(&self.casts),
             event_triggers: all(&self.event_triggers),
-            custom_settings: custom_settings.into_iter().collect(),
+            custom_settings: self.custom_settings.into_iter().collect(),
             by_name: self
                 .indices
                 .into_iter()
@@ -456,6 +455,34 @@ fn inserts(format: &str, kind: char, called: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog_builder::FunctionRow;
+
+    #[test]
+    fn circles_of_code_end() {
+        let mut builder = Builder::default();
+        for (name, body) in [
+            ("a", "BEGIN CREATE TABLE t (); PERFORM b(); SET app.a = 1; END"),
+            ("b", "BEGIN PERFORM a(); LISTEN x; PERFORM set_config('app.b', '1', false); END"),
+            ("c", "SELECT 1"),
+        ] {
+            builder.function(FunctionRow {
+                schema: "public",
+                name,
+                volatility: Volatility::Volatile,
+                language: "plpgsql",
+                takes_row: false,
+                is_event_trigger: name == "a",
+                body,
+            });
+        }
+        let leaves = leaves(&builder);
+        for name in ["a", "b"] {
+            let effect = leaves.of_name(name).expect("something");
+            assert!(effect.settings && effect.listen, "{name}: {effect:?}");
+        }
+        assert_eq!(leaves.of_name("c"), None);
+        assert_eq!(*leaves.custom_settings, ["app.a".into(), "app.b".into()]);
+    }
 
     #[test]
     fn names_of_settings_are_seen() {

@@ -22,6 +22,12 @@ pub enum ProtocolError {
     /// A tag byte that no message of this direction has.
     #[error("invalid frontend message type {0}")]
     Tag(u8),
+    /// A first packet that is nobody's who speaks this protocol: PostgreSQL closes without a word.
+    #[error("no start-up packet")]
+    Stranger,
+    /// A version of the protocol other than 3.
+    #[error("unsupported frontend protocol {0}.{1}: server supports 3.0 to 3.0")]
+    Version(u16, u16),
     /// The inside of a message does not have the form that its tag promises.
     #[error("invalid format of message {0:?}")]
     Format(char),

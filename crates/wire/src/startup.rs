@@ -55,7 +55,7 @@ pub fn parse(buffer: &mut BytesMut) -> Result<Option<Packet>> {
     let announced = i32::from_be_bytes(header);
     let len = usize::try_from(announced).unwrap_or(0);
     if !(8..=PACKET_LEN_MAX).contains(&len) {
-        return Err(ProtocolError::Length(announced.into()));
+        return Err(ProtocolError::Stranger);
     }
     if buffer.len() < len {
         return Ok(None);
@@ -66,11 +66,14 @@ pub fn parse(buffer: &mut BytesMut) -> Result<Option<Packet>> {
         SSL_REQUEST => Ok(Some(Packet::Ssl)),
         GSS_REQUEST => Ok(Some(Packet::Gss)),
         CANCEL_REQUEST => {
-            let process = fields.i32()?;
+            let process = fields.i32().map_err(|_| ProtocolError::Stranger)?;
             Ok(Some(Packet::Cancel { process, secret: fields.rest().to_vec() }))
         }
         version if version >> 16 == 3 => Ok(Some(Packet::Startup(parameters(version, fields)?))),
-        version => Err(ProtocolError::Length(version.into())),
+        version => {
+            let (major, minor) = ((version >> 16) as u16, (version & 0xFFFF) as u16);
+            Err(ProtocolError::Version(major, minor))
+        }
     }
 }
 

@@ -99,6 +99,8 @@ pub struct Session {
     pub notices: Vec<ErrorFields>,
     /// Channel and payload of each notification.
     pub notifications: Vec<(String, String)>,
+    /// The process number in each.
+    pub notifiers: Vec<i32>,
     /// Status byte of the last ReadyForQuery.
     pub status: char,
     /// What was sent last, for the message of a hang.
@@ -149,6 +151,7 @@ impl Session {
             greeting: Vec::new(),
             notices: Vec::new(),
             notifications: Vec::new(),
+            notifiers: Vec::new(),
             status: '?',
             asked: String::new(),
         })
@@ -229,6 +232,8 @@ impl Session {
                 self.notices.push(fields);
             }
             tag::NOTIFICATION => {
+                let process = message.body.first_chunk().expect("a process id");
+                self.notifiers.push(i32::from_be_bytes(*process));
                 let mut parts = message.body[4..].split(|&byte| byte == 0);
                 let mut text = || String::from_utf8_lossy(parts.next().unwrap_or(b"")).into_owned();
                 self.notifications.push((text(), text()));
