@@ -11,7 +11,7 @@ use bytes::{BufMut, BytesMut};
 use harness::client::{Session, cancel};
 use harness::script::{self, Script};
 use harness::{DATABASE, USER, activity, alone, beside, eventually, reference, shared};
-use hihooi_wire::backend::tag;
+use hihooi_wire::backend::{ErrorFields, tag};
 use hihooi_wire::{frontend, startup};
 
 /// Who answers a script's reads of tables.
@@ -176,6 +176,37 @@ fn greeting(port: u16, first: &[u8]) -> Vec<String> {
 
 fn field((code, text): &(u8, String)) -> String {
     format!("{}={text:?} ", char::from(*code))
+}
+
+/// `idle_session_timeout` ends a session though its server connection serves others, whatever set it; not
+/// one that works, or is in a transaction.
+#[test]
+fn idle_sessions_end_as_they_are_told() {
+    let _alone = alone();
+    let mut admin = shared().connect();
+    let _ = admin.simple("CREATE ROLE idler LOGIN");
+    admin.run("ALTER ROLE idler SET idle_session_timeout = '300ms'");
+    let mut by_role = shared().connect_with(&[("user", "idler")]);
+    let mut by_option = shared().connect_with(&[("options", "-c idle_session_timeout=300")]);
+    let mut by_set = shared().connect();
+    by_set.run("SET idle_session_timeout = 300");
+    let mut in_block = shared().connect_with(&[("user", "idler")]);
+    in_block.run("BEGIN");
+    let mut unset = shared().connect_with(&[("user", "idler")]);
+    unset.run("SET idle_session_timeout = 0");
+    let mut working = shared().connect_with(&[("user", "idler")]);
+    working.run("SELECT pg_sleep(1)");
+    for (how, session) in [("role", &mut by_role), ("option", &mut by_option), ("SET", &mut by_set)]
+    {
+        let told = session.next().expect("a last word");
+        assert_eq!(told.tag, tag::ERROR, "{how}");
+        let fields = ErrorFields::read(&told.body).expect("an error's fields");
+        assert_eq!((fields.code(), fields.get(b'V')), ("57P05", Some("FATAL")), "{how}");
+        assert!(session.next().is_err(), "{how}: closed behind it");
+    }
+    in_block.run("COMMIT");
+    unset.run("SELECT 1");
+    eventually("the role can be dropped", || admin.simple("DROP ROLE idler").is_ok());
 }
 
 #[test]

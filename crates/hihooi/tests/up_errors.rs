@@ -212,6 +212,38 @@ fn a_running_cluster_is_not_disturbed() {
     cluster.assert_verified();
 }
 
+/// The primary serves whatever becomes of a replica: who doesn't serve is named, and told of when it does.
+#[test]
+fn a_late_replica_is_named_and_told_of() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.stop_manager(Signal::SIGTERM);
+    let settings = cluster.data().join("replica1/postgresql.auto.conf");
+    let before = fs::read_to_string(&settings).expect("settings");
+    fs::write(&settings, format!("{before}nonsense = 1\n")).expect("own file");
+    let out = cluster.data().join("out");
+    let said = || fs::read_to_string(&out).unwrap_or_default();
+    let mut command = cluster.up_command();
+    command.stdout(fs::File::create(&out).expect("own folder"));
+    let mut manager = command.spawn().expect("hihooi up");
+    fs::write(cluster.data().join("../manager.pid"), manager.id().to_string()).expect("own folder");
+    eventually("ready", || said().contains("ready at postgres://"));
+    let lines = said();
+    let (late, ready) = (lines.find("replica1 does not serve yet: "), lines.find("ready at"));
+    assert!(late.is_some() && late < ready, "{lines}");
+    assert!(lines.contains("postgresql.auto.conf"), "{lines}");
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY)");
+    assert!(!said().contains("serves now"), "{}", said());
+    fs::write(&settings, before).expect("own file");
+    eventually("the replica", || said().contains("replica1 serves now"));
+    cluster.assert_verified();
+    kill(Pid::from_raw(manager.id() as i32), Signal::SIGTERM).expect("own child");
+    assert!(manager.wait().expect("own child").success());
+}
+
 /// I5, and never silently destroyed: whatever moment the first `up` is killed at, the next one
 /// makes the cluster, and says that it makes it again.
 #[test]

@@ -310,8 +310,10 @@ impl Backend {
         any
     }
 
-    /// Writes a simple query of the session's own.
+    /// Writes a simple query of the session's own, which destroys the unnamed statement (manual, "Extended
+    /// Query").
     pub fn write_own_query(&mut self, query: &str) {
+        self.unnamed = None;
         frontend::query(query.as_bytes(), &mut self.output);
         self.answers.sent(Sent::Query, Audience::Us);
     }
@@ -319,7 +321,6 @@ impl Backend {
     /// Has the server forget what sequences gave, in front of another session's unit.
     pub fn write_forget_numbers(&mut self) {
         self.write_own_query("DISCARD SEQUENCES");
-        self.unnamed = None;
         self.numbers_of = None;
     }
 

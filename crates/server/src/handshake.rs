@@ -36,6 +36,8 @@ pub struct Welcome {
     pub path: SearchPath,
     /// Whether transactions are SERIALIZABLE unless they say otherwise.
     pub is_serializable: bool,
+    /// How long the session may wait for its client outside of a transaction.
+    pub idle_limit: Option<std::time::Duration>,
 }
 
 /// What a first packet led to.
@@ -170,19 +172,14 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     let pool = relay.pools.pool(PRIMARY, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
     server.write_own_query(&state::query(std::iter::empty()));
-    server.write_own_query("SHOW default_transaction_isolation");
-    let mut nobody = Vec::new();
-    for _ in 0..2 {
-        let step = pump_alone(&mut server).await?;
-        debug_assert!(matches!(step, Step::Ready(Status::Idle)));
-        nobody.push(server.answers.take_rows());
-    }
-    let isolation = nobody.pop().and_then(|rows| rows.into_iter().next()?.into_iter().next()?);
-    let found = state::read(&nobody.pop().unwrap_or_default());
+    let step = pump_alone(&mut server).await?;
+    debug_assert!(matches!(step, Step::Ready(Status::Idle)));
+    let found = state::read(&server.answers.take_rows());
     let welcome = Rc::new(Welcome {
         parameters: server.parameters.clone(),
         path: SearchPath::new(&found.path),
-        is_serializable: isolation.as_deref() == Some(b"serializable"),
+        is_serializable: found.is_serializable,
+        idle_limit: found.idle_limit,
     });
     relay.pools.release(server);
     let mut welcomes = relay.welcomes.borrow_mut();

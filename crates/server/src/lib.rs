@@ -12,6 +12,7 @@ pub mod client;
 pub mod costs;
 pub mod ddl;
 mod defaults;
+pub mod effects;
 pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;

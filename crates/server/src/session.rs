@@ -8,44 +8,31 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahash::{AHashMap, AHashSet};
 use bytes::{Bytes, BytesMut};
 use hihooi_replication::freshness::WriteId;
 use hihooi_replication::items::Items;
-use hihooi_sql::{
-    Analysis, Discard, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
-};
+use hihooi_sql::{Analysis, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement};
 use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::frontend::tag;
 use tracing::debug;
 
 use crate::backend::{Backend, Identity};
 use crate::client::{Client, Message};
+use crate::effects::Doubts;
 use crate::pool::{Pool, Refusal};
 use crate::pump::{self, Hold, Lost};
 use crate::relay::{Known, Prepared, Relay, RunningOn, SessionInfo};
 use crate::route::{Consistency, Reason, Route};
 use crate::startup_key::StartupKey;
-use crate::state::{self, CarriedSettings, Pin};
+use crate::state::{CarriedSettings, Pin};
 use crate::stopping;
 
 /// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
 /// Flush (I8).
 const UNIT_LEN_MAX: usize = 1 << 20;
-
-/// Texts are kept for another look up to this length.
-const UNSURE_LEN_MAX: usize = 64 << 10;
-
-/// What a unit may leave that is void if it fails.
-#[derive(Debug, Default)]
-struct UnitEffects {
-    statements: usize,
-    may_commit_inside: bool,
-    any_setting: bool,
-    /// So many of the session's unsure texts are its own.
-    unsure: usize,
-}
 
 /// Why a session ends.
 #[derive(Debug)]
@@ -92,6 +79,7 @@ pub struct Session {
     pub(crate) custom_settings: BTreeSet<Box<str>>,
     pub(crate) path: Option<SearchPath>,
     pub(crate) is_serializable: bool,
+    pub(crate) idle_limit: Option<Duration>,
     /// What was run since the last look at the session's state may have changed the path.
     pub(crate) is_path_unknown: bool,
     /// `standard_conforming_strings` is on: texts with backslashes mean what the analysis takes them
@@ -110,21 +98,10 @@ pub struct Session {
     /// The connection where the session may have taken a sequence's number last.
     numbers_at: Option<Rc<Identity>>,
     /// Names of SQL-level prepared statements, and what those may leave.
-    prepared: AHashSet<Box<str>>,
-    prepared_effects: SessionEffect,
-    /// What runs may define code.
-    is_defining: bool,
-    /// A write that may have defined code of which the catalog doesn't know yet.
-    defined: Option<WriteId>,
-    /// Before the unit was looked at, the catalog lacked what the session defined.
-    was_ahead: bool,
-    /// Before the unit was looked at, the catalog lacked what the stream brought.
-    was_unread: bool,
-    /// What the catalog may not have known when it ran: to be judged again when it does.
-    unsure: Vec<Bytes>,
-    /// Of the unit that runs.
-    unit: UnitEffects,
-    begins_serializable: bool,
+    pub(crate) prepared: AHashSet<Box<str>>,
+    pub(crate) prepared_effects: SessionEffect,
+    /// What the catalog may not know of what ran.
+    pub(crate) doubts: Doubts,
     /// Messages of the unit that the client is sending.
     pub(crate) gathered: Vec<Message>,
     /// Their length, bytes.
@@ -157,6 +134,7 @@ impl Session {
             path: Some(welcome.path.clone()),
             pools: relay.sites.iter().map(|_| None).collect(),
             is_serializable: welcome.is_serializable,
+            idle_limit: welcome.idle_limit,
             is_path_unknown: false,
             has_plain_strings: !welcome
                 .parameters
@@ -171,12 +149,7 @@ impl Session {
             custom_settings: BTreeSet::new(),
             prepared: AHashSet::new(),
             prepared_effects: SessionEffect::default(),
-            is_defining: false,
-            defined: None,
-            was_ahead: false,
-            was_unread: false,
-            unsure: Vec::new(),
-            unit: UnitEffects::default(),
+            doubts: Doubts::default(),
             pin: None,
             server: None,
             transaction: Transaction::default(),
@@ -184,7 +157,6 @@ impl Session {
             flight: crate::unit::Flight::default(),
             lasting_pin: None,
             numbers_at: None,
-            begins_serializable: welcome.is_serializable,
             gathered: Vec::new(),
             gathered_len: 0,
             renamed: Vec::new(),
@@ -240,8 +212,8 @@ impl Session {
 
     async fn turn(&mut self) -> Work<()> {
         let message = self.next_message().await?;
-        self.was_ahead = self.is_ahead_of_catalog();
-        self.was_unread = self.relay.is_catalog_unread();
+        self.doubts.was_ahead = self.is_ahead_of_catalog();
+        self.doubts.was_unread = self.relay.is_catalog_unread();
         match message.tag {
             tag::QUERY => self.simple(message).await,
             tag::FUNCTION_CALL => self.function_call(message).await,
@@ -280,9 +252,19 @@ impl Session {
 
     async fn wait_for_input(&mut self) -> Work<()> {
         match &mut self.server {
-            None => self.client.read().await,
+            None => {
+                // In the middle of a unit a server would not be idle.
+                let is_idle = self.gathered.is_empty() && self.client.input.is_empty();
+                match self.idle_limit.filter(|_| is_idle) {
+                    None => self.client.read().await,
+                    Some(limit) => {
+                        let read = tokio::time::timeout(limit, self.client.read()).await;
+                        read.map_err(|_| End::Fatal(idle_too_long()))?;
+                    }
+                }
+            }
             Some(server) => {
-                let (relay, defined) = (self.relay.clone(), self.defined);
+                let (relay, defined) = (self.relay.clone(), self.doubts.defined);
                 let waits = self.pin == Some(Pin::Catalog) && server.status == Status::Idle;
                 let known = async {
                     match waits {
@@ -412,8 +394,8 @@ impl Session {
     /// A write's COMMIT is about to be sent.
     pub(crate) fn begin_write(&mut self, items: Items) -> WriteId {
         let write = self.relay.begin_write(items);
-        if self.is_defining {
-            self.defined = Some(write);
+        if self.doubts.is_defining {
+            self.doubts.defined = Some(write);
         }
         write
     }
@@ -469,7 +451,7 @@ impl Session {
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
         }
-        if !self.unsure.is_empty() {
+        if !self.doubts.unsure.is_empty() {
             self.pin = self.pin.or(Some(Pin::Catalog));
         }
         self.is_path_unknown = false;
@@ -484,148 +466,6 @@ impl Session {
             self.relay.pools.release(server);
         }
         Ok(())
-    }
-
-    /// Reads from the server what the statements since the last look left in the session.
-    async fn look_at_state(&mut self, server: &mut Backend) -> Work<()> {
-        let effects = std::mem::take(&mut self.effects);
-        if effects.discard_all {
-            self.custom_settings.clear();
-            self.prepared.clear();
-            self.prepared_effects = SessionEffect::default();
-            self.lasting_pin = None;
-        }
-        if effects.discard_all || effects.prepared {
-            server.forget_statements();
-        }
-        self.note_lasting(&effects);
-        if is_visible(&effects) {
-            let mut custom = self.custom_settings.clone();
-            custom.extend(self.relay.custom_settings());
-            server.write_own_query(&state::query(custom.iter().map(|name| &**name)));
-            self.own(server).await?;
-            let mut found = state::read(&server.answers.take_rows());
-            if let Some(error) = server.answers.take_error() {
-                // Nobody may get a connection of which it isn't known what is left in it.
-                let fields = backend::ErrorFields::read(&error).unwrap_or_default();
-                return Err(End::Fatal(
-                    Report::fatal("08006", "the session's state can't be told")
-                        .detail(fields.to_string()),
-                ));
-            }
-            self.is_serializable = match found.settings.get("default_transaction_isolation") {
-                Some(level) => level == "serializable",
-                None => self.begins_serializable,
-            };
-            self.has_plain_strings =
-                found.settings.get("standard_conforming_strings") != Some("off");
-            // What it began with is no change.
-            let defaults = &self.startup.defaults.settings;
-            found
-                .settings
-                .values
-                .retain(|setting| !setting.0.contains('.') || !defaults.contains(setting));
-            self.settings = Rc::new(found.settings);
-            server.settings = self.settings.clone();
-            self.path = Some(SearchPath::new(&found.path));
-            self.pin = found.pin;
-        }
-        self.pin = self.pin.or(self.lasting_pin);
-        Ok(())
-    }
-
-    /// Notes what can't be read back from the server.
-    fn note_lasting(&mut self, effects: &SessionEffect) {
-        self.custom_settings.extend(effects.custom_settings.iter().cloned());
-        if effects.load {
-            self.lasting_pin = Some(Pin::Library);
-        } else if effects.any_setting {
-            self.lasting_pin = Some(Pin::Setting);
-        }
-    }
-
-    /// Whether the session may have defined code that the catalog doesn't know yet.
-    fn is_ahead_of_catalog(&mut self) -> bool {
-        self.defined = self.defined.filter(|write| !self.relay.knows(*write));
-        self.is_defining || self.defined.is_some()
-    }
-
-    /// A unit has ended: what failed as a whole has left no setting.
-    fn end_effects(&mut self, server: &Backend) {
-        let unit = std::mem::take(&mut self.unit);
-        if server.failed && unit.statements == 1 && !unit.may_commit_inside {
-            self.unsure.truncate(self.unsure.len() - unit.unsure);
-        } else {
-            self.effects.any_setting |= unit.any_setting;
-        }
-    }
-
-    /// Judges what the catalog may not have known when it ran, if it does by now.
-    fn look_again(&mut self) {
-        self.is_defining = false;
-        if self.unsure.is_empty() || self.is_ahead_of_catalog() || self.relay.is_catalog_stale() {
-            return;
-        }
-        for text in std::mem::take(&mut self.unsure) {
-            let analysis = self.analyse_anywhere(&text);
-            analysis.statements.iter().for_each(|statement| self.leaves_effects(statement));
-        }
-        self.effects.any_setting |= std::mem::take(&mut self.unit).any_setting;
-    }
-
-    /// Notes what may be left by what just ran, as far as is known now.
-    fn leaves_effects(&mut self, statement: &Statement) {
-        self.effects.merge(&SessionEffect { any_setting: false, ..statement.session.clone() });
-        self.unit.any_setting |= statement.session.any_setting;
-        if let Kind::Session(SessionCommand::Prepare { name, statement }) = &statement.kind {
-            self.prepared.insert(name.clone());
-            self.prepared_effects.merge(&statement.session);
-        }
-        for name in &statement.session.executed {
-            let effect = self.effects_of_prepared(name);
-            self.unit.any_setting |= effect.any_setting;
-            self.effects.merge(&SessionEffect { any_setting: false, ..effect });
-        }
-    }
-
-    /// What EXECUTE of a prepared statement may leave.
-    fn effects_of_prepared(&self, name: &str) -> SessionEffect {
-        let by_protocol = self.statements.get(name.as_bytes());
-        if by_protocol.is_none() && !self.prepared.contains(name) {
-            return SessionEffect::anything(); // code has prepared it
-        }
-        let mut effect = self.prepared_effects.clone();
-        if let Some(prepared) = by_protocol {
-            for statement in &self.analyse_prepared(prepared).statements {
-                effect.merge(&statement.session);
-            }
-        }
-        effect
-    }
-
-    /// Notes a statement for another look if the catalog may lack code that it runs: the session's own,
-    /// or any if it is unknown what that leaves. Whether it did.
-    fn is_unsure(&mut self, statement: &Statement, text: &[u8]) -> bool {
-        match statement.kind {
-            Kind::Ddl(_) | Kind::Call if statement.is_write() => self.is_defining = true,
-            _ => {}
-        }
-        let runs_code = matches!(
-            statement.kind,
-            Kind::Read | Kind::Write | Kind::Call | Kind::CopyIn | Kind::CopyOut
-        );
-        let is_ahead = self.was_ahead || self.is_defining;
-        if !runs_code || !(statement.session.any_setting || is_ahead) {
-            return false;
-        }
-        let len: usize = self.unsure.iter().map(Bytes::len).sum();
-        if len + text.len() > UNSURE_LEN_MAX {
-            self.effects.merge(&SessionEffect { any_setting: false, ..SessionEffect::anything() });
-        } else if !self.unsure.iter().any(|known| *known == *text) {
-            self.unsure.push(Bytes::copy_from_slice(text));
-            self.unit.unsure += 1;
-        }
-        true
     }
 
     /// Makes a statement that the client prepared by the protocol known under the client's name,
@@ -652,7 +492,7 @@ impl Session {
     /// Notes that `currval` and `lastval` may know a number on this connection from now on: a trigger, a
     /// default, any function may take one. A read that could run at a replica can't; nor can a COMMIT but
     /// for what was written before it.
-    fn may_take_numbers(&mut self, server: &mut Backend, statement: &Statement) {
+    pub(crate) fn may_take_numbers(&mut self, server: &mut Backend, statement: &Statement) {
         let takes_none = match statement.kind {
             Kind::Read => statement.replica == Replica::Safe,
             Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. } => true,
@@ -727,45 +567,6 @@ impl Session {
         }
     }
 
-    /// What a statement that runs on the primary leaves in the session.
-    pub(crate) fn note_effects(
-        &mut self,
-        server: &mut Backend,
-        statement: &Statement,
-        text: &[u8],
-    ) {
-        self.may_take_numbers(server, statement);
-        self.unit.statements += 1;
-        self.unit.may_commit_inside |=
-            statement.may_commit_inside && statement.kind != Kind::Unparsable;
-        let any_setting = self.unit.any_setting;
-        let is_unsure = self.is_unsure(statement, text);
-        self.leaves_effects(statement);
-        if is_unsure {
-            self.unit.any_setting = any_setting; // to be told later
-        }
-        if self.effects.unseen_code || self.was_unread {
-            server.unseen_code_of = Some(self.id);
-        }
-        self.is_path_unknown |= may_change_path(statement);
-        // The rule of this view calls set_config.
-        self.effects.settings |= statement.is_write() && mentions(text, b"pg_settings");
-        if statement.session.settings && mentions(text, b"setseed") {
-            self.lasting_pin = Some(Pin::Setting);
-        }
-        if let Kind::Session(command) = &statement.kind {
-            match command {
-                SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {
-                    self.statements.clear();
-                }
-                SessionCommand::Deallocate(Some(name)) => {
-                    self.statements.remove(name.as_bytes());
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// Answers a statement that is meant for hihooi; rows of one column, or a command tag.
     pub(crate) fn hihooi_command(
         &mut self,
@@ -778,6 +579,11 @@ impl Session {
     pub(crate) fn output(&mut self) -> &mut BytesMut {
         &mut self.client.output
     }
+}
+
+/// The end of a session whose client says nothing for too long, in PostgreSQL's words.
+fn idle_too_long() -> Report {
+    Report::fatal("57P05", "terminating connection due to idle-session timeout")
 }
 
 /// Whether names may mean other things after a statement than before.
@@ -803,19 +609,4 @@ pub(crate) fn shadow(text: &[u8]) -> String {
 /// Whether a text holds a word, in any case.
 pub(crate) fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
-}
-
-/// Whether effects show in the session's state at the server.
-fn is_visible(effects: &SessionEffect) -> bool {
-    effects.settings
-        || effects.search_path
-        || effects.temp
-        || effects.prepared
-        || effects.listen
-        || effects.advisory
-        || effects.cursor_hold
-        || effects.discard_all
-        || effects.role
-        || effects.load
-        || !effects.custom_settings.is_empty()
 }

@@ -6,6 +6,7 @@
 //! statements) can't be carried, so the session keeps its connection.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -25,6 +26,10 @@ pub struct SessionState {
     pub path: Vec<String>,
     /// Why the session must keep its connection, if it must.
     pub pin: Option<Pin>,
+    /// Whether transactions are SERIALIZABLE unless they say otherwise.
+    pub is_serializable: bool,
+    /// How long the session may wait for its client outside of a transaction (`idle_session_timeout`).
+    pub idle_limit: Option<Duration>,
 }
 
 /// Why a session keeps its server connection.
@@ -81,6 +86,8 @@ pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
              (SELECT usename FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a \
               JOIN pg_catalog.pg_user u ON u.usesysid = a.usesysid) \
          UNION ALL SELECT 'path', pg_catalog.current_setting('search_path'), current_user::text \
+         UNION ALL SELECT 'modes', pg_catalog.current_setting('default_transaction_isolation'), \
+             pg_catalog.current_setting('idle_session_timeout') \
          UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_depend \
              WHERE refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass \
                AND refobjid = pg_catalog.pg_my_temp_schema() \
@@ -123,6 +130,10 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
                 state.pin = Some(Pin::Authorization);
             }
             (Some("path"), Some(path), Some(user)) => state.path = schemas(&path, &user),
+            (Some("modes"), Some(isolation), Some(idle)) => {
+                state.is_serializable = isolation == "serializable";
+                state.idle_limit = time(&idle);
+            }
             (Some("temporary"), ..) => state.pin = Some(Pin::Temporary),
             (Some("listen"), ..) => state.pin = Some(Pin::Listen),
             (Some("cursor"), ..) => state.pin = Some(Pin::Cursor),
@@ -133,6 +144,21 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
     }
     state.settings.values.sort();
     state
+}
+
+/// A time as SHOW prints it (manual, "Parameter Names and Values"); `None` for 0.
+fn time(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().ok().filter(|number| *number > 0)?;
+    let unit_ms = match text[digits..].trim() {
+        "ms" | "" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    Some(Duration::from_millis(number.saturating_mul(unit_ms)))
 }
 
 /// The schemas of a `search_path` setting, `"$user"` replaced by the current role (manual,
@@ -236,6 +262,13 @@ mod tests {
         assert_eq!(read(&[row([Some("temporary"), None, None])]).pin, Some(Pin::Temporary));
         let other = row([Some("authorization"), Some("a"), Some("b")]);
         assert_eq!(read(&[other]).pin, Some(Pin::Authorization));
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_shown() {
+        assert_eq!(time("0"), None);
+        assert_eq!(time("1500ms"), Some(Duration::from_millis(1500)));
+        assert_eq!(time("2min"), Some(Duration::from_secs(120)));
     }
 
     #[test]

@@ -236,6 +236,14 @@ impl Session {
                 self.transaction.writes = writes;
                 self.transaction.has_bound_commit = true;
             }
+            if let Op::Parse { prepared, .. }
+            | Op::DescribeStatement { prepared: Some(prepared), .. } = op
+            {
+                // EXECUTE is described by what it names, which must be there.
+                for statement in &self.analyse_prepared(prepared).statements {
+                    self.write_named(server, statement, Audience::Hidden);
+                }
+            }
             self.write_op(server, op, unit.audience);
             let copies = matches!(op.statement(), Some(Statement { kind: Kind::CopyIn, .. }));
             if copies && unit.audience == Audience::Simple {
