@@ -533,6 +533,8 @@ fn settings_that_nobody_can_see_reach_nobody_else() {
         session.error(&failing);
         assert!(others("UPDATE tn_when SET v = ''").is_ok(), "kept after {failing}");
     }
+    session.run("UPDATE tn_stamped SET v = 'x'");
+    assert!(others("UPDATE tn_when SET v = ''").is_ok(), "kept after a compiled trigger");
     session.run(&format!("SELECT tn_run($${hidden}$$)"));
     let told =
         others("SELECT current_setting('app.hidden', true), pg_backend_pid()").expect("not kept");

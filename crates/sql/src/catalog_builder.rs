@@ -66,8 +66,8 @@ pub struct FunctionRow<'a> {
     pub language: &'a str,
     /// It takes one row, so that it can be written like a column.
     pub takes_row: bool,
-    /// A trigger of events may run it.
-    pub is_event_trigger: bool,
+    /// The type that it returns; `trigger` and `event_trigger` tell that only such may run it.
+    pub returns: &'a str,
     /// Its source text unless it is compiled, or of an aggregate the names of its support functions;
     /// then the defaults of its arguments.
     pub body: &'a str,
@@ -106,6 +106,7 @@ pub(crate) struct Function {
     /// SQL or PL/pgSQL: its body is understood.
     pub understood: bool,
     pub takes_row: bool,
+    pub is_trigger: bool,
     pub is_event_trigger: bool,
     pub body: Box<str>,
 }
@@ -202,7 +203,8 @@ impl Builder {
             compiled: matches!(row.language, "c" | "internal"),
             understood: matches!(row.language, "sql" | "plpgsql"),
             takes_row: row.takes_row,
-            is_event_trigger: row.is_event_trigger,
+            is_trigger: row.returns == "trigger",
+            is_event_trigger: row.returns == "event_trigger",
             body: row.body.into(),
         });
     }

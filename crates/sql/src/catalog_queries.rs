@@ -81,15 +81,7 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "functions",
         sql: FUNCTIONS,
-        columns: &[
-            "schema",
-            "name",
-            "volatility",
-            "language",
-            "takes_row",
-            "is_event_trigger",
-            "body",
-        ],
+        columns: &["schema", "name", "volatility", "language", "takes_row", "returns", "body"],
         read: function,
     },
     CatalogQuery {
@@ -237,7 +229,7 @@ SELECT n.nspname::text, p.proname::text,
        (p.prokind = 'f' AND p.pronargs >= 1 AND p.pronargs - p.pronargdefaults <= 1
         AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0]
                     AND t.typtype NOT IN ('b', 'e', 'r', 'm')))::text,
-       EXISTS (SELECT FROM pg_event_trigger e WHERE e.evtfoid = p.oid AND e.evtenabled <> 'D')::text,
+       p.prorettype::regtype::text,
        concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
                             WHEN l.lanname NOT IN ('c', 'internal')
                             THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
@@ -351,7 +343,7 @@ fn function(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         volatility: Volatility::from_char(text(row, 2)?),
         language: text(row, 3)?,
         takes_row: flag(row, 4)?,
-        is_event_trigger: flag(row, 5)?,
+        returns: text(row, 5)?,
         body: text(row, 6)?,
     });
     Ok(())

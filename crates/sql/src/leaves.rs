@@ -233,7 +233,10 @@ impl<'a> Graph<'a> {
 /// What a function may leave whose body says nothing: compiled ones may keep anything (`set_limit` of
 /// pg_trgm, `dblink_connect`), and so may those in languages with variables of the session's own.
 fn of_language(function: &Function) -> Option<SessionEffect> {
-    let may_keep = function.volatility == Volatility::Volatile && !is_harmless(&function.name);
+    // Compiled triggers (moddatetime, lo_manage and the like) change rows, and keep nothing.
+    let is_trigger = function.compiled && (function.is_trigger || function.is_event_trigger);
+    let is_volatile = function.volatility == Volatility::Volatile;
+    let may_keep = is_volatile && !is_trigger && !is_harmless(&function.name);
     match function {
         Function { understood: true, .. } => None,
         _ if may_keep => Some(SessionEffect::of_compiled_code()),
@@ -471,11 +474,24 @@ mod tests {
                 volatility: Volatility::Volatile,
                 language: "plpgsql",
                 takes_row: false,
-                is_event_trigger: name == "a",
+                returns: if name == "a" { "event_trigger" } else { "void" },
                 body,
             });
         }
+        for (name, returns) in [("compiled", "void"), ("compiled_trigger", "trigger")] {
+            builder.function(FunctionRow {
+                schema: "public",
+                name,
+                volatility: Volatility::Volatile,
+                language: "c",
+                takes_row: false,
+                returns,
+                body: "",
+            });
+        }
         let leaves = leaves(&builder);
+        assert!(leaves.of_name("compiled").expect("anything").load);
+        assert_eq!(leaves.of_name("compiled_trigger"), None);
         for name in ["a", "b"] {
             let effect = leaves.of_name(name).expect("something");
             assert!(effect.settings && effect.listen, "{name}: {effect:?}");

@@ -48,3 +48,7 @@ CREATE FUNCTION tn_step(state text, v text) RETURNS text LANGUAGE sql AS $$ SELE
 CREATE AGGREGATE tn_agg(text) (SFUNC = tn_step, STYPE = text);
 CREATE FUNCTION tn_op(a text, b text) RETURNS text LANGUAGE sql AS $$ SELECT tn_f(a) $$;
 CREATE OPERATOR ### (LEFTARG = text, RIGHTARG = text, FUNCTION = tn_op);
+CREATE EXTENSION moddatetime;
+CREATE TABLE tn_stamped (v text, at timestamp);
+INSERT INTO tn_stamped VALUES ('', now());
+CREATE TRIGGER t BEFORE UPDATE ON tn_stamped FOR EACH ROW EXECUTE FUNCTION moddatetime(at);

@@ -136,14 +136,13 @@ pub fn builder() -> Builder {
     }
     for &(schema, name, volatility, language, takes_row, body) in FUNCTIONS {
         let volatility = Volatility::from_char(volatility);
-        let is_event_trigger = false;
         builder.function(FunctionRow {
             schema,
             name,
             volatility,
             language,
             takes_row,
-            is_event_trigger,
+            returns: "integer",
             body,
         });
     }
