@@ -4,6 +4,7 @@ import json
 
 # How the output of a test compares.
 OK = "ok"  # as expected
+REORDERED = "other order"  # rows of queries without ORDER BY came as a replica has them
 AS_PLAIN = "as plain"  # not as expected, but just as on the plain server
 DIFFERS_TOO = "differs too"  # the plain server's differs as well, in another way
 LISTED = "listed"  # it differs, which `expected-differences` explains
@@ -85,7 +86,7 @@ class Report:
             f" {plain:.1f} s on the plain server{ratio}"
         )
         yield ""
-        for output in (OK, AS_PLAIN, DIFFERS_TOO, LISTED, IGNORED, DIFFERS, HUNG):
+        for output in (OK, REORDERED, AS_PLAIN, DIFFERS_TOO, LISTED, IGNORED, DIFFERS, HUNG):
             yield from self.named(f"output {output}", "output", output, show=output != OK)
         yield from self.named("replicas serve all", "replicas", SERVING, show=False)
         yield from self.named("replicas stopped, listed", "replicas", ACCEPTED)
