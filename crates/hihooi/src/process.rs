@@ -88,7 +88,7 @@ fn open_log(path: &Path) -> Result<File> {
 pub fn open_log_anew() {
     let opened = match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
         Some((path, file)) => open_log(path).map(|anew| *file = anew),
-        None => Ok(()),
+        None => return tracing::info!("SIGHUP: no setting is read again yet"),
     };
     match opened {
         Ok(()) => {

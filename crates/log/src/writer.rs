@@ -134,7 +134,9 @@ impl Shared {
     pub(crate) async fn persist(&self) -> Result<()> {
         let pushed = self.lock().pushed;
         let mut written = self.written.subscribe();
-        self.kick();
+        if *written.borrow() < pushed {
+            self.kick();
+        }
         loop {
             {
                 let state = self.lock();
@@ -154,7 +156,9 @@ impl Shared {
     pub(crate) async fn until_durable(&self) -> Result<()> {
         let pushed = self.lock().pushed;
         let mut written = self.written.subscribe();
-        self.kick();
+        if *written.borrow() < pushed {
+            self.kick();
+        }
         let _ = written.wait_for(|&written| written >= pushed).await;
         self.lock().check()
     }

@@ -56,8 +56,8 @@ impl Session {
         self.doubts.unit.may_commit_inside |=
             statement.may_commit_inside && statement.kind != Kind::Unparsable;
         let any_setting = self.doubts.unit.any_setting;
-        let is_unsure = self.is_unsure(statement, text);
-        self.leaves_effects(statement);
+        let is_unsure = self.doubt(statement, text);
+        self.add_effects(statement);
         if is_unsure {
             self.doubts.unit.any_setting = any_setting; // to be told later
         }
@@ -112,8 +112,7 @@ impl Session {
             }
             self.is_serializable = found.is_serializable;
             self.idle_limit = found.idle_limit;
-            self.has_plain_strings =
-                found.settings.get("standard_conforming_strings") != Some("off");
+            self.has_plain_strings = found.has_plain_strings;
             // What it began with is no change.
             let defaults = &self.startup.defaults.settings;
             found
@@ -148,6 +147,8 @@ impl Session {
     /// A unit has ended: what failed as a whole has left no setting.
     pub(crate) fn end_effects(&mut self, server: &Backend) {
         let unit = std::mem::take(&mut self.doubts.unit);
+        // DISCARD ALL that failed, in a block for example, has discarded nothing.
+        self.effects.discard_all &= !server.failed;
         if server.failed && unit.statements == 1 && !unit.may_commit_inside {
             self.doubts.unsure.truncate(self.doubts.unsure.len() - unit.unsure);
         } else {
@@ -156,7 +157,7 @@ impl Session {
     }
 
     /// Judges what the catalog may not have known when it ran, if it does by now.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn look_again(&mut self, server: &mut Backend) {
         self.doubts.is_defining = false;
         if self.doubts.unsure.is_empty()
             || self.is_ahead_of_catalog()
@@ -166,13 +167,16 @@ impl Session {
         }
         for text in std::mem::take(&mut self.doubts.unsure) {
             let analysis = self.analyse_anywhere(&text);
-            analysis.statements.iter().for_each(|statement| self.leaves_effects(statement));
+            analysis.statements.iter().for_each(|statement| self.add_effects(statement));
         }
         self.effects.any_setting |= std::mem::take(&mut self.doubts.unit).any_setting;
+        if self.effects.unseen_code {
+            server.unseen_code_of = Some(self.id);
+        }
     }
 
     /// Notes what may be left by what just ran, as far as is known now.
-    fn leaves_effects(&mut self, statement: &Statement) {
+    fn add_effects(&mut self, statement: &Statement) {
         if statement.session.is_none() {
             return;
         }
@@ -206,7 +210,7 @@ impl Session {
 
     /// Notes a statement for another look if the catalog may lack code that it runs: the session's own,
     /// or any if it is unknown what that leaves. Whether it did.
-    fn is_unsure(&mut self, statement: &Statement, text: &[u8]) -> bool {
+    fn doubt(&mut self, statement: &Statement, text: &[u8]) -> bool {
         match statement.kind {
             Kind::Ddl(_) | Kind::Call if statement.is_write() => self.doubts.is_defining = true,
             _ => {}

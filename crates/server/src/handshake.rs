@@ -171,6 +171,12 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     }
     let pool = relay.pools.pool(PRIMARY, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
+    // It may have served others that began alike.
+    server.write_own_query(&state::CarriedSettings::default().statements(true));
+    let step = pump_alone(&mut server).await?;
+    debug_assert!(matches!(step, Step::Ready(Status::Idle)));
+    server.answers.take_rows();
+    (server.settings, server.unseen_code_of) = (Rc::default(), None);
     server.write_own_query(&state::query(std::iter::empty()));
     let step = pump_alone(&mut server).await?;
     debug_assert!(matches!(step, Step::Ready(Status::Idle)));

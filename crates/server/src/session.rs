@@ -447,7 +447,7 @@ impl Session {
         }
         self.pin = self.pin.filter(|pin| *pin != Pin::Catalog).or(self.lasting_pin);
         self.transaction = Default::default();
-        self.look_again();
+        self.look_again(&mut server);
         if !self.effects.is_none() {
             self.look_at_state(&mut server).await?;
         }

@@ -28,6 +28,8 @@ pub struct SessionState {
     pub pin: Option<Pin>,
     /// Whether transactions are SERIALIZABLE unless they say otherwise.
     pub is_serializable: bool,
+    /// `standard_conforming_strings` is on.
+    pub has_plain_strings: bool,
     /// How long the session may wait for its client outside of a transaction (`idle_session_timeout`).
     pub idle_limit: Option<Duration>,
 }
@@ -88,6 +90,7 @@ pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
          UNION ALL SELECT 'path', pg_catalog.current_setting('search_path'), current_user::text \
          UNION ALL SELECT 'modes', pg_catalog.current_setting('default_transaction_isolation'), \
              pg_catalog.current_setting('idle_session_timeout') \
+         UNION ALL SELECT 'strings', pg_catalog.current_setting('standard_conforming_strings'), NULL \
          UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_depend \
              WHERE refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass \
                AND refobjid = pg_catalog.pg_my_temp_schema() \
@@ -134,6 +137,7 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
                 state.is_serializable = isolation == "serializable";
                 state.idle_limit = time(&idle);
             }
+            (Some("strings"), Some(plain), _) => state.has_plain_strings = plain == "on",
             (Some("temporary"), ..) => state.pin = Some(Pin::Temporary),
             (Some("listen"), ..) => state.pin = Some(Pin::Listen),
             (Some("cursor"), ..) => state.pin = Some(Pin::Cursor),

@@ -26,7 +26,7 @@ pub(crate) struct Leaves {
     operators: Vec<(Box<str>, Arc<SessionEffect>)>,
     /// Of casts, which no text shows.
     casts: SessionEffect,
-    /// Of triggers of events.
+    /// Of event triggers.
     event_triggers: SessionEffect,
     /// The settings with a dot in their names that code gives a value or asks for.
     pub custom_settings: Vec<Box<str>>,
@@ -48,7 +48,7 @@ impl Leaves {
         &self.casts
     }
 
-    /// What triggers of events may leave.
+    /// What event triggers may leave.
     pub fn of_event_triggers(&self) -> &SessionEffect {
         &self.event_triggers
     }
@@ -245,7 +245,7 @@ fn of_language(function: &Function) -> Option<SessionEffect> {
     }
 }
 
-/// Whether a word may begin a command of which triggers of events are told.
+/// Whether a word may begin a command of which event triggers are told.
 fn defines(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "alter", "comment", "create", "drop", "grant", "import", "into", "reassign", "refresh",
