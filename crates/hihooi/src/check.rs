@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::identity::Identity;
 use hihooi_postgres::setup::{self, Problem};
 use hihooi_postgres::site::{Role, Site};
 
@@ -20,8 +21,9 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 async fn check(args: &ServeArgs) -> Result<()> {
     let config = args.config()?;
     let mut unfit = Vec::new();
+    let mut primary = None;
     for site in std::iter::once(config.primary()).chain(config.replicas()) {
-        let problems = problems(&site, &config).await;
+        let problems = problems(&site, &config, &mut primary).await;
         if problems.is_empty() {
             println!("{}: fit", site.name);
         }
@@ -39,15 +41,22 @@ async fn check(args: &ServeArgs) -> Result<()> {
     }
 }
 
-async fn problems(site: &Site, config: &Config) -> Vec<Problem> {
+/// What is wrong with a site. `primary` is what the first of them, the primary, says that it is.
+async fn problems(site: &Site, config: &Config, primary: &mut Option<Identity>) -> Vec<Problem> {
     let login = Login::new(site.address.clone(), &site.user, config.database(), "hihooi check");
     let found = async {
         let mut connection = Connection::open(&login).await?;
-        let found = match site.role {
+        let identity = Identity::read(&mut connection).await?;
+        let mut found = match site.role {
             Role::Primary => setup::check(&mut connection).await?,
             Role::Replica | Role::Seed => replica_problems(&mut connection).await?,
         };
         connection.close().await;
+        let primary = primary.get_or_insert_with(|| identity.clone());
+        let cluster = primary.cluster.as_ref().or(identity.cluster.as_ref());
+        let cluster = cluster.map(String::as_str).unwrap_or_default();
+        let stranger = identity.problem(cluster, &primary.system, &site.name);
+        found.extend(stranger.map(|text| Problem { fatal: true, text }));
         Ok(found)
     };
     found.await.unwrap_or_else(|error: setup::SetupError| {

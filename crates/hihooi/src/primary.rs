@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hihooi_postgres::cluster::fence::{self, Fence};
 use hihooi_postgres::connection::Connection;
+use hihooi_postgres::identity;
 use hihooi_postgres::setup::{self, SLOT};
 use hihooi_postgres::site::Site;
 use tokio::time::{Instant, sleep};
@@ -26,11 +27,14 @@ const INCARNATION: &str = "incarnation";
 /// One line that names the primary.
 pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
     let Replication { primary, log, .. } = replication;
-    fence.end_older(primary).await.map_err(|error| at_site(primary, &error))?;
     let failed = |error: hihooi_postgres::connection::Error| at_site(primary, &error);
+    let unknown = |error: identity::Error| at_site(primary, &error);
     let mut connection =
         Connection::open(&replication.login("hihooi setup")).await.map_err(failed)?;
+    identity::check_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;
+    fence.end_older(primary).await.map_err(|error| at_site(primary, &error))?;
     let slot = wait_for_slot(&mut connection, primary).await?;
+    identity::check_slot(&mut connection, log).await.map_err(unknown)?;
     fence::end_unrecorded(&mut connection).await.map_err(|error| at_site(primary, &error))?;
     for problem in setup::check(&mut connection).await.map_err(|error| at_site(primary, &error))? {
         match problem.fatal {
@@ -48,6 +52,7 @@ pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
         ));
     }
     setup::install(&mut connection).await.map_err(|error| at_site(primary, &error))?;
+    identity::take_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;
     connection.close().await;
     match log.meta(INCARNATION)? {
         Some(bytes) => String::from_utf8_lossy(&bytes)

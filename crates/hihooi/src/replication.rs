@@ -13,6 +13,7 @@ use hihooi_postgres::collector::{
 };
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{self, ControlRequest};
+use hihooi_postgres::identity;
 use hihooi_postgres::site::{Replica, Site, State};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::sleep;
@@ -129,8 +130,10 @@ pub async fn run(
 
     let config = replication.collector(incarnation);
     let log = replication.log.clone();
-    let collector =
-        tokio::spawn(keep_collecting(config, log.clone(), events, poke, status, shutdown.clone()));
+    let primary = replication.primary.clone();
+    let collecting =
+        keep_collecting(primary, config, log.clone(), events, poke, status, shutdown.clone());
+    let mut collector = tokio::spawn(collecting);
     for replica in &replication.replicas {
         let config = replication.applier(replica, &visibility);
         tokio::spawn(start_applier(fence.clone(), config, appliers.clone()));
@@ -139,13 +142,19 @@ pub async fn run(
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
     tokio::spawn(Desk { replication, appliers: appliers.clone(), view }.answer(requests));
 
-    // A manager that is dropped without a word stops as well.
-    let _ = shutdown.wait_for(|&stop| stop).await;
+    let collected = tokio::select! {
+        // A manager that is dropped without a word stops as well.
+        _ = shutdown.wait_for(|&stop| stop) => None,
+        ended = &mut collector => Some(ended),
+    };
     for applier in appliers.all() {
         applier.stop().await;
     }
-    let _ = collector.await;
-    Ok(())
+    let collected = match collected {
+        Some(ended) => ended,
+        None => collector.await,
+    };
+    collected.map_err(Failure::new)?
 }
 
 impl Replication {
@@ -157,6 +166,7 @@ impl Replication {
 
     fn collector(&self, incarnation: u32) -> CollectorConfig {
         CollectorConfig {
+            name: self.primary.name.clone(),
             address: self.primary.address.clone(),
             user: self.primary.user.clone(),
             database: self.database.clone(),
@@ -177,14 +187,18 @@ impl Replication {
 }
 
 /// Keeps a collector running: when it gives up, writes go on and reads fall to the primary.
+///
+/// # Errors
+/// The primary isn't ours any more, or somebody else has read its slot: nobody may be served.
 async fn keep_collecting(
+    primary: Site,
     config: CollectorConfig,
     log: Log,
     events: mpsc::Sender<StreamEvent>,
     poke: Arc<Notify>,
     status: Arc<CollectorStatus>,
     mut shutdown: watch::Receiver<bool>,
-) {
+) -> Result<()> {
     loop {
         let ended: std::result::Result<(), CollectorError> = collector::run(
             config.clone(),
@@ -196,12 +210,16 @@ async fn keep_collecting(
         )
         .await;
         match ended {
-            Ok(()) => return,
+            Ok(()) => return Ok(()),
+            Err(CollectorError::Stranger(why)) => {
+                let Site { name, address, .. } = &primary;
+                return Err(Failure::new(format!("{name} at {address}: {why}")));
+            }
             Err(error) => tracing::error!(%error, "the collector gave up; it is started again"),
         }
         tokio::select! {
             () = sleep(COLLECTOR_PAUSE) => {}
-            _ = shutdown.wait_for(|&stop| stop) => return,
+            _ = shutdown.wait_for(|&stop| stop) => return Ok(()),
         }
     }
 }
@@ -210,21 +228,24 @@ async fn keep_collecting(
 async fn start_applier(fence: Fence, config: apply::Config, appliers: Appliers) {
     let replica = Arc::clone(&config.replica);
     loop {
-        match fence_replica(&fence, &replica.site).await {
+        match take_replica(&fence, &config).await {
             Ok(()) => break,
-            Err(error) => replica.set_state(State::Failed, error.to_string()),
+            Err(failure) => replica.set_state(State::Failed, failure.to_string()),
         }
         sleep(FENCE_PAUSE).await;
     }
     appliers.put(&replica.site.name, apply::start(config));
 }
 
-/// Ends what older managers left at a replica, appliers that hold its origins above all.
-async fn fence_replica(fence: &Fence, site: &Site) -> std::result::Result<(), fence::Error> {
-    fence.end_older(site).await?;
-    let login = Login::new(site.address.clone(), &site.user, "postgres", "hihooi fence");
-    let mut connection = Connection::open(&login).await?;
-    fence::end_unrecorded(&mut connection).await?;
+/// Makes sure that a replica is ours, then ends what older managers left there, appliers that hold its
+/// origins above all.
+async fn take_replica(fence: &Fence, config: &apply::Config) -> Result<()> {
+    let site = &config.replica.site;
+    let login = Login::new(site.address.clone(), &site.user, &config.database, "hihooi fence");
+    let mut connection = Connection::open(&login).await.map_err(Failure::new)?;
+    identity::take_replica(&mut connection, &config.log, &site.name).await.map_err(Failure::new)?;
+    fence.end_older(site).await.map_err(Failure::new)?;
+    fence::end_unrecorded(&mut connection).await.map_err(Failure::new)?;
     connection.close().await;
     Ok(())
 }

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc, watch};
 pub use stream::TEXT_SETTINGS;
 
 use crate::connection::{self, Address};
+use crate::identity;
 use crate::setup::SetupError;
 
 /// Pause before a broken stream is begun again, doubled each time.
@@ -109,7 +110,9 @@ impl CollectorStatus {
 /// Where the collector reads, and what it needs to know for it.
 #[derive(Clone, Debug)]
 pub struct CollectorConfig {
-    /// The primary.
+    /// The primary's name.
+    pub name: String,
+    /// Where it is.
     pub address: Address,
     /// A superuser there.
     pub user: String,
@@ -128,6 +131,9 @@ pub enum CollectorError {
     /// Someone else reads the slot.
     #[error("{0}")]
     SlotInUse(String),
+    /// The server isn't the log's primary, or someone else has read the slot.
+    #[error("{0}")]
+    Stranger(String),
     /// The slot can't be read any more, or the stream can't be understood.
     #[error("{0}")]
     Broken(String),
@@ -210,6 +216,16 @@ impl From<connection::Error> for Interrupted {
 impl From<hihooi_log::Error> for Interrupted {
     fn from(error: hihooi_log::Error) -> Interrupted {
         Interrupted::GiveUp(error.into())
+    }
+}
+
+impl From<identity::Error> for Interrupted {
+    fn from(error: identity::Error) -> Interrupted {
+        match error {
+            identity::Error::Connection(error) => error.into(),
+            identity::Error::Log(error) => error.into(),
+            identity::Error::Stranger(text) => CollectorError::Stranger(text).into(),
+        }
     }
 }
 

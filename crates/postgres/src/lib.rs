@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod collector;
 pub mod connection;
 pub mod control;
+pub mod identity;
 pub mod resolver;
 pub mod setup;
 pub mod site;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use hihooi_replication::ids::Lsn;
 
 use crate::connection::{Answer, Connection, Error, Row};
+use crate::identity;
 
 /// Name of the slot.
 pub const SLOT: &str = "hihooi";
@@ -98,7 +99,7 @@ const NOTES: &str = include_str!("setup.sql");
 
 /// What the schema's comment says if it was made by these scripts.
 fn mark() -> String {
-    let scripts = [DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES].concat();
+    let scripts = [DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES, identity::TABLE].concat();
     format!("{SETUP_VERSION} {:016x}", xxhash_rust::xxh3::xxh3_64(scripts.as_bytes()))
 }
 
@@ -138,7 +139,10 @@ async fn install_objects(connection: &mut Connection) -> Result<()> {
         $$;
         DROP TABLE IF EXISTS hihooi.ddl;";
     let comment = format!("COMMENT ON SCHEMA hihooi IS '{}'; COMMIT", mark());
-    let script = [BEGIN, DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES, &comment].join("\n");
+    let [objects, roles] = DESCRIPTIONS;
+    // The event triggers of the notes come last.
+    let identity = [identity::TABLE, identity::BEGIN].concat();
+    let script = [BEGIN, &identity, objects, roles, NOTES, &comment].join("\n");
     let done = connection.simple(&script).await;
     if done.is_err() {
         connection.simple("ROLLBACK").await?;

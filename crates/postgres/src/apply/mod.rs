@@ -96,9 +96,7 @@ async fn run(
     mut wishes: watch::Receiver<Wish>,
 ) {
     let mut pause_ms = RETRY_MS_MIN;
-    // DDL that bypassed us up to here was repeated on the replica by the operator, who said so
-    // by RESUME.
-    let mut repaired = Tsid::ZERO;
+    let mut repaired = repaired(config);
     let recent = Arc::default();
     loop {
         let nobody_holds_it = wishes.has_changed().is_err();
@@ -134,10 +132,30 @@ async fn run(
                 wait_for_attempt(&mut wishes, &before, None).await;
                 if wishes.borrow().attempt != before.attempt {
                     repaired = repaired.max(refused.unwrap_or_default());
+                    keep_repaired(config, repaired).await;
                 }
             }
         }
     }
+}
+
+/// Up to where what bypassed us was repeated on the replica by the operator, who said so by RESUME.
+fn repaired(config: &Config) -> Tsid {
+    let kept = config.log.meta(&repaired_name(config)).ok().flatten();
+    let number = kept.and_then(|kept| Some(u64::from_be_bytes(kept[..].try_into().ok()?)));
+    number.map_or(Tsid::ZERO, Tsid)
+}
+
+/// The next manager must know it too, for what was not applied until then.
+async fn keep_repaired(config: &Config, repaired: Tsid) {
+    let kept = config.log.set_meta(&repaired_name(config), &repaired.0.to_be_bytes()).await;
+    if let Err(error) = kept {
+        tracing::warn!(site = config.replica.site.name, %error, "RESUME is not kept");
+    }
+}
+
+fn repaired_name(config: &Config) -> String {
+    format!("repaired {}", config.replica.site.name)
 }
 
 /// Publishes that the replica is out of routing, and logs it once.

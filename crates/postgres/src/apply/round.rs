@@ -27,6 +27,7 @@ use super::work::{Failure, Unit, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
 use super::{Config, progress};
 use crate::connection::{Connection, Error};
+use crate::identity;
 use crate::site::State;
 
 /// Read from the log at once.
@@ -56,6 +57,13 @@ pub(super) enum End {
     Lost(String),
     /// Only an operator can help.
     Diverged(String),
+}
+
+impl From<identity::Error> for End {
+    fn from(error: identity::Error) -> End {
+        // The right server may be put back there.
+        End::Lost(error.to_string())
+    }
 }
 
 impl From<Error> for End {
@@ -110,6 +118,7 @@ impl<'a> Round<'a> {
         let site = &config.replica.site;
         let login = progress::control_login(site, &config.database);
         let mut control = Connection::open(&login).await?;
+        identity::take_replica(&mut control, &config.log, &site.name).await?;
         progress::end_orphans(&mut control).await?;
         for line in progress::prepare_replica(&mut control).await? {
             tracing::info!(site = site.name, "prepared: {line}");

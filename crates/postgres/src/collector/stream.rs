@@ -14,12 +14,16 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{CollectorError, EntrySummary, Interrupted, Shared, StreamEvent};
 use crate::connection::{Connection, Login, server_error};
+use crate::identity;
 use crate::setup::{self, COLLECTOR_NAME, PUBLICATION, SLOT};
 
 /// The server hears from us at least this often, and is asked to answer.
 const STATUS_MS: u64 = 1_000;
 /// What became durable is confirmed to the slot at most this often.
 const CONFIRM_MS_MIN: u64 = 100;
+/// How far the log reaches beyond its last entry is noted at most this often, since that is a write to
+/// the disk.
+const MARK_EVERY: Duration = Duration::from_secs(10);
 /// A server that says nothing for so long although asked is gone (`wal_sender_timeout`'s default).
 const SILENCE_MS_MAX: u64 = 60_000;
 /// Messages taken before the log is told to write, so that a flood still gets durable.
@@ -63,9 +67,12 @@ struct Stream<'a> {
     passed: Lsn,
     /// What was told of `passed`.
     told: Lsn,
-    /// Everything before it is durable with us.
-    confirmed: Lsn,
-    /// What the server was told of `confirmed`, and when.
+    /// Everything before it is durable with us, or concerns nobody.
+    complete: Lsn,
+    /// How far the log says that it reaches (I5): nothing beyond it is confirmed.
+    reach: Lsn,
+    marked_at: Instant,
+    /// What was confirmed to the server, and when.
     sent: (Lsn, Instant),
     heard: Instant,
     outputs: Vec<Output>,
@@ -74,6 +81,7 @@ struct Stream<'a> {
 impl<'a> Stream<'a> {
     async fn start(shared: &'a Shared) -> Result<Stream<'a>> {
         let config = &shared.config;
+        check_identity(shared).await?;
         let mut connection = Connection::open(&login(shared)).await?;
         let last = shared.log.last();
         let from = last.as_ref().map_or(Lsn(0), |last| last.end_lsn);
@@ -91,7 +99,9 @@ impl<'a> Stream<'a> {
             pending,
             passed: from,
             told: Lsn(0),
-            confirmed: Lsn(0),
+            complete: Lsn(0),
+            reach: identity::reach(&shared.log)?.unwrap_or(Lsn(u64::MAX)),
+            marked_at: Instant::now(),
             sent: (Lsn(0), Instant::now()),
             heard: Instant::now(),
             outputs: Vec::new(),
@@ -108,11 +118,11 @@ impl<'a> Stream<'a> {
                     let message = message?;
                     self.take_all(message).await?;
                     self.tell_passed().await?;
-                    self.confirm(false).await?;
+                    self.confirm().await?;
                 }
                 changed = self.durable.changed() => {
                     changed.map_err(|_| Interrupted::Retry("the log is closed".to_owned()))?;
-                    self.confirm(false).await?;
+                    self.confirm().await?;
                 }
                 () = shared.poke.notified() => self.send_status(true).await?,
                 _ = tick.tick() => self.tick().await?,
@@ -129,6 +139,9 @@ impl<'a> Stream<'a> {
             return Err(Interrupted::Retry("the primary is silent".to_owned()));
         }
         self.settle();
+        if self.marked_at.elapsed() >= MARK_EVERY {
+            self.mark().await?;
+        }
         self.send_status(true).await
     }
 
@@ -148,6 +161,8 @@ impl<'a> Stream<'a> {
         self.shared.log.flush();
         if reply {
             self.settle();
+            // A server that stops waits until all is confirmed.
+            self.mark().await?;
             self.send_status(false).await?;
         }
         Ok(())
@@ -247,31 +262,60 @@ impl<'a> Stream<'a> {
             if tsid > durable {
                 return;
             }
-            self.confirmed = self.confirmed.max(end_lsn);
+            self.complete = self.complete.max(end_lsn);
+            self.reach = self.reach.max(end_lsn);
             self.pending.pop_front();
         }
         if !self.assembler.is_inside() {
-            self.confirmed = self.confirmed.max(self.passed);
+            self.complete = self.complete.max(self.passed);
         }
     }
 
-    async fn confirm(&mut self, at_once: bool) -> Result<()> {
+    /// Notes in the log that it reaches as far as it does, also beyond its last entry.
+    async fn mark(&mut self) -> Result<()> {
+        self.marked_at = Instant::now();
+        let reach = self.complete;
+        if reach > self.reach {
+            let log = self.shared.log.clone();
+            self.alive(async { identity::mark_reach(&log, reach).await }).await??;
+            self.reach = self.reach.max(reach);
+        }
+        Ok(())
+    }
+
+    fn confirmed(&self) -> Lsn {
+        self.complete.min(self.reach)
+    }
+
+    async fn confirm(&mut self) -> Result<()> {
         self.settle();
         let due = self.sent.1.elapsed() >= Duration::from_millis(CONFIRM_MS_MIN);
-        if self.confirmed > self.sent.0 && (at_once || due) {
+        if due && self.confirmed() > self.sent.0 {
             self.send_status(false).await?;
         }
         Ok(())
     }
 
     async fn send_status(&mut self, reply: bool) -> Result<()> {
-        let status = pgoutput::status_update(self.passed, self.confirmed, now_us(), reply);
+        let confirmed = self.confirmed();
+        let status = pgoutput::status_update(self.passed, confirmed, now_us(), reply);
         frontend::copy_data(&status, self.connection.buffer());
         self.connection.flush().await?;
-        self.sent = (self.confirmed, Instant::now());
-        self.shared.status.confirmed.store(self.confirmed.0, Ordering::Release);
+        self.sent = (confirmed, Instant::now());
+        self.shared.status.confirmed.store(confirmed.0, Ordering::Release);
         Ok(())
     }
+}
+
+/// Whether this is still the log's primary, and nobody else has read the slot.
+async fn check_identity(shared: &Shared) -> Result<()> {
+    let config = &shared.config;
+    let login = Login::new(config.address.clone(), &config.user, &config.database, "hihooi");
+    let mut connection = Connection::open(&login).await?;
+    identity::check_primary(&mut connection, &shared.log, &config.name).await?;
+    identity::check_slot(&mut connection, &shared.log).await?;
+    connection.close().await;
+    Ok(())
 }
 
 fn login(shared: &Shared) -> Login {

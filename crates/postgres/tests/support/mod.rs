@@ -233,6 +233,7 @@ impl Collector {
 
     pub fn start_at(port: u16, log: Log) -> Collector {
         let config = CollectorConfig {
+            name: "primary".to_owned(),
             address: Address { host: "127.0.0.1".to_owned(), port },
             user: "postgres".to_owned(),
             database: "postgres".to_owned(),
