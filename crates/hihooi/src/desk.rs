@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hihooi_postgres::apply::ApplierHandle;
 use hihooi_postgres::control::{ControlRequest, VerifyNews};
+use hihooi_postgres::site::Replica;
 use hihooi_postgres::verify;
 use tokio::sync::mpsc;
 
@@ -36,7 +37,7 @@ impl Desk {
                     let _ = reply.send(self.applier(&replica).map(|applier| applier.pause()));
                 }
                 ControlRequest::Resume { replica, reply } => {
-                    let _ = reply.send(self.applier(&replica).map(|applier| applier.resume()));
+                    let _ = reply.send(self.resume(&replica).await);
                 }
                 ControlRequest::Verify { news } => self.verify(&news).await,
             }
@@ -50,6 +51,37 @@ impl Desk {
         self.appliers
             .get(replica)
             .ok_or_else(|| format!("replica {replica:?} has not been reached yet"))
+    }
+
+    /// Lets a replica apply and be read again, whatever was found there.
+    async fn resume(&self, replica: &str) -> std::result::Result<(), String> {
+        let applier = self.applier(replica)?;
+        applier.resume();
+        let known = self.replication.replicas.iter().find(|known| known.site.name == replica);
+        match known {
+            Some(replica) => self.replication.set_difference(replica, String::new()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What differs isn't read any more, until it is equal. (A table that couldn't be read says nothing.)
+    async fn note_verdict(
+        &self,
+        replica: &Replica,
+        report: &verify::Report,
+    ) -> std::result::Result<(), String> {
+        let name = &replica.site.name;
+        let skipped = report.skipped.iter().any(|(skipped, _)| skipped == name);
+        let difference = match report.differences.iter().find(|found| found.site == *name) {
+            Some(verify::Difference { object, what, .. }) => format!(
+                "verify found at entry {}: {object}: {what}; make it equal and verify again, or \
+                 RESUME REPLICA {name}",
+                report.tsid
+            ),
+            None if skipped || !report.replicas.contains(name) => return Ok(()),
+            None => String::new(),
+        };
+        self.replication.set_difference(replica, difference).await
     }
 
     /// Verifies the replicas that are reached; one that isn't makes the whole fail.
@@ -77,6 +109,9 @@ impl Desk {
         let report = verify::verify(primary, &replicas, &self.view, &options, &mut progress)
             .await
             .map_err(|error| error.to_string())?;
+        for replica in &self.replication.replicas {
+            self.note_verdict(replica, &report).await?;
+        }
         match report.skipped.first() {
             // Nothing differs so far, but "equal" would be said of replicas that nobody saw.
             Some((replica, why)) if report.verdict() == "INCOMPLETE" => {

@@ -101,6 +101,10 @@ pub async fn run(
 ) -> Result<()> {
     let fence = Fence::take(replication.log.clone()).await?;
     let incarnation = primary::prepare(&replication, &fence).await?;
+    for replica in &replication.replicas {
+        let known = replication.log.meta(&difference_name(replica))?.unwrap_or_default();
+        replica.set_difference(String::from_utf8_lossy(&known));
+    }
     let visibility = Visibility::start(replication.login("hihooi visibility"));
     let appliers = Appliers::default();
     let (events, told) = mpsc::channel(EVENTS_MAX);
@@ -158,6 +162,31 @@ pub async fn run(
 }
 
 impl Replication {
+    /// Notes how a replica differs from the primary, nothing if it isn't known to: it isn't read until
+    /// then, by later managers either.
+    ///
+    /// # Errors
+    /// A sentence for the operator: the log can't be written.
+    pub async fn set_difference(
+        &self,
+        replica: &Replica,
+        difference: String,
+    ) -> std::result::Result<(), String> {
+        let name = difference_name(replica);
+        let known = self.log.meta(&name).map_err(|error| error.to_string())?.unwrap_or_default();
+        if known != difference.as_bytes() {
+            let (site, how) = (&replica.site.name, &difference);
+            match difference.is_empty() {
+                true => tracing::info!(site, "no longer taken for different"),
+                false => tracing::error!(site, "not read any more: {how}"),
+            }
+            let kept = self.log.set_meta(&name, difference.as_bytes()).await;
+            kept.map_err(|error| error.to_string())?;
+        }
+        replica.set_difference(difference);
+        Ok(())
+    }
+
     /// A login of our own at the primary, to the replicated database.
     pub fn login(&self, application: &str) -> Login {
         let Site { address, user, .. } = &self.primary;
@@ -184,6 +213,11 @@ impl Replication {
             visibility: Arc::clone(visibility),
         }
     }
+}
+
+/// Name in the log of how a replica differs.
+fn difference_name(replica: &Replica) -> String {
+    format!("different {}", replica.site.name)
 }
 
 /// Keeps a collector running: when it gives up, writes go on and reads fall to the primary.

@@ -40,7 +40,7 @@ pub async fn keep_trimming(log: Log, appliers: Appliers, replicas: Vec<Arc<Repli
 
 /// What a replica is to the log; `since` keeps when it stopped applying.
 fn position(replica: &Replica, appliers: &Appliers, since: &mut Option<Instant>) -> Position {
-    let applies = matches!(replica.state(), State::CatchingUp | State::Serving);
+    let applies = matches!(replica.apply_state(), State::CatchingUp | State::Serving);
     // A replica that was never reached may need everything.
     let flushed = appliers.get(&replica.site.name).map_or(Tsid::ZERO, |a| a.flushed());
     let follower = if applies {

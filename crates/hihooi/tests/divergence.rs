@@ -94,6 +94,53 @@ fn a_changed_row_of_a_keyless_table_is_noticed() {
     expect_failed(&cluster, "replica1", &["keyless"]);
 }
 
+/// A replica that `verify` found different isn't read, by later managers either, until it is equal again
+/// or the operator says RESUME; it goes on applying meanwhile (I5).
+#[test]
+fn what_verify_found_different_is_not_read() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(2);
+    let (change, undo) = ("DELETE FROM keyed WHERE id = 7", "INSERT INTO keyed VALUES (7, 'v')");
+    let assert_unread = |when: &str| {
+        let mut session = cluster.connect();
+        assert_eq!(cluster.state("replica1"), "different", "{when}");
+        let replica = cluster.show_replicas().remove("replica1").expect("shown");
+        for word in ["verify", "keyed", "RESUME REPLICA replica1"] {
+            assert!(replica["reason"].contains(word), "{when}: {replica:?}");
+        }
+        let served = cluster.stat("replica1", "reads");
+        for _ in 0..20 {
+            assert_eq!(session.number("SELECT count(*) FROM keyed WHERE id = 7"), 1, "{when}");
+        }
+        assert_eq!(cluster.stat("replica1", "reads"), served, "{when}");
+    };
+    tamper(&cluster, "replica1", change);
+    assert!(!cluster.run_verify().0);
+    assert_unread("found");
+    cluster.connect().run("INSERT INTO keyless VALUES (700, 'applied')");
+    eventually("it goes on applying", || {
+        cluster.direct("replica1").number("SELECT count(*) FROM keyless WHERE id = 700") == 1
+    });
+    cluster.kill_manager();
+    cluster.up_without_waiting_for_all();
+    eventually("it is reached", || cluster.state("replica1") != "failed");
+    assert_unread("after a restart");
+    tamper(&cluster, "replica1", undo);
+    assert_unread("repaired, but nobody has seen it");
+    let (equal, text) = cluster.run_verify();
+    assert!(equal, "{text}");
+    assert_eq!(cluster.state("replica1"), "serving");
+    tamper(&cluster, "replica1", change);
+    assert!(!cluster.run_verify().0);
+    cluster.command("RESUME REPLICA replica1");
+    assert_eq!(cluster.state("replica1"), "serving", "the operator's word");
+    tamper(&cluster, "replica1", undo);
+    cluster.assert_verified();
+}
+
 #[test]
 fn verify_finds_what_was_planted() {
     if target_is_plain() {

@@ -2,8 +2,8 @@
 //! replica at any moment.
 
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
@@ -60,6 +60,8 @@ pub enum State {
     Draining = 4,
     /// Out of routing; the reason is told.
     Failed = 5,
+    /// Known to differ from the primary: out of routing, although it applies.
+    Different = 6,
 }
 
 impl State {
@@ -82,6 +84,7 @@ impl State {
             2 => State::Serving,
             3 => State::Paused,
             4 => State::Draining,
+            6 => State::Different,
             _ => State::Failed,
         }
     }
@@ -96,6 +99,7 @@ impl fmt::Display for State {
             State::Paused => "paused",
             State::Draining => "draining",
             State::Failed => "failed",
+            State::Different => "different",
         })
     }
 }
@@ -108,6 +112,9 @@ pub struct Replica {
     applied: AtomicU64,
     state: AtomicU8,
     reason: Mutex<String>,
+    /// How it differs from the primary, if it is known to.
+    difference: Mutex<String>,
+    is_different: AtomicBool,
     progress: watch::Sender<Tsid>,
 }
 
@@ -120,6 +127,8 @@ impl Replica {
             applied: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
             reason: Mutex::new("not connected yet".to_owned()),
+            difference: Mutex::default(),
+            is_different: AtomicBool::new(false),
             progress: watch::Sender::new(Tsid::ZERO),
         }
     }
@@ -133,13 +142,34 @@ impl Replica {
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> State {
+        match self.apply_state() {
+            state if state.is_readable() && self.is_different.load(Ordering::Acquire) => {
+                State::Different
+            }
+            state => state,
+        }
+    }
+
+    /// Where its applier stands, be it different or not.
+    #[must_use]
+    pub fn apply_state(&self) -> State {
         State::from_u8(self.state.load(Ordering::Acquire))
     }
 
     /// Why it stands there; empty while all is well.
     #[must_use]
     pub fn reason(&self) -> String {
-        self.reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        let lock = if self.state() == State::Different { &self.difference } else { &self.reason };
+        lock.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Publishes how the replica differs from the primary, or, if empty, that it isn't known to.
+    pub fn set_difference(&self, difference: impl Into<String>) {
+        let difference = difference.into();
+        let is_different = !difference.is_empty();
+        *self.difference.lock().unwrap_or_else(PoisonError::into_inner) = difference;
+        self.is_different.store(is_different, Ordering::Release);
+        self.progress.send_replace(self.applied());
     }
 
     /// Wakes whoever waits for the applied prefix or the state to change.
@@ -156,7 +186,7 @@ impl Replica {
 
     /// Publishes a new state and its reason.
     pub fn set_state(&self, state: State, reason: impl Into<String>) {
-        *self.reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = reason.into();
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.into();
         self.state.store(state as u8, Ordering::Release);
         self.progress.send_replace(self.applied());
     }

@@ -161,7 +161,7 @@ fn repaired_name(config: &Config) -> String {
 /// Publishes that the replica is out of routing, and logs it once.
 fn tell(config: &Config, reason: &str) {
     let replica = &config.replica;
-    if replica.state() != State::Failed || replica.reason() != reason {
+    if replica.apply_state() != State::Failed || replica.reason() != reason {
         tracing::warn!(site = replica.site.name, reason, "not applying");
         replica.set_state(State::Failed, reason);
     }

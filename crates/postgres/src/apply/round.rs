@@ -433,7 +433,7 @@ impl<'a> Round<'a> {
         let lag = end.0.saturating_sub(applied.0);
         let oldest_ms =
             self.works.front().map_or(0, |work| (now_us() - work.header().commit_time_us) / 1000);
-        let was = replica.state();
+        let was = replica.apply_state();
         let is_close = lag <= CLOSE_ENTRIES || oldest_ms <= CLOSE_MS;
         let state = if self.wish.paused {
             State::Paused
