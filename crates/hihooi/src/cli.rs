@@ -148,6 +148,9 @@ pub struct Overrides {
     /// Longest wait of a read for a replica, milliseconds [default: 100]
     #[arg(long, env = "HIHOOI_CONSISTENCY_WAIT_MS", value_name = "MS")]
     pub consistency_wait_ms: Option<u64>,
+    /// A server that answers nothing for so long is out of routing, milliseconds [default: 2000]
+    #[arg(long, env = "HIHOOI_SITES_TIMEOUT_MS", value_name = "MS")]
+    pub sites_timeout_ms: Option<u64>,
     /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug
     #[arg(long, env = "HIHOOI_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -164,6 +167,7 @@ impl Overrides {
         put(&self.pool_wait_ms_max, &mut config.pool.wait_ms_max);
         put(&self.consistency_default, &mut config.consistency.default);
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
+        put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
     }
 }
 

@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:6432";
 /// Most sites of one cluster.
 pub const SITES_MAX: usize = 33;
+/// Shortest `sites.timeout_ms`: servers are asked twice in it.
+pub const TIMEOUT_MS_MIN: u64 = 100;
+/// Longest `sites.timeout_ms`: a day.
+pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
 /// All settings of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +36,9 @@ pub struct Config {
     pub pool: Pool,
     /// What reads see.
     pub consistency: Consistency,
+    /// What holds for all servers.
+    #[serde(rename = "sites")]
+    pub all_sites: AllSites,
     /// The servers.
     #[serde(rename = "site")]
     pub sites: Vec<SiteConfig>,
@@ -58,6 +65,15 @@ pub struct Consistency {
     pub default: Level,
     /// How long a read waits for a replica before it goes to the primary, milliseconds.
     pub wait_ms: u64,
+}
+
+/// What holds for all servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AllSites {
+    /// A server that answers nothing for so long is out of routing, milliseconds
+    /// ([`TIMEOUT_MS_MIN`] to [`TIMEOUT_MS_MAX`]).
+    pub timeout_ms: u64,
 }
 
 /// A consistency level.
@@ -130,6 +146,7 @@ impl Default for Config {
             admin_users: vec![default_user()],
             pool: Pool::default(),
             consistency: Consistency::default(),
+            all_sites: AllSites::default(),
             sites: Vec::new(),
             databases: vec![Database { name: "postgres".to_owned() }],
         }
@@ -145,6 +162,12 @@ impl Default for Pool {
 impl Default for Consistency {
     fn default() -> Consistency {
         Consistency { default: Level::Gssi, wait_ms: 100 }
+    }
+}
+
+impl Default for AllSites {
+    fn default() -> AllSites {
+        AllSites { timeout_ms: 2_000 }
     }
 }
 
@@ -210,9 +233,7 @@ impl Config {
     pub fn check(&self) -> Result<(), BadConfig> {
         let bad = |text: String| Err(BadConfig(text));
         self.check_listen()?;
-        if self.pool.size == 0 {
-            return bad("pool.size must be at least 1".to_owned());
-        }
+        self.check_limits()?;
         if self.databases.len() != 1 || self.databases[0].name == "*" {
             return bad("exactly one [[database]] with its name is supported so far".to_owned());
         }
@@ -236,6 +257,24 @@ impl Config {
                     other.name, site.name
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// One line that says what to change.
+    pub fn check_limits(&self) -> Result<(), BadConfig> {
+        if self.pool.size == 0 {
+            return Err(BadConfig("pool.size must be at least 1".to_owned()));
+        }
+        let timeout_ms = self.all_sites.timeout_ms;
+        if !(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&timeout_ms) {
+            return Err(BadConfig(format!(
+                "sites.timeout_ms must be between {TIMEOUT_MS_MIN} and {TIMEOUT_MS_MAX}, not \
+                 {timeout_ms}"
+            )));
         }
         Ok(())
     }
@@ -353,6 +392,8 @@ wait_ms_max = 30000
 [consistency]
 default = "weak-si"
 wait_ms = 100
+[sites]
+timeout_ms = 500
 [[site]]
 name = "primary"
 role = "primary"
@@ -374,6 +415,7 @@ name = "postgres"
         let config = Config::parse(EXAMPLE).expect("valid");
         assert_eq!(config.check(), Ok(()));
         assert_eq!(config.consistency.default, Level::WeakSi);
+        assert_eq!(config.all_sites.timeout_ms, 500);
         assert_eq!(config.sites[1].user, "postgres");
         assert_eq!(Config::parse(&config.to_text()), Ok(config));
     }
@@ -383,6 +425,21 @@ name = "postgres"
         let config = Config::parse("").expect("valid");
         assert_eq!(config, Config::default());
         assert_eq!((config.pool.size, config.consistency.wait_ms), (20, 100));
+        assert_eq!(config.all_sites.timeout_ms, 2_000);
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_are_refused_by_their_keys() {
+        for (key, text) in [
+            ("pool.size", "[pool]\nsize = 0"),
+            ("sites.timeout_ms", "[sites]\ntimeout_ms = 0"),
+            ("sites.timeout_ms", "[sites]\ntimeout_ms = 86400001"),
+        ] {
+            let config = Config::parse(text).expect("valid");
+            let error = config.check_limits().expect_err(text).to_string();
+            assert!(error.starts_with(key) && !error.contains('\n'), "{error}");
+        }
+        assert_eq!(Config::default().check_limits(), Ok(()));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub async fn run(
         pool_wait_ms_max: config.pool.wait_ms_max,
         consistency: level(&config),
         wait_ms: config.consistency.wait_ms,
+        site_timeout_ms: config.all_sites.timeout_ms,
         database: config.database().to_owned(),
         shown: shown(&config),
     };
@@ -57,6 +58,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("pool.wait_ms_max".to_owned(), config.pool.wait_ms_max.to_string()),
         ("consistency.default".to_owned(), consistency.as_str().to_owned()),
         ("consistency.wait_ms".to_owned(), config.consistency.wait_ms.to_string()),
+        ("sites.timeout_ms".to_owned(), config.all_sites.timeout_ms.to_string()),
     ];
     for site in &config.sites {
         keys.push((format!("site.{}", site.name), format!("{}:{}", site.host, site.port)));

@@ -175,11 +175,6 @@ impl Replication {
         let name = difference_name(replica);
         let known = self.log.meta(&name).map_err(|error| error.to_string())?.unwrap_or_default();
         if known != difference.as_bytes() {
-            let (site, how) = (&replica.site.name, &difference);
-            match difference.is_empty() {
-                true => tracing::info!(site, "no longer taken for different"),
-                false => tracing::error!(site, "not read any more: {how}"),
-            }
             let kept = self.log.set_meta(&name, difference.as_bytes()).await;
             kept.map_err(|error| error.to_string())?;
         }
@@ -262,9 +257,14 @@ async fn keep_collecting(
 async fn start_applier(fence: Fence, config: apply::Config, appliers: Appliers) {
     let replica = Arc::clone(&config.replica);
     loop {
-        match take_replica(&fence, &config).await {
+        replica.answering().await;
+        let taken = tokio::select! {
+            taken = take_replica(&fence, &config) => taken.map_err(|failure| failure.to_string()),
+            why = replica.silenced() => Err(why),
+        };
+        match taken {
             Ok(()) => break,
-            Err(failure) => replica.set_state(State::Failed, failure.to_string()),
+            Err(why) => replica.set_state(State::Failed, why),
         }
         sleep(FENCE_PAUSE).await;
     }

@@ -69,6 +69,7 @@ impl Ground {
             check_replicas(args.replicas, &config, &data)?;
         }
         config.check_listen()?;
+        config.check_limits()?;
         config.data = data.path().to_path_buf();
         let owner = cluster::owner(&data);
         let os_user = OsUser::choose(args.os_user.as_deref().or(owner.as_deref()))?;

@@ -354,24 +354,10 @@ fn logins_and_reads_go_on_while_the_primary_is_frozen() {
         before.run("SELECT a FROM frozen");
         before.route().site() == "replica1"
     });
-    let postmaster = cluster.postmaster("primary").expect("it runs");
-    let children =
-        std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
-    let mut processes: Vec<i32> = children
-        .expect("its children")
-        .split_whitespace()
-        .map(|pid| pid.parse().expect("a process"))
-        .collect();
-    processes.insert(0, postmaster);
-    let signal = |signal| {
-        for &pid in &processes {
-            let _ = kill(Pid::from_raw(pid), signal); // one may have ended meanwhile
-        }
-    };
-    signal(Signal::SIGSTOP);
+    let frozen = cluster.freeze("primary");
     let read = |mut session: Session| session.simple("SELECT a FROM frozen").map(drop);
     let (old, new) = (read(before), cluster.try_connect(&[]).and_then(read));
-    signal(Signal::SIGCONT);
+    drop(frozen);
     assert!(old.is_ok() && new.is_ok(), "{old:?} {new:?}");
     cluster.connect().run("INSERT INTO frozen VALUES (2)");
     cluster.caught_up();

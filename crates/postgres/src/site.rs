@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
@@ -104,31 +104,52 @@ impl fmt::Display for State {
     }
 }
 
-/// What is known of a replica: written by its applier, read by the router without a lock.
+/// What is known of a replica, read by the router without a lock. Its applier says where it stands;
+/// while it doesn't answer at all ([`Replica::set_silence`]) it counts as failed, whatever that was, and
+/// while it is known to differ from the primary, nothing is read there.
 #[derive(Debug)]
 pub struct Replica {
     /// The server.
     pub site: Site,
     applied: AtomicU64,
+    /// The state in force, a [`State`].
     state: AtomicU8,
-    reason: Mutex<String>,
-    /// How it differs from the primary, if it is known to.
-    difference: Mutex<String>,
-    is_different: AtomicBool,
+    is_silent: AtomicBool,
+    told: Mutex<Told>,
+    /// Why it counts as silent, while it does.
+    silence: watch::Sender<Option<String>>,
     progress: watch::Sender<Tsid>,
+}
+
+/// What was told last.
+#[derive(Debug)]
+struct Told {
+    /// By the applier.
+    state: State,
+    reason: String,
+    /// How it differs from the primary; empty if it isn't known to.
+    difference: String,
+    /// The state that the operator's log told last.
+    logged: Option<State>,
 }
 
 impl Replica {
     /// A replica of which nothing is known yet.
     #[must_use]
     pub fn new(site: Site) -> Replica {
+        let reason = "not connected yet".to_owned();
         Replica {
             site,
             applied: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
-            reason: Mutex::new("not connected yet".to_owned()),
-            difference: Mutex::default(),
-            is_different: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
+            told: Mutex::new(Told {
+                state: State::Failed,
+                reason,
+                difference: String::new(),
+                logged: None,
+            }),
+            silence: watch::Sender::new(None),
             progress: watch::Sender::new(Tsid::ZERO),
         }
     }
@@ -142,34 +163,38 @@ impl Replica {
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> State {
-        match self.apply_state() {
-            state if state.is_readable() && self.is_different.load(Ordering::Acquire) => {
-                State::Different
-            }
-            state => state,
-        }
-    }
-
-    /// Where its applier stands, be it different or not.
-    #[must_use]
-    pub fn apply_state(&self) -> State {
         State::from_u8(self.state.load(Ordering::Acquire))
     }
 
-    /// Why it stands there; empty while all is well.
+    /// Where its applier stands, whatever else is known.
     #[must_use]
-    pub fn reason(&self) -> String {
-        let lock = if self.state() == State::Different { &self.difference } else { &self.reason };
-        lock.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn apply_state(&self) -> State {
+        self.lock().state
     }
 
-    /// Publishes how the replica differs from the primary, or, if empty, that it isn't known to.
-    pub fn set_difference(&self, difference: impl Into<String>) {
-        let difference = difference.into();
-        let is_different = !difference.is_empty();
-        *self.difference.lock().unwrap_or_else(PoisonError::into_inner) = difference;
-        self.is_different.store(is_different, Ordering::Release);
-        self.progress.send_replace(self.applied());
+    /// Why it stands there; empty while it serves.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.in_force(&self.lock()).1
+    }
+
+    /// Whether it does not answer: it is frozen or out of reach, and what waits for it waits in vain.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Acquire)
+    }
+
+    /// Waits until it does not answer; why it counts as silent.
+    pub async fn silenced(&self) -> String {
+        let mut silence = self.silence.subscribe();
+        let why = silence.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        why.expect("the replica itself keeps the channel open")
+    }
+
+    /// Waits until it answers.
+    pub async fn answering(&self) {
+        let answers = self.silence.subscribe().wait_for(Option::is_none).await.is_ok();
+        assert!(answers, "the replica itself keeps the channel open");
     }
 
     /// Wakes whoever waits for the applied prefix or the state to change.
@@ -186,8 +211,89 @@ impl Replica {
 
     /// Publishes a new state and its reason.
     pub fn set_state(&self, state: State, reason: impl Into<String>) {
-        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.into();
+        let mut told = self.lock();
+        (told.state, told.reason) = (state, reason.into());
+        self.publish(&mut told);
+    }
+
+    /// Publishes that it does not answer and why that is thought, or that it answers again.
+    pub fn set_silence(&self, why: Option<String>) {
+        let mut told = self.lock();
+        self.is_silent.store(why.is_some(), Ordering::Release);
+        self.silence.send_replace(why);
+        self.publish(&mut told);
+    }
+
+    /// Publishes how the replica differs from the primary, or, if empty, that it isn't known to.
+    pub fn set_difference(&self, difference: impl Into<String>) {
+        let mut told = self.lock();
+        told.difference = difference.into();
+        self.publish(&mut told);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state that others see, and its reason.
+    fn in_force(&self, told: &Told) -> (State, String) {
+        match &*self.silence.borrow() {
+            Some(why) => (State::Failed, why.clone()),
+            None if told.state.is_readable() && !told.difference.is_empty() => {
+                (State::Different, told.difference.clone())
+            }
+            None => (told.state, told.reason.clone()),
+        }
+    }
+
+    /// Brings what others see up to date.
+    fn publish(&self, told: &mut Told) {
+        let (state, reason) = self.in_force(told);
         self.state.store(state as u8, Ordering::Release);
         self.progress.send_replace(self.applied());
+        let before = told.logged;
+        if before != Some(state) {
+            self.log(before, state, &reason);
+            told.logged = Some(state);
+        }
+    }
+
+    /// Tells the operator of a new state: of each failure its beginning and its end, once.
+    fn log(&self, before: Option<State>, state: State, reason: &str) {
+        let site = &self.site.name;
+        match (before, state) {
+            (_, State::Failed) => tracing::warn!(site, reason, "the replica has failed"),
+            (_, State::Different) => tracing::error!(site, reason, "the replica is not read"),
+            // As loud as the beginning, so that whoever hears of one hears of the other.
+            (Some(State::Failed | State::Different), _) => {
+                tracing::warn!(site, %state, "the replica is back")
+            }
+            _ if reason.is_empty() => tracing::info!(site, "the replica is {state}"),
+            _ => tracing::info!(site, reason, "the replica is {state}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica() -> Replica {
+        let address = Address { host: "127.0.0.1".to_owned(), port: 1 };
+        let (name, user) = ("replica1".to_owned(), "postgres".to_owned());
+        Replica::new(Site { name, role: Role::Replica, address, user })
+    }
+
+    #[test]
+    fn silence_counts_more_than_what_the_applier_told() {
+        let replica = replica();
+        replica.set_state(State::Serving, "");
+        replica.set_silence(Some("no answer".to_owned()));
+        // An applier that has not noticed yet.
+        replica.set_state(State::CatchingUp, "behind");
+        assert_eq!((replica.state(), replica.reason().as_str()), (State::Failed, "no answer"));
+        replica.set_silence(None);
+        assert_eq!((replica.state(), replica.reason().as_str()), (State::CatchingUp, "behind"));
+        assert!(!replica.is_silent());
     }
 }

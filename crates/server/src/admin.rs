@@ -4,12 +4,13 @@
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
 use hihooi_postgres::resolver::Resolver;
-use hihooi_postgres::site::{Replica, Role};
+use hihooi_postgres::site::{Replica, Role, State};
 use hihooi_postgres::verify;
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
@@ -307,8 +308,9 @@ impl Admin {
         let stats = (self.relay.apply_stats)(&replica.site.name).unwrap_or_default();
         let us = |percent| stats.percentile_us(percent).map(|us| us.to_string());
         let mut reason = replica.reason();
-        if reason.is_empty() && lag != Some(0) {
-            reason = self.why_behind(lag.is_none());
+        if matches!(replica.state(), State::Serving | State::CatchingUp) && lag != Some(0) {
+            let others = self.why_behind(lag.is_none());
+            reason = if others.is_empty() { reason } else { others };
         }
         vec![
             Some(replica.site.name.clone()),
@@ -337,6 +339,9 @@ impl Admin {
 
     /// The newest entry once the collector has passed the primary's position of now.
     async fn newest_now(&self) -> Option<Tsid> {
+        if self.relay.is_primary_silent.get() {
+            return None;
+        }
         let position = async {
             let primary = &self.relay.sites[PRIMARY];
             let database = &self.relay.settings.database;
@@ -391,15 +396,7 @@ impl Admin {
         let mut table = Table::new(columns("show servers"));
         for (index, site) in self.relay.sites.iter().enumerate() {
             let state = match site.role {
-                Role::Primary
-                    if self
-                        .relay
-                        .collector
-                        .connected
-                        .load(std::sync::atomic::Ordering::Relaxed) =>
-                {
-                    "serving".to_owned()
-                }
+                Role::Primary if self.is_primary_heard() => "serving".to_owned(),
                 Role::Primary => "unreachable".to_owned(),
                 _ => self.relay.replicas[index - 1].state().to_string(),
             };
@@ -413,6 +410,11 @@ impl Admin {
             ]);
         }
         table
+    }
+
+    fn is_primary_heard(&self) -> bool {
+        let is_connected = &self.relay.collector.connected;
+        is_connected.load(Ordering::Relaxed) && !self.relay.is_primary_silent.get()
     }
 
     fn pools(&self) -> Table {

@@ -26,6 +26,7 @@ pub mod resolve;
 pub mod route;
 pub mod scratch;
 pub mod session;
+pub mod silence;
 pub mod simple;
 pub mod startup_key;
 pub mod state;
@@ -75,6 +76,9 @@ pub async fn run(
     spawn_local(resolve::keep_catalog(relay.clone(), reload));
     spawn_local(resolve::resolve(relay.clone()));
     spawn_local(resolve::keep_lag(relay.clone()));
+    for site in 0..relay.sites.len() {
+        spawn_local(silence::watch(relay.clone(), site));
+    }
     let accepting = relay.clone();
     let accepting = spawn_local(async move { accept(&listener, &accepting).await });
     // A manager that is gone without a word stops the relay as well.
@@ -137,18 +141,12 @@ async fn open(
     address: String,
     id: u64,
 ) -> Option<Session> {
-    let key = match relay.pools.asked(PRIMARY).defaults(&key.user, &key.database).await {
-        // One key for all who open alike: compared by address most of the time.
-        Ok(defaults) => relay.known_key(StartupKey { defaults, ..key }),
+    let key = match startup_key(relay, &key).await {
+        Ok(key) => key,
         Err(error) => {
-            // While the primary is away, whoever opens like others before may read at replicas.
-            let known = relay.welcomes.borrow().keys().find(|known| known.is_like(&key)).cloned();
-            let Some(known) = known else {
-                let refusal = pool::Refusal::Unreachable(error.to_string());
-                refuse(relay, &mut client, &refusal, &key).await;
-                return None;
-            };
-            known
+            let refusal = pool::Refusal::Unreachable(error.to_string());
+            refuse(relay, &mut client, &refusal, &key).await;
+            return None;
         }
     };
     let welcomed = match welcome(relay, &key).await {
@@ -169,6 +167,25 @@ async fn open(
     let mut session = Session::new(relay.clone(), info, id, client, &welcomed);
     apply_own_settings(&mut session, &packet);
     Some(session)
+}
+
+/// What the session of a client is opened with, by the primary's word. While the primary is away,
+/// whoever opens like others before may read at replicas.
+async fn startup_key(
+    relay: &Relay,
+    key: &StartupKey,
+) -> hihooi_postgres::connection::Result<Rc<StartupKey>> {
+    let known = || relay.welcomes.borrow().keys().find(|known| known.is_like(key)).cloned();
+    if relay.is_primary_silent.get()
+        && let Some(known) = known()
+    {
+        return Ok(known);
+    }
+    match relay.pools.asked(PRIMARY).defaults(&key.user, &key.database).await {
+        // One key for all who open alike: compared by address most of the time.
+        Ok(defaults) => Ok(relay.known_key(StartupKey { defaults, ..key.clone() })),
+        Err(error) => known().ok_or(error),
+    }
 }
 
 async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key: &StartupKey) {

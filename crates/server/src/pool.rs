@@ -2,14 +2,17 @@
 //! holds one for a transaction, or for as long as its state needs it.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use ahash::AHashMap;
 use hihooi_postgres::cluster::fence::Fence;
 use hihooi_postgres::connection::{self, Connection, Login};
-use hihooi_postgres::site::{Role, Site};
+use hihooi_postgres::site::{Replica, Role, Site};
 use hihooi_wire::backend::{ErrorFields, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::debug;
@@ -23,6 +26,8 @@ use crate::state::CarriedSettings;
 const TRIES: usize = 5;
 /// After a cancel request, so long at most a connection waits for it to arrive.
 const CANCEL_MS_MAX: u64 = 2_000;
+/// Why there is no connection to a site that doesn't answer.
+const SILENT: &str = "it does not answer";
 
 /// Why no connection could be had.
 #[derive(Debug)]
@@ -75,6 +80,8 @@ struct PoolKey {
 #[derive(Debug)]
 pub struct Pool {
     key: PoolKey,
+    /// The site, if it is a replica.
+    replica: Option<Arc<Replica>>,
     permits: Arc<Semaphore>,
     #[expect(clippy::vec_box, reason = "it changes hands with every transaction and is large")]
     idle: RefCell<Vec<Box<Backend>>>,
@@ -105,6 +112,28 @@ impl Pool {
     #[must_use]
     pub fn site(&self) -> usize {
         self.key.site
+    }
+
+    /// Whether the site is a replica that doesn't answer. Sessions that wait for it are woken then
+    /// to look here.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| replica.is_silent())
+    }
+
+    /// Works with the site unless it is silent. The work is dropped when it becomes so.
+    async fn unless_silent<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let mut work = pin!(work);
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Pending if self.is_silent() => {
+                Poll::Ready(Err(Refusal::Unreachable(SILENT.to_owned())))
+            }
+            polled => polled,
+        })
+        .await
     }
 }
 
@@ -154,6 +183,7 @@ pub struct PoolInfo {
 /// All pools of the relay.
 pub struct Pools {
     sites: Vec<Site>,
+    replicas: Vec<Arc<Replica>>,
     limits: Limits,
     fence: Fence,
     asked: Vec<Asked>,
@@ -161,14 +191,21 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Empty pools for these sites, which have the database.
+    /// Empty pools for these sites, which have the database; all but the first are the replicas.
     #[must_use]
-    pub fn new(sites: Vec<Site>, database: &str, limits: Limits, fence: Fence) -> Pools {
+    pub fn new(
+        sites: Vec<Site>,
+        replicas: &[Arc<Replica>],
+        database: &str,
+        limits: Limits,
+        fence: Fence,
+    ) -> Pools {
         let asked = |site: &Site| {
             Asked::new(Login::new(site.address.clone(), &site.user, database, "hihooi defaults"))
         };
         let asked = sites.iter().map(asked).collect();
-        Pools { sites, limits, fence, asked, pools: RefCell::default() }
+        let replicas = replicas.to_vec();
+        Pools { sites, replicas, limits, fence, asked, pools: RefCell::default() }
     }
 
     /// A site, to be asked what sessions start with.
@@ -183,7 +220,8 @@ impl Pools {
         let key = PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
         let new = || {
             let permits = Arc::new(Semaphore::new(self.limits.size));
-            Rc::new(Pool { key: key.clone(), permits, idle: RefCell::default() })
+            let replica = site.checked_sub(1).map(|index| self.replicas[index].clone());
+            Rc::new(Pool { key: key.clone(), replica, permits, idle: RefCell::default() })
         };
         self.pools.borrow_mut().entry(key.clone()).or_insert_with(new).clone()
     }
@@ -194,6 +232,16 @@ impl Pools {
     /// # Errors
     /// See [`Refusal`].
     pub async fn acquire(
+        &self,
+        pool: &Rc<Pool>,
+        startup: &Rc<StartupKey>,
+        settings: &Rc<CarriedSettings>,
+        session: u64,
+    ) -> Result<Box<Backend>, Refusal> {
+        pool.unless_silent(self.take_or_open(pool, startup, settings, session)).await
+    }
+
+    async fn take_or_open(
         &self,
         pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
@@ -351,11 +399,18 @@ impl Pools {
     /// Closes idle connections to other databases than this one, so that DROP DATABASE can
     /// succeed.
     pub fn close_other_databases(&self, database: &str) {
+        self.close_idle_of(|key| key.database != database);
+    }
+
+    /// Closes idle connections to a site that doesn't answer: they may never work again.
+    pub fn close_idle(&self, site: usize) {
+        self.close_idle_of(|key| key.site == site);
+    }
+
+    fn close_idle_of(&self, closes: impl Fn(&PoolKey) -> bool) {
         let mut closing = Vec::new();
-        for pool in self.pools.borrow().values() {
-            if pool.key.database != database {
-                closing.append(&mut pool.idle.borrow_mut());
-            }
+        for pool in self.pools.borrow().values().filter(|pool| closes(&pool.key)) {
+            closing.append(&mut pool.idle.borrow_mut());
         }
         closing.into_iter().for_each(|backend| self.discard(backend));
     }

@@ -59,6 +59,9 @@ pub enum Lost {
     /// What it sent is not the protocol.
     #[error("{0}")]
     Protocol(#[from] hihooi_wire::ProtocolError),
+    /// Its site does not answer (see [`crate::silence`]).
+    #[error("the server does not answer")]
+    Silent,
 }
 
 /// Moves bytes both ways until the next [`Step`]. `client.output` may still hold the end of the
@@ -107,6 +110,9 @@ fn poll_pump(
         }
         if client.input.len() < INPUT_AHEAD_MAX {
             progress |= client.poll_read(cx).is_ready();
+        }
+        if !progress && server.pool.is_silent() {
+            return Poll::Ready(Err(Lost::Silent));
         }
         if !progress {
             return Poll::Pending;

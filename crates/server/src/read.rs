@@ -241,6 +241,9 @@ impl Session {
     }
 
     fn warn_refused(&self, site: usize, refusal: &Refusal) {
+        if self.relay.replicas[site - 1].is_silent() {
+            return; // told once, when it was found
+        }
         let report = refusal.report(&self.relay.sites[site].name, &self.startup);
         warn!(why = %report.message, "a read goes elsewhere");
     }

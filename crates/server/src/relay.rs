@@ -51,6 +51,8 @@ pub struct Settings {
     pub consistency: Consistency,
     /// How long a read waits for a replica, milliseconds.
     pub wait_ms: u64,
+    /// A site that answers nothing for so long is out of routing, milliseconds.
+    pub site_timeout_ms: u64,
     /// The replicated database.
     pub database: String,
     /// The configuration as `SHOW CONFIG` tells it: key, value.
@@ -198,6 +200,8 @@ pub struct Relay {
     pub sites: Vec<Site>,
     /// The replicas, sites 1 and up.
     pub replicas: Vec<Arc<Replica>>,
+    /// Whether the primary doesn't answer.
+    pub is_primary_silent: Cell<bool>,
     /// Counters per site.
     pub counters: Vec<Counters>,
     /// Pools of server connections.
@@ -266,9 +270,16 @@ impl Relay {
         let newest = shared.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             counters: sites.iter().map(|_| Counters::default()).collect(),
-            pools: Rc::new(Pools::new(sites.clone(), &settings.database, limits, shared.fence)),
+            pools: Rc::new(Pools::new(
+                sites.clone(),
+                &shared.replicas,
+                &settings.database,
+                limits,
+                shared.fence,
+            )),
             sites,
             replicas: shared.replicas,
+            is_primary_silent: Cell::new(false),
             costs: RefCell::default(),
             own_types: RefCell::default(),
             freshness: RefCell::new(Freshness::new(newest)),

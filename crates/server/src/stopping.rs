@@ -62,10 +62,15 @@ impl Stopping {
     pub async fn stop(&self) {
         for (phase, limit) in [(Phase::Ending, END_MS_MAX), (Phase::Cut, TOLD_MS_MAX)] {
             self.phase.set(phase);
-            self.serving.borrow().iter().flatten().for_each(Waker::wake_by_ref);
+            self.wake_all();
             // Those that are late are cut off, or have their sockets closed.
             let _ = timeout(Duration::from_millis(limit), self.all_ended()).await;
         }
+    }
+
+    /// Has everybody who is served look again at what they wait for.
+    pub fn wake_all(&self) {
+        self.serving.borrow().iter().flatten().for_each(Waker::wake_by_ref);
     }
 
     async fn all_ended(&self) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -439,6 +439,33 @@ impl Cluster {
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("a server of ours");
     }
 
+    /// Stops every process of a site (SIGSTOP) until the guard is dropped.
+    pub fn freeze(&self, site: &str) -> Frozen {
+        let postmaster = self.postmaster(site).unwrap_or_else(|| panic!("{site} doesn't run"));
+        let mut frozen = Frozen(vec![postmaster]);
+        self.remember_frozen(&frozen);
+        frozen.signal(Signal::SIGSTOP); // so that it makes no more children
+        let children = format!("/proc/{postmaster}/task/{postmaster}/children");
+        let children = std::fs::read_to_string(children).expect("its children");
+        frozen.0.extend(children.split_whitespace().map(|pid| pid.parse::<i32>().expect("a pid")));
+        self.remember_frozen(&frozen);
+        frozen.signal(Signal::SIGSTOP);
+        frozen
+    }
+
+    /// The reaper lets them go on, however this process ends.
+    fn remember_frozen(&self, frozen: &Frozen) {
+        let path = self.folder.path().join("frozen.pids");
+        let mut file = File::options().create(true).append(true).open(path).expect("own folder");
+        frozen.0.iter().for_each(|pid| writeln!(file, "{pid}").expect("own folder"));
+    }
+
+    /// How many lines of `hihooi.log` hold all these words.
+    pub fn logged(&self, words: &[&str]) -> usize {
+        let log = std::fs::read_to_string(self.data().join("hihooi.log")).expect("the log");
+        log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
     /// kill -9 of the manager and of every server.
     pub fn kill_everything(&self) {
         self.kill_manager();
@@ -452,6 +479,23 @@ impl Cluster {
     /// Sends a signal to the manager without waiting, such as SIGSTOP.
     pub fn signal_manager(&self, signal: Signal) {
         kill(Pid::from_raw(self.manager_pid() as i32), signal).expect("a child of ours");
+    }
+}
+
+/// A site whose processes are stopped. They go on when this is dropped.
+pub struct Frozen(Vec<i32>);
+
+impl Frozen {
+    fn signal(&self, signal: Signal) {
+        for &pid in &self.0 {
+            let _ = kill(Pid::from_raw(pid), signal); // one may have ended meanwhile
+        }
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGCONT);
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWri
 use std::time::{Duration, Instant};
 
 pub use client::{Answer, Failure, Message, Session};
-pub use cluster::{Cluster, Options};
+pub use cluster::{Cluster, Frozen, Options};
 pub use reference::Reference;
 
 /// Superuser and database that `hihooi up` makes.

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 /// Waits for the end of its input, then stops every process that works in folder `$1` (a
 /// PostgreSQL server's working directory is its data folder) or whose pid is in
-/// `$1/manager.pid` and whose command line names the folder.
+/// `$1/manager.pid` and whose command line names the folder. Processes of servers that a test froze
+/// (`$1/frozen.pids`) go on, so that they notice.
 const SCRIPT: &str = r#"
 trap '' INT TERM
 read -r _
@@ -23,6 +24,9 @@ ours() {
 }
 for pid in $(cat "$1/manager.pid" 2>/dev/null); do
     grep -qa "$1" "/proc/$pid/cmdline" 2>/dev/null && kill -9 "$pid" 2>/dev/null
+done
+for pid in $(cat "$1/frozen.pids" 2>/dev/null); do
+    case $(readlink "/proc/$pid/cwd") in "$1"*) kill -CONT "$pid" 2>/dev/null ;; esac
 done
 for pid in $(ours "$1"); do kill -QUIT "$pid" 2>/dev/null; done
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do

@@ -27,6 +27,7 @@ mod words;
 mod work;
 mod worker;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,16 +100,23 @@ async fn run(
     let mut repaired = repaired(config);
     let recent = Arc::default();
     loop {
+        // Connections to a site that doesn't answer would only pile up there.
+        tokio::select! {
+            () = config.replica.answering() => {}
+            _ = wishes.wait_for(|wish| wish.stop) => {}
+        }
         let nobody_holds_it = wishes.has_changed().is_err();
         let wish = wishes.borrow_and_update().clone();
         if wish.stop || nobody_holds_it {
             return;
         }
         let mut refused = None;
-        let end = match Round::start(config, told, standing, repaired, &recent).await {
+        let started = Round::start(config, told, standing, repaired, &recent);
+        let end = match unless_silent(&config.replica, started).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
-                let end = round.run(&mut wishes).await;
+                let running = async { Err(round.run(&mut wishes).await) };
+                let Err(end) = unless_silent::<Infallible>(&config.replica, running).await;
                 refused = round.refused_at();
                 round.end().await;
                 end
@@ -120,7 +128,8 @@ async fn run(
         match end {
             End::Wished => {}
             End::Lost(reason) => {
-                tell(config, &reason);
+                tracing::debug!(site = config.replica.site.name, reason, "not applying");
+                config.replica.set_state(State::Failed, reason);
                 wait_for_attempt(&mut wishes, &wish, Some(pause_ms)).await;
                 pause_ms = (pause_ms * 2).min(RETRY_MS_MAX);
             }
@@ -128,7 +137,7 @@ async fn run(
                 // A RESUME during the round, such as that of a pause, is no word on what was
                 // not known yet.
                 let before = Wish { attempt: wishes.borrow().attempt, ..wish };
-                tell(config, &reason);
+                tell_diverged(&config.replica, reason);
                 wait_for_attempt(&mut wishes, &before, None).await;
                 if wishes.borrow().attempt != before.attempt {
                     repaired = repaired.max(refused.unwrap_or_default());
@@ -158,12 +167,24 @@ fn repaired_name(config: &Config) -> String {
     format!("repaired {}", config.replica.site.name)
 }
 
-/// Publishes that the replica is out of routing, and logs it once.
-fn tell(config: &Config, reason: &str) {
-    let replica = &config.replica;
-    if replica.apply_state() != State::Failed || replica.reason() != reason {
-        tracing::warn!(site = replica.site.name, reason, "not applying");
-        replica.set_state(State::Failed, reason);
+/// Publishes that only an operator can help. A replica that had failed for another reason is told of
+/// once more.
+fn tell_diverged(replica: &Replica, reason: String) {
+    if replica.apply_state() == State::Failed {
+        tracing::warn!(site = replica.site.name, reason, "the replica waits for an operator");
+    }
+    replica.set_state(State::Failed, reason);
+}
+
+/// Works with a replica for as long as it answers: one that doesn't counts as lost, since the
+/// connections to it may never say so by themselves.
+async fn unless_silent<T>(
+    replica: &Replica,
+    work: impl Future<Output = Result<T, End>>,
+) -> Result<T, End> {
+    tokio::select! {
+        done = work => done,
+        why = replica.silenced() => Err(End::Lost(why)),
     }
 }
 

@@ -443,7 +443,7 @@ impl<'a> Round<'a> {
             State::CatchingUp
         };
         if state != was || !self.is_published {
-            replica.set_state(state, "");
+            replica.set_state(state, why(state));
             self.is_published = true;
         }
         let standing = self.standing_now(applied);
@@ -458,6 +458,15 @@ impl<'a> Round<'a> {
             _ if self.wish.paused => Standing::Away,
             _ => Standing::Moving,
         }
+    }
+}
+
+/// Why a replica that applies, or could, is in this state.
+fn why(state: State) -> &'static str {
+    match state {
+        State::Paused => "PAUSE REPLICA was asked for; RESUME REPLICA ends it",
+        State::CatchingUp => "it applies what was committed before",
+        _ => "",
     }
 }
 

@@ -1,0 +1,144 @@
+//! Finds sites that don't answer: a frozen server, or one out of reach. A connection to such a site
+//! stays open and says nothing, so whoever waits for an answer would wait for ever.
+//!
+//! Each site is asked, on a connection of our own, twice within `sites.timeout_ms`: between two
+//! questions half of that passes, and an answer has the other half. A site that answers is at most
+//! busy, and its statements go on however long they take. One that doesn't is treated like one whose
+//! connections broke: it is out of routing, and its reads run elsewhere. When it answers again, its
+//! applier connects anew and brings it back.
+//!
+//! The primary's statements are never cut off: nobody else could run them, and a COMMIT among them
+//! would be in doubt. Its silence is told and waited for.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hihooi_postgres::connection::{Connection, Error, Login, Result};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use crate::relay::Relay;
+use crate::route::PRIMARY;
+
+/// A question that got no answer for so long is asked again on a new connection: the network may
+/// have forgotten the old one. Not sooner, since a frozen server keeps every connection that is tried.
+const TRY_MAX: Duration = Duration::from_secs(10);
+/// Between two tries at a site that can't be reached.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Watches a site, for ever.
+pub async fn watch(relay: Rc<Relay>, site: usize) {
+    let timeout_ms = relay.settings.site_timeout_ms;
+    let half = Duration::from_millis(timeout_ms / 2);
+    let why = format!("no answer within {timeout_ms} ms: the server is frozen or out of reach");
+    let mut probe = Probe::new(&relay, site);
+    loop {
+        sleep(half).await;
+        let mut answered = pin!(probe.until_answered());
+        if timeout(half, answered.as_mut()).await.is_err() {
+            relay.set_silence(site, Some(why.clone()));
+            answered.await;
+            relay.set_silence(site, None);
+        }
+    }
+}
+
+/// A connection of our own to a site, for questions.
+struct Probe {
+    login: Login,
+    connection: Option<Connection>,
+}
+
+impl Probe {
+    fn new(relay: &Relay, site: usize) -> Probe {
+        let (site, database) = (&relay.sites[site], &relay.settings.database);
+        let login = Login::new(site.address.clone(), &site.user, database, "hihooi probe");
+        Probe { login, connection: None }
+    }
+
+    /// Asks until there is an answer, whatever it says.
+    async fn until_answered(&mut self) {
+        loop {
+            match timeout(TRY_MAX, self.ask()).await {
+                Ok(Err(error)) if !is_answer(&error) => sleep(PAUSE).await,
+                Ok(_) => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Asks once. A question that nobody waits for any more takes its connection along.
+    async fn ask(&mut self) -> Result<()> {
+        // What was idle may have been lost.
+        if let Some(mut connection) = self.connection.take()
+            && connection.query("").await.is_ok()
+        {
+            self.connection = Some(connection);
+            return Ok(());
+        }
+        self.connection = Some(Connection::open(&self.login).await?);
+        Ok(())
+    }
+}
+
+/// Whether a failure comes from the site itself. Then the connections to it tell whoever waits.
+fn is_answer(error: &Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, UnexpectedEof};
+    match error {
+        Error::Server(_) | Error::Protocol(_) => true,
+        Error::Lost { source, .. } => {
+            matches!(
+                source.kind(),
+                BrokenPipe | ConnectionRefused | ConnectionReset | UnexpectedEof
+            )
+        }
+    }
+}
+
+impl Relay {
+    /// A site does not answer, and why that is thought; or it answers again.
+    fn set_silence(&self, site: usize, why: Option<String>) {
+        let is_silent = why.is_some();
+        if site == PRIMARY {
+            let site = &self.sites[site].name;
+            match why {
+                Some(reason) => {
+                    warn!(site, reason, "the primary does not answer; it is waited for")
+                }
+                None => warn!(site, "the primary answers again"),
+            }
+            self.is_primary_silent.set(is_silent);
+            return;
+        }
+        self.replicas[site - 1].set_silence(why);
+        if is_silent {
+            self.pools.close_idle(site);
+            // Whoever waits for the site finds that it is silent.
+            self.stopping.wake_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use hihooi_postgres::connection::Address;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_site_itself_is_an_answer() {
+        for (kind, answers) in [
+            (ErrorKind::ConnectionRefused, true),
+            (ErrorKind::UnexpectedEof, true),
+            (ErrorKind::TimedOut, false),
+            (ErrorKind::HostUnreachable, false),
+        ] {
+            let address = Address { host: "127.0.0.1".to_owned(), port: 1 };
+            assert_eq!(is_answer(&Error::Lost { address, source: kind.into() }), answers, "{kind}");
+        }
+        assert!(is_answer(&Error::Protocol("a password is asked for".to_owned())));
+    }
+}
