@@ -226,9 +226,11 @@ impl Replica {
 
     /// Publishes how the replica differs from the primary, or, if empty, that it isn't known to.
     pub fn set_difference(&self, difference: impl Into<String>) {
-        let mut told = self.lock();
-        told.difference = difference.into();
-        self.publish(&mut told);
+        let (mut told, difference) = (self.lock(), difference.into());
+        if told.difference != difference {
+            told.difference = difference;
+            self.publish(&mut told);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Told> {
