@@ -421,49 +421,59 @@ fn numbers_of_sequences_are_nobody_elses() {
     }
 }
 
+/// Ways to set `app.tenant` by code (scripts/tenants.sql).
+const TENANT_WAYS: &[&str] = &[
+    "SELECT set_config('app.tenant', '{v}', false)",
+    "SELECT tn_f('{v}')",
+    "SELECT tn_sql('{v}')",
+    "SELECT tn_outer('{v}')",
+    "SELECT tn_stable('{v}')",
+    "SELECT tn_defaulted()",
+    "CALL tn_proc('{v}')",
+    "CALL tn_commits('{v}')",
+    "DO $$ BEGIN PERFORM set_config('app.tenant', '{v}', false); END $$",
+    "DO $$ BEGIN SET app.tenant = '{v}'; END $$",
+    "DO $$ BEGIN EXECUTE 'SET app.tenant = ' || quote_literal('{v}'); END $$",
+    "DO $$ BEGIN PERFORM tn_f('{v}'); END $$",
+    "INSERT INTO tn_trigger VALUES ('{v}')",
+    "INSERT INTO tn_when VALUES ('{v}')",
+    "INSERT INTO tn_default (n) VALUES (1)",
+    "INSERT INTO tn_check VALUES ('{v}')",
+    "INSERT INTO tn_rule VALUES ('{v}')",
+    "INSERT INTO tn_domains VALUES ('{v}')",
+    "DELETE FROM tn_parent",
+    "TRUNCATE tn_truncated",
+    "SELECT * FROM tn_view",
+    "SELECT tn_agg(v) FROM (VALUES ('{v}')) x(v)",
+    "SELECT '{v}'::text ### ''",
+    "SELECT '{v}'::tn_domain",
+    "CREATE TABLE tn_made AS SELECT tn_f('{v}')",
+    "COPY (SELECT tn_f('{v}')) TO STDOUT",
+    "EXPLAIN ANALYZE SELECT tn_f('{v}')",
+    "EXPLAIN SELECT tn_immutable('{v}')",
+    "PREPARE tn_p AS SELECT tn_f('{v}'); EXECUTE tn_p; DEALLOCATE tn_p",
+    "SELECT query_to_xml('SELECT tn_f(''{v}'')', true, false, '')",
+    "BEGIN; SELECT tn_f('{v}'); SAVEPOINT s; SELECT tn_f('no'); ROLLBACK TO s; COMMIT",
+    "CREATE FUNCTION tn_new() RETURNS text LANGUAGE sql AS \
+         $$ SELECT set_config('app.tenant', '{v}', false) $$; SELECT tn_new()",
+    "BEGIN; CREATE OR REPLACE FUNCTION tn_late() RETURNS text LANGUAGE sql AS \
+         $$ SELECT set_config('app.late', '{v}', false) $$; \
+         SELECT tn_late(), set_config('app.tenant', current_setting('app.late'), false); COMMIT",
+];
+const TENANT: &str = "SELECT current_setting('app.tenant', true)";
+
+/// What a session has as its tenant; the error if it can't be asked.
+fn tenant(session: &mut Session) -> String {
+    match session.simple(TENANT) {
+        Ok(answers) => answers[0].rows[0][0].clone().unwrap_or_default(),
+        Err(failure) => failure.to_string(),
+    }
+}
+
 /// What code sets is its session's alone, whatever way it ran (I8): nobody else has it, the session has
 /// it on every connection, and none is kept for that.
 #[test]
 fn settings_made_by_code_are_their_sessions() {
-    const WAYS: &[&str] = &[
-        "SELECT set_config('app.tenant', '{v}', false)",
-        "SELECT tn_f('{v}')",
-        "SELECT tn_sql('{v}')",
-        "SELECT tn_outer('{v}')",
-        "SELECT tn_stable('{v}')",
-        "SELECT tn_defaulted()",
-        "CALL tn_proc('{v}')",
-        "CALL tn_commits('{v}')",
-        "DO $$ BEGIN PERFORM set_config('app.tenant', '{v}', false); END $$",
-        "DO $$ BEGIN SET app.tenant = '{v}'; END $$",
-        "DO $$ BEGIN EXECUTE 'SET app.tenant = ' || quote_literal('{v}'); END $$",
-        "DO $$ BEGIN PERFORM tn_f('{v}'); END $$",
-        "INSERT INTO tn_trigger VALUES ('{v}')",
-        "INSERT INTO tn_when VALUES ('{v}')",
-        "INSERT INTO tn_default (n) VALUES (1)",
-        "INSERT INTO tn_check VALUES ('{v}')",
-        "INSERT INTO tn_rule VALUES ('{v}')",
-        "INSERT INTO tn_domains VALUES ('{v}')",
-        "DELETE FROM tn_parent",
-        "TRUNCATE tn_truncated",
-        "SELECT * FROM tn_view",
-        "SELECT tn_agg(v) FROM (VALUES ('{v}')) x(v)",
-        "SELECT '{v}'::text ### ''",
-        "SELECT '{v}'::tn_domain",
-        "CREATE TABLE tn_made AS SELECT tn_f('{v}')",
-        "COPY (SELECT tn_f('{v}')) TO STDOUT",
-        "EXPLAIN ANALYZE SELECT tn_f('{v}')",
-        "EXPLAIN SELECT tn_immutable('{v}')",
-        "PREPARE tn_p AS SELECT tn_f('{v}'); EXECUTE tn_p; DEALLOCATE tn_p",
-        "SELECT query_to_xml('SELECT tn_f(''{v}'')', true, false, '')",
-        "BEGIN; SELECT tn_f('{v}'); SAVEPOINT s; SELECT tn_f('no'); ROLLBACK TO s; COMMIT",
-        "CREATE FUNCTION tn_new() RETURNS text LANGUAGE sql AS \
-             $$ SELECT set_config('app.tenant', '{v}', false) $$; SELECT tn_new()",
-        "BEGIN; CREATE OR REPLACE FUNCTION tn_late() RETURNS text LANGUAGE sql AS \
-             $$ SELECT set_config('app.late', '{v}', false) $$; \
-             SELECT tn_late(), set_config('app.tenant', current_setting('app.late'), false); COMMIT",
-    ];
-    const ASK: &str = "SELECT current_setting('app.tenant', true)";
     if target_is_plain() {
         return;
     }
@@ -471,12 +481,8 @@ fn settings_made_by_code_are_their_sessions() {
     let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "1");
     let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "5000"));
     cluster.connect().run(include_str!("scripts/tenants.sql"));
-    let tenant = |session: &mut Session| match session.simple(ASK) {
-        Ok(answers) => answers[0].rows[0][0].clone().unwrap_or_default(),
-        Err(failure) => failure.to_string(),
-    };
     let (mut owners, mut problems) = (Vec::new(), Vec::new());
-    for (number, way) in WAYS.iter().enumerate() {
+    for (number, way) in TENANT_WAYS.iter().enumerate() {
         let value = format!("t{number}");
         let mut owner = cluster.connect();
         for text in way.replace("{v}", &value).split("; SELECT tn_new") {
@@ -503,6 +509,70 @@ fn settings_made_by_code_are_their_sessions() {
     }
     assert!(problems.is_empty(), "{problems:#?}");
     cluster.assert_verified();
+}
+
+/// Sessions that are open at once, and short ones, far more than connections, each with a tenant of its
+/// own: none has another's, none loses its own, errors and disconnects in between (I8).
+#[test]
+fn a_crowd_keeps_its_settings_apart() {
+    const OPEN: usize = 200;
+    const SHORT: usize = 1_000;
+    const THREADS: usize = 20;
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "10");
+    let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "60000"));
+    cluster.connect().run(include_str!("scripts/tenants.sql"));
+    // Two sessions can't make the same object at once.
+    let ways: Vec<_> =
+        TENANT_WAYS.iter().filter(|way| way.contains("{v}") && !way.contains("CREATE")).collect();
+    let set = |session: &mut Session, number: usize| {
+        let way = ways[number % ways.len()];
+        assert_eq!(tenant(session), "", "at its start, before {way}");
+        session.run(&way.replace("{v}", &format!("t{number}")));
+        way
+    };
+    let mut open: Vec<_> = (0..OPEN)
+        .map(|number| {
+            let mut session = cluster.connect();
+            let way = set(&mut session, number);
+            (session, way)
+        })
+        .collect();
+    let mut assert_kept = || {
+        for (number, (session, way)) in open.iter_mut().enumerate() {
+            assert_eq!(tenant(session), format!("t{number}"), "{way}");
+        }
+    };
+    assert_kept();
+    std::thread::scope(|scope| {
+        for first in 0..THREADS {
+            let (cluster, set) = (&cluster, &set);
+            scope.spawn(move || {
+                for number in (OPEN + first..OPEN + SHORT).step_by(THREADS) {
+                    let mut session = cluster.connect();
+                    let way = set(&mut session, number);
+                    let own = format!("t{number}");
+                    if number.is_multiple_of(3) {
+                        assert_eq!(session.error("SELECT 1/0").code(), "22012");
+                    }
+                    assert_eq!(tenant(&mut session), own, "{way}");
+                    session.run("BEGIN; SET LOCAL app.tenant = 'no'");
+                    match number % 5 {
+                        0 => continue, // gone in the middle of a transaction
+                        1 => drop(session.error("SELECT 1/0")),
+                        _ => {}
+                    }
+                    session.run("ROLLBACK");
+                    assert_eq!(tenant(&mut session), own, "{way}");
+                    session.close();
+                }
+            });
+        }
+    });
+    assert_kept();
 }
 
 /// What comes sooner or later.
