@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -121,12 +121,12 @@ impl Pool {
         self.replica.as_ref().is_some_and(|replica| replica.is_silent())
     }
 
-    /// Works with the site unless it is silent. The work is dropped when it becomes so.
+    /// Works with the site unless it is silent. The caller drops the work when it becomes so. (Pinned
+    /// by the caller: by value, every session would keep room for it twice.)
     async fn unless_silent<T>(
         &self,
-        work: impl Future<Output = Result<T, Refusal>>,
+        mut work: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
     ) -> Result<T, Refusal> {
-        let mut work = pin!(work);
         poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Pending if self.is_silent() => {
                 Poll::Ready(Err(Refusal::Unreachable(SILENT.to_owned())))
@@ -238,7 +238,8 @@ impl Pools {
         settings: &Rc<CarriedSettings>,
         session: u64,
     ) -> Result<Box<Backend>, Refusal> {
-        pool.unless_silent(self.take_or_open(pool, startup, settings, session)).await
+        let taken = pin!(self.take_or_open(pool, startup, settings, session));
+        pool.unless_silent(taken).await
     }
 
     async fn take_or_open(

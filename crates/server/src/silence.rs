@@ -29,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Watches a site, for ever.
 pub async fn watch(relay: Rc<Relay>, site: usize) {
-    let timeout_ms = relay.settings.site_timeout_ms;
-    let half = Duration::from_millis(timeout_ms / 2);
-    let why = format!("no answer within {timeout_ms} ms: the server is frozen or out of reach");
+    let half_ms = relay.settings.site_timeout_ms / 2;
+    let half = Duration::from_millis(half_ms);
+    let why = format!("no answer within {half_ms} ms: the server is frozen or out of reach");
     let mut probe = Probe::new(&relay, site);
     loop {
         sleep(half).await;
