@@ -192,7 +192,7 @@ fn a_running_cluster_is_not_disturbed() {
     let listen = format!("127.0.0.1:{}", free_port());
     let mut foreign = hihooi(&["serve", "--site", &site, "--listen", &listen, "--data"]);
     let line = refused(foreign.arg(folder.path().join("data")));
-    assert_names(&line, &["slot", "in use", "another hihooi"]);
+    assert_names(&line, &["primary at", "belongs to cluster", "log", "--data"]);
     assert_eq!(cluster.direct("primary").number(reader), before, "its collector was ended");
 
     cluster.psql("INSERT INTO t VALUES (2)");
