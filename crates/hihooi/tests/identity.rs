@@ -7,7 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use harness::{Cluster, Options, alone, eventually, finish, target_is_plain};
+use harness::{
+    Cluster, Options, alone, assert_names, eventually, finish, reference, target_is_plain,
+};
 use nix::sys::signal::Signal;
 
 /// A configuration file beside the cluster's own, changed.
@@ -18,7 +20,7 @@ fn changed(cluster: &Cluster, name: &str, change: impl Fn(&str) -> String) -> Pa
     path
 }
 
-/// The same with two sites' ports exchanged.
+/// The configuration with another port for a site.
 fn with_port(cluster: &Cluster, site: &str, port: u16) -> impl Fn(&str) -> String {
     let own = format!("port = {}\n", cluster.site(site).port);
     move |config| {
@@ -45,10 +47,18 @@ fn refused(command: &mut Command) -> String {
     line.unwrap_or_else(|| panic!("{command:?} said {said:?}")).to_owned()
 }
 
-fn assert_names(line: &str, words: &[&str]) {
-    for word in words {
-        assert!(line.contains(word), "{word:?} is not in {line:?}");
-    }
+/// A cluster with a replica and a table.
+fn with_a_row() -> Cluster {
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.caught_up();
+    cluster
+}
+
+/// It takes writes, and the replica follows.
+fn assert_works(cluster: &Cluster) {
+    cluster.connect().run("INSERT INTO t SELECT max(id) + 1 FROM t");
+    cluster.assert_equal("SELECT * FROM t ORDER BY id");
 }
 
 fn id(cluster: &Cluster) -> String {
@@ -114,6 +124,27 @@ fn strangers_are_named_and_not_touched() {
     other.caught_up();
     other.assert_verified();
 
+    // A server that belongs to nobody, though one of its roles would like us to run his code.
+    let plain = reference();
+    let user = [("user", harness::USER), ("database", harness::DATABASE)];
+    let mut anybody = harness::Session::open(plain.port, &user).expect("a session");
+    anybody.run(
+        "CREATE ROLE anybody; CREATE SCHEMA hihooi AUTHORIZATION anybody; SET ROLE anybody; \
+         CREATE FUNCTION hihooi.trap() RETURNS text LANGUAGE plpgsql AS $$ BEGIN \
+             RAISE 'it ran'; END $$; \
+         CREATE VIEW hihooi.cluster AS SELECT hihooi.trap() AS id, hihooi.trap() AS site; RESET ROLE",
+    );
+    let stranger = changed(&ours, "plain.toml", with_port(&ours, "replica2", plain.port));
+    let told =
+        String::from_utf8(finish(&mut hihooi("check", &stranger, &empty)).stdout).expect("text");
+    assert_names(&told, &["replica2: not fit: it belongs to no cluster and is no copy"]);
+    let serving = serve(&ours, &stranger);
+    eventually("replica2 is known to be nobody's", || {
+        ours.show_replicas()["replica2"]["reason"].contains("it belongs to no cluster")
+    });
+    serving.stop();
+    anybody.run("DROP SCHEMA hihooi CASCADE; DROP ROLE anybody");
+
     let (one, two) = (ours.site("replica1").port, ours.site("replica2").port);
     let exchanged = changed(&ours, "exchanged.toml", |config| {
         let [one, two] = [one, two].map(|port| format!("port = {port}\n"));
@@ -169,9 +200,7 @@ fn a_log_with_a_hole_is_noticed() {
         return;
     }
     let _alone = alone();
-    let cluster = Cluster::start(Options::replicas(1));
-    cluster.connect().run("CREATE TABLE t (id int); INSERT INTO t VALUES (1)");
-    cluster.caught_up();
+    let cluster = with_a_row();
     cluster.kill_manager();
     let second = cluster.data().join("second");
     fs::create_dir(&second).expect("own folder");
@@ -201,9 +230,7 @@ fn a_log_with_a_hole_is_noticed() {
     let mut other = hihooi("serve", &own, &second);
     let other = Serving(other.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("serve"));
     eventually("it serves", || cluster.try_connect(&[]).is_ok());
-    cluster.connect().run("INSERT INTO t VALUES (3)");
-    cluster.caught_up();
-    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    assert_works(&cluster);
     other.stop();
 }
 
@@ -215,9 +242,7 @@ fn an_idle_slot_makes_no_hole() {
         return;
     }
     let _alone = alone();
-    let cluster = Cluster::start(Options::replicas(1));
-    cluster.connect().run("CREATE TABLE t (id int); INSERT INTO t VALUES (1)");
-    cluster.caught_up();
+    let cluster = with_a_row();
     let mut primary = cluster.direct("primary");
     // In another database, and in none.
     primary.run("CREATE DATABASE elsewhere");
@@ -231,8 +256,42 @@ fn an_idle_slot_makes_no_hole() {
         cluster.kill_manager();
         cluster.up();
     }
-    cluster.connect().run("INSERT INTO t VALUES (2)");
-    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    assert_works(&cluster);
+}
+
+/// Another server in a site's place, while the manager runs: it is looked at when it is connected to.
+#[test]
+fn who_comes_back_is_looked_at() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = with_a_row();
+    let own = id(&cluster);
+    // The servers outlive this manager.
+    cluster.kill_manager();
+    cluster.serve();
+    let become_other = |site: &str, id: &str| {
+        let mut session = cluster.direct(site);
+        session.run(&format!("UPDATE hihooi.cluster SET id = {id}"));
+        session.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE application_name LIKE 'hihooi %' AND application_name <> 'hihooi probe'",
+        );
+    };
+    become_other("replica1", "gen_random_uuid()");
+    eventually("the replica is another cluster's", || {
+        let replica = cluster.show_replicas().remove("replica1").expect("shown");
+        replica["state"] == "failed" && replica["reason"].contains(&own)
+    });
+    become_other("replica1", &format!("'{own}'"));
+    assert_works(&cluster);
+    become_other("primary", "gen_random_uuid()");
+    eventually("the manager ends", || !cluster.manager_runs());
+    assert_names(&cluster.log_tail(), &["hihooi: primary at 127.0.0.1", &own, "--data"]);
+    cluster.direct("primary").run(&format!("UPDATE hihooi.cluster SET id = '{own}'"));
+    cluster.up();
+    assert_works(&cluster);
 }
 
 /// Clusters of earlier versions have no ids: they get them at the next start.
@@ -242,9 +301,7 @@ fn earlier_clusters_get_an_id() {
         return;
     }
     let _alone = alone();
-    let cluster = Cluster::start(Options::replicas(1));
-    cluster.connect().run("CREATE TABLE t (id int); INSERT INTO t VALUES (1)");
-    cluster.caught_up();
+    let cluster = with_a_row();
     let before = id(&cluster);
     cluster.stop_manager(Signal::SIGKILL);
     for site in ["primary", "replica1"] {
@@ -263,8 +320,7 @@ fn earlier_clusters_get_an_id() {
         let asked = "SELECT id || ' ' || site FROM hihooi.cluster";
         assert_eq!(cluster.direct(site).value(asked), format!("{before} {site}"));
     }
-    cluster.connect().run("INSERT INTO t VALUES (2)");
-    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    assert_works(&cluster);
 }
 
 /// RESUME is a word for good, also when the manager ends before the replica could act on it (I2).
@@ -274,9 +330,7 @@ fn a_resume_outlives_the_manager() {
         return;
     }
     let _alone = alone();
-    let cluster = Cluster::start(Options::replicas(1));
-    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
-    cluster.caught_up();
+    let cluster = with_a_row();
     // What no replica can know how to follow.
     cluster.direct("primary").run(
         "BEGIN; INSERT INTO hihooi.note (event, body) VALUES ('of a later version', '{}'); \
@@ -292,6 +346,5 @@ fn a_resume_outlives_the_manager() {
     cluster.up_without_waiting_for_all();
     replica.run("ROLLBACK");
     cluster.caught_up();
-    cluster.connect().run("INSERT INTO t VALUES (2)");
-    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    assert_works(&cluster);
 }

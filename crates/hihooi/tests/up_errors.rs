@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use harness::reaper::Folder;
-use harness::{Cluster, Options, alone, eventually, finish, free_port, target_is_plain};
+use harness::{
+    Cluster, Options, alone, assert_names, eventually, finish, free_port, target_is_plain,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -35,12 +37,6 @@ fn refused(command: &mut Command) -> String {
     assert_eq!(lines.len(), 1, "{command:?} said {said:?}");
     assert!(lines[0].starts_with("hihooi: "), "{said}");
     lines[0].to_owned()
-}
-
-fn assert_names(line: &str, words: &[&str]) {
-    for word in words {
-        assert!(line.contains(word), "{word:?} is not in {line:?}");
-    }
 }
 
 fn is_root() -> bool {

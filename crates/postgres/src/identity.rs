@@ -64,12 +64,17 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What the server says that it is.
+    /// What the server says that it is. A view, or what belongs to somebody who is no superuser, says
+    /// nothing: whose server this is isn't known yet, and asking it must not run his code.
     ///
     /// # Errors
     /// Those of the connection.
     pub async fn read(connection: &mut Connection) -> connection::Result<Identity> {
-        let asked = "SELECT system_identifier, pg_catalog.to_regclass('hihooi.cluster') IS NOT NULL
+        let asked = "SELECT system_identifier, EXISTS (
+                         SELECT FROM pg_catalog.pg_class c
+                             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                             JOIN pg_catalog.pg_roles r ON r.oid = c.relowner AND r.rolsuper
+                         WHERE n.nspname = 'hihooi' AND c.relname = 'cluster' AND c.relkind = 'r')
                      FROM pg_catalog.pg_control_system()";
         let mut found = connection.query(asked).await?.rows.pop().unwrap_or_default();
         let has_table = found.pop().flatten().as_deref() == Some("t");
@@ -89,8 +94,8 @@ impl Identity {
     pub fn problem(&self, cluster: &str, system: &str, name: &str) -> Option<String> {
         match (&self.cluster, &self.site) {
             (Some(own), _) if own != cluster => Some(format!(
-                "it belongs to cluster {own}, the others to cluster {cluster}: correct the site's host and \
-                 port, or pass its own cluster's directory with --data"
+                "it belongs to cluster {own}, not to this one, {cluster}: correct the site's host and port, \
+                 or pass its own cluster's directory with --data"
             )),
             (Some(_), Some(site)) if site != name => Some(format!(
                 "it is {site} of its cluster, not {name}: correct the site's host and port, or its name"

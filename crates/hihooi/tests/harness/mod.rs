@@ -153,6 +153,13 @@ pub fn finish(command: &mut Command) -> Output {
     reader.join().expect("reader")
 }
 
+/// Asserts that a message has these words.
+pub fn assert_names(line: &str, words: &[&str]) {
+    for word in words {
+        assert!(line.contains(word), "{word:?} is not in {line:?}");
+    }
+}
+
 /// Asks again and again until the answer is yes.
 pub fn eventually(what: &str, mut asked: impl FnMut() -> bool) {
     let deadline = Instant::now() + s(HANG_S_MAX);
