@@ -56,7 +56,7 @@ impl Desk {
     /// Lets a replica apply and be read again, whatever was found there.
     async fn resume(&self, replica: &str) -> std::result::Result<(), String> {
         let applier = self.applier(replica)?;
-        applier.resume();
+        applier.resume().await.map_err(|error| error.to_string())?;
         let known = self.replication.replicas.iter().find(|known| known.site.name == replica);
         match known {
             Some(replica) => self.replication.set_difference(replica, String::new()).await,

@@ -178,6 +178,39 @@ fn an_ordinary_deadlock_is_resolved_by_postgresql() {
     two.run("ROLLBACK");
 }
 
+/// I7: printing definitions, as reading the catalog and `VERIFY` do, locks what they refer to. Where a
+/// client locks the same in another order, it isn't the client that PostgreSQL ends.
+#[test]
+fn a_client_is_never_ended_for_our_locks() {
+    let _alone = alone();
+    if !shared().is_hihooi() {
+        return;
+    }
+    table("l7");
+    table("l8");
+    // Views are printed in the order in which they were made.
+    session().run("CREATE VIEW v7 AS SELECT n FROM l7; CREATE VIEW v8 AS SELECT n FROM l8");
+    shared().caught_up();
+    let waits = |application: &str| {
+        let activity = format!(
+            "application_name = '{application}' AND wait_event_type = 'Lock' AND pid <> \
+             pg_backend_pid()"
+        );
+        eventually(application, || shared().activity(&activity) > 0);
+    };
+    let mut client = session();
+    client.run("BEGIN; LOCK l8");
+    session().run("CREATE TABLE l9 (id int)");
+    waits("hihooi catalog");
+    client.run("LOCK l7; COMMIT");
+    client.run("BEGIN; LOCK l8");
+    let verify = std::thread::spawn(|| shared().command("VERIFY"));
+    waits("hihooi verify");
+    client.run("LOCK l7; COMMIT");
+    verify.join().expect("verifies");
+    session().run("DROP VIEW v7, v8; DROP TABLE l7, l8, l9");
+}
+
 /// Writers, lockers, definitions and readers at random: no statement waits for what PostgreSQL's
 /// own deadlock detection doesn't end.
 #[test]

@@ -69,6 +69,13 @@ impl From<ProtocolError> for Error {
     }
 }
 
+/// Lets a transaction that holds locks give up waiting for another one: with 55P03, long before a client
+/// with which it waits in a circle is ended by PostgreSQL, after `deadlock_timeout` (1 s by default; manual,
+/// chapter 20.12).
+pub const GIVE_WAY: &str = "SET LOCAL lock_timeout = '50ms'";
+/// SQLSTATE of a lock that was not to be had in time.
+pub const LOCK_NOT_AVAILABLE: &str = "55P03";
+
 /// The result of talking to a server.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -29,7 +29,9 @@ use self::table::Table;
 use crate::apply::ApplierHandle;
 use crate::apply::visibility::Snapshot;
 use crate::collector::TEXT_SETTINGS;
-use crate::connection::{self, Connection, Login, server_error};
+use crate::connection::{
+    self, Answer, Connection, GIVE_WAY, LOCK_NOT_AVAILABLE, Login, server_error,
+};
 use crate::site::{Replica, Site};
 
 /// How long an applier may take to stop where it is.
@@ -41,6 +43,10 @@ const SNAPSHOT_PAUSE: Duration = Duration::from_millis(3);
 /// How often definitions are compared while DDL runs; and the pause between.
 const ATTEMPTS_MAX: u32 = 8;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
+/// Pause before definitions are asked for again because a client holds a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(200);
+/// Ends a savepoint and lets go of its locks.
+const UNDO: &str = "ROLLBACK TO hihooi; RELEASE hihooi";
 /// Lines for the user that wait to be told; then comparing waits.
 const LINES_MAX: usize = 16;
 
@@ -262,9 +268,7 @@ struct Side {
 
 impl Side {
     async fn open(site: &Site, database: &str) -> Result<Side, VerifyError> {
-        const SETTINGS: [(&str, &str); 6] = [
-            // Where it and a client wait for each other, it is this one that gives way (I7).
-            ("deadlock_timeout", "1ms"),
+        const SETTINGS: [(&str, &str); 5] = [
             ("standard_conforming_strings", "on"),
             ("statement_timeout", "0"),
             ("idle_in_transaction_session_timeout", "0"),
@@ -289,13 +293,32 @@ impl Side {
         Snapshot::parse(text).ok_or_else(|| VerifyError(format!("not a snapshot: {text}")))
     }
 
-    /// Reads all lines of a table in the snapshot. Whatever fails, the snapshot stays.
-    async fn read(&mut self, table: &Table, each: impl FnMut(&[u8])) -> connection::Result<()> {
+    /// Asks for definitions. Printing them locks what they refer to, one table after the other, which
+    /// a client may be doing in another order. So this one gives way, waits without a lock and asks
+    /// again, before PostgreSQL would end the client's statement for a deadlock (I7).
+    async fn printed(&mut self, query: &str) -> connection::Result<Answer> {
+        loop {
+            self.connection.query("SAVEPOINT hihooi").await?;
+            self.connection.query(GIVE_WAY).await?;
+            let answer = self.connection.query(query).await;
+            self.connection.query(UNDO).await?;
+            match answer {
+                Err(error) if error.code() == Some(LOCK_NOT_AVAILABLE) => {
+                    tokio::time::sleep(LOCK_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Reads all lines of a table. Whether they are those of the snapshot: what a table held before it
+    /// was rewritten or truncated is gone, whatever the snapshot. Whatever fails, the snapshot stays, and
+    /// no lock does (see [`Side::printed`]).
+    async fn read(&mut self, table: &Table, each: impl FnMut(&[u8])) -> connection::Result<bool> {
         if !table.is_read_as_owner() {
             self.connection.query("SAVEPOINT hihooi").await?;
-            let done = read(&mut self.connection, &table.statement(), each).await;
-            let end = if done.is_ok() { "RELEASE hihooi" } else { "ROLLBACK TO hihooi" };
-            self.connection.query(end).await?;
+            let done = read(&mut self.connection, table, each).await;
+            self.connection.query(UNDO).await?;
             return done;
         }
         let exported = self.connection.query("SELECT pg_catalog.pg_export_snapshot()").await?;
@@ -304,14 +327,25 @@ impl Side {
         for statement in table.prepare(exported.value().unwrap_or_default()).iter().flatten() {
             connection.query(statement).await?;
         }
-        read(&mut connection, &table.statement(), each).await?;
+        let done = read(&mut connection, table, each).await?;
         connection.close().await;
-        Ok(())
+        Ok(done)
     }
 }
 
-/// Runs a statement that answers with lines, by COPY or as records.
+/// Reads a table's lines and then, with the lock on it, whether they are those of the snapshot.
 async fn read(
+    connection: &mut Connection,
+    table: &Table,
+    each: impl FnMut(&[u8]),
+) -> connection::Result<bool> {
+    read_lines(connection, &table.statement(), each).await?;
+    let same_file = connection.query_with(table::SAME_FILE, &[Some(&table.name)]).await?;
+    Ok(same_file.value().is_some())
+}
+
+/// Runs a statement that answers with lines, by COPY or as records.
+async fn read_lines(
     connection: &mut Connection,
     statement: &str,
     mut each: impl FnMut(&[u8]),

@@ -217,7 +217,7 @@ async fn a_row_deleted_behind_our_back_stops_the_replica() {
     assert_eq!((report.verdict(), report.skipped.len()), ("INCOMPLETE", 1));
     // Mended by the operator, who resumes.
     cluster.run_behind("INSERT INTO account VALUES (5, 0, '')").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.assert_equal().await;
     assert_eq!(cluster.followers[0].replica.state(), State::Serving);
 }
@@ -232,7 +232,7 @@ async fn a_row_added_behind_our_back_stops_the_replica() {
     assert!(reason.contains("INSERT public.emailed (id)=(8)"), "{reason}");
     assert!(reason.contains("emailed_email_key") && reason.contains("23505"), "{reason}");
     cluster.run_behind("DELETE FROM emailed").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.settle().await;
     cluster.run_behind("INSERT INTO emailed VALUES (9, 'c@d')").await;
     cluster.run("INSERT INTO emailed VALUES (9, 'e@f')").await;
@@ -483,7 +483,7 @@ async fn pause_and_resume() {
     cluster.followers[1].reached(cluster.logged().await).await;
     assert_eq!(cluster.followers[0].replica.state(), State::Paused);
     assert_eq!(cluster.followers[0].replica.applied(), stood);
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.assert_equal().await;
     let flushed = cluster.followers[0].applier.flushed();
     assert!(flushed <= cluster.followers[0].replica.applied());
@@ -500,13 +500,13 @@ async fn no_replica_stays_paused_after_resume() {
         first.pause();
         let load = Load::start(&cluster, 3, transfer);
         cluster.written(100).await;
-        first.resume();
+        first.resume().await.expect("resumes");
         tokio::time::sleep(Duration::from_millis(round % 4)).await;
         first.pause();
         second.pause();
         cluster.written(10 * round).await;
-        first.resume();
-        second.resume();
+        first.resume().await.expect("resumes");
+        second.resume().await.expect("resumes");
         load.end().await;
         cluster.settle().await;
     }

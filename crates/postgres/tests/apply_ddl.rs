@@ -113,7 +113,7 @@ async fn what_an_operator_repeated_is_not_run_again() {
     cluster.run("ALTER TABLE before ADD COLUMN extra int").await;
     cluster.followers[0].failed("index extra").await;
     cluster.run_behind("DROP INDEX extra; ALTER TABLE before ADD COLUMN extra int").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.assert_equal().await;
 }
 
@@ -128,12 +128,12 @@ async fn an_unknown_table_or_column_stops_the_replica() {
     let reason = cluster.followers[0].failed("column d").await;
     assert!(reason.contains("public.before: column d does not exist"), "{reason}");
     cluster.run_behind("DROP TABLE before").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     let reason = cluster.followers[0].failed("the table does not exist").await;
     assert!(reason.contains("public.before"), "{reason}");
     let script = "CREATE TABLE before (id int PRIMARY KEY, d date)";
     cluster.run_behind(script).await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.assert_equal().await;
 }
 

@@ -417,21 +417,21 @@ async fn divergence_is_told_in_the_same_words() {
     let words = "UPDATE bob.t (id)=(4) touched 0 rows where 1 had to be";
     assert!(reason.ends_with(words), "{reason}");
     cluster.run_behind("INSERT INTO bob.t VALUES (4), (6)").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.run("INSERT INTO bob.t VALUES (6, 'c')").await;
     let reason = cluster.followers[0].failed("INSERT").await;
     let words = "INSERT bob.t (id)=(6): duplicate key value violates unique constraint \"t_pkey\" \
                  (SQLSTATE 23505); Key (id)=(6) already exists.";
     assert!(reason.ends_with(words), "{reason}");
     cluster.run_behind("DELETE FROM bob.t WHERE id = 6").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.settle().await;
     cluster.run_behind("REVOKE INSERT ON bob.t FROM bob").await;
     cluster.run("INSERT INTO bob.t VALUES (7, 'd')").await;
     let reason = cluster.followers[0].failed("permission denied for table t").await;
     assert!(reason.contains("GRANT them to bob"), "{reason}");
     cluster.run_behind("GRANT INSERT ON bob.t TO bob").await;
-    cluster.followers[0].applier.resume();
+    cluster.followers[0].applier.resume().await.expect("resumes");
     cluster.assert_equal().await;
 }
 

@@ -188,6 +188,28 @@ async fn a_table_that_its_owner_may_not_read_is_named() {
     assert!(text.contains("public.open (id)=(2)") && text.ends_with("DIFFERENT"), "{text}");
 }
 
+/// What a table held before it was truncated can't be read any more, in whatever snapshot: no word on
+/// the replicas.
+#[tokio::test]
+async fn a_table_truncated_meanwhile_is_not_compared() {
+    let cluster = Cluster::start(SCRIPT, 1).await;
+    cluster.settle().await;
+    let mut client = cluster.primary.server.connect().await;
+    client.query("BEGIN").await.expect("begins");
+    client.query("TRUNCATE t").await.expect("truncates");
+    let commit = async {
+        let waits = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'hihooi verify' \
+                     AND wait_event_type = 'Lock'";
+        cluster.primary.server.shows(waits).await;
+        client.query("COMMIT").await.expect("commits");
+    };
+    let (report, ()) = tokio::join!(cluster.verify(), commit);
+    let text = report.to_string();
+    assert!(text.contains("public.t: rewritten or truncated meanwhile"), "{text}");
+    assert_eq!(report.verdict(), "INCOMPLETE", "{text}");
+    cluster.assert_equal().await;
+}
+
 /// Under load, at one position, with a replica that is behind.
 #[tokio::test]
 async fn compares_at_one_position_under_load() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hihooi_log::BackendRecord;
 use hihooi_postgres::apply::visibility::Snapshot;
 use hihooi_postgres::collector::StreamEvent;
-use hihooi_postgres::connection::{Connection, Error, Login, Result};
+use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, LOCK_NOT_AVAILABLE, Login, Result};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Catalog, catalog_queries};
@@ -21,6 +21,8 @@ use crate::relay::{InDoubt, Outcome, Relay};
 const PATIENCE_MS: u64 = 5;
 /// After a failure at the primary.
 const RETRY: Duration = Duration::from_millis(200);
+/// A client's lock on what the catalog is read from is told of every so many attempts: 10 s and more.
+const LOCKED_TOLD_EVERY: u32 = 40;
 /// How often the usual lag is looked at.
 const LAG_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the stream at once.
@@ -162,19 +164,25 @@ pub async fn keep_lag(relay: Rc<Relay>) {
 
 /// Reads the catalog at the start and whenever the stream brought DDL.
 pub async fn keep_catalog(relay: Rc<Relay>, reload: Rc<Notify>) {
-    let mut version = 0;
+    let (mut version, mut failures) = (0, 0);
     let mut connection = None;
     loop {
         version += 1;
         let (changes, changed_by) = relay.catalog_changes();
         match load(&relay, &mut connection, version, changed_by).await {
             Ok(catalog) => {
+                failures = 0;
                 relay.set_catalog(catalog, changes);
                 relay.changed.notify_waiters();
                 reload.notified().await;
             }
             Err(error) => {
-                warn!(%error, "the catalog can't be read; reads stay on the primary");
+                failures += 1;
+                // What a client locked it usually lets go at once.
+                let is_locked = error.code() == Some(LOCK_NOT_AVAILABLE);
+                if !is_locked || failures % LOCKED_TOLD_EVERY == 0 {
+                    warn!(%error, "the catalog can't be read; reads stay on the primary");
+                }
                 connection = None;
                 tokio::time::sleep(RETRY).await;
             }
@@ -190,11 +198,7 @@ async fn load(
 ) -> Result<Catalog> {
     let connection = match connection {
         Some(connection) => connection,
-        None => {
-            // Where it and a client wait for each other, it is this one that gives way (I7).
-            let login = login(relay, "hihooi catalog").with("deadlock_timeout", "1ms");
-            connection.insert(Connection::open(&login).await?)
-        }
+        None => connection.insert(Connection::open(&login(relay, "hihooi catalog")).await?),
     };
     // The stream may be ahead of what the primary shows.
     while let Some(xid) = changed_by {
@@ -208,6 +212,8 @@ async fn load(
     // One snapshot, so that what refers to each other fits together.
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let mut builder = Catalog::builder();
+    // Printing definitions locks what they refer to, one after the other (I7).
+    connection.query(GIVE_WAY).await?;
     connection.query(catalog_queries::SETUP).await?;
     for question in catalog_queries::QUERIES {
         for row in connection.query(question.sql).await?.rows {

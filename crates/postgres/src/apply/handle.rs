@@ -1,10 +1,12 @@
 //! What the rest of the process holds of an applier: its wishes go one way, how far it is comes
 //! back. Wishes are a state, not a queue, so nothing piles up while a replica is away (I8).
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hihooi_log::Log;
 use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
 
@@ -37,11 +39,17 @@ impl Wish {
 pub(super) struct Told {
     /// Applied and flushed at the replica: the log is needed from the next one on.
     pub flushed: AtomicU64,
+    /// The entry at which the applier waits for an operator, 0 while it doesn't.
+    pub refused: AtomicU64,
     /// Latencies of the last entries.
     pub stats: Mutex<ApplyStats>,
 }
 
 impl Told {
+    pub(super) fn set_refused(&self, tsid: Tsid) {
+        self.refused.store(tsid.0, Ordering::Release);
+    }
+
     pub(super) fn lock_stats(&self) -> MutexGuard<'_, ApplyStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,6 +87,41 @@ pub enum HoldError {
     },
 }
 
+/// Up to where what a replica could not do was repeated there by the operator, who said so by RESUME;
+/// kept in the log.
+#[derive(Clone)]
+pub(super) struct Repaired {
+    log: Log,
+    /// Of the value in the log.
+    name: String,
+}
+
+impl Repaired {
+    pub(super) fn new(log: &Log, site: &str) -> Repaired {
+        Repaired { log: log.clone(), name: format!("repaired {site}") }
+    }
+
+    /// Zero if nothing readable is kept: then the replica stops at the same entry again.
+    pub(super) fn read(&self) -> Tsid {
+        let kept = self.log.meta(&self.name).ok().flatten();
+        let number = kept.and_then(|kept| Some(u64::from_be_bytes(kept[..].try_into().ok()?)));
+        number.map_or(Tsid::ZERO, Tsid)
+    }
+
+    async fn raise(&self, tsid: Tsid) -> hihooi_log::Result<()> {
+        if tsid <= self.read() {
+            return Ok(());
+        }
+        self.log.set_meta(&self.name, &tsid.0.to_be_bytes()).await
+    }
+}
+
+impl fmt::Debug for Repaired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Repaired").field(&self.read()).finish()
+    }
+}
+
 /// A handle on a running applier; clones speak to the same one.
 #[derive(Clone, Debug)]
 pub struct ApplierHandle {
@@ -86,6 +129,7 @@ pub struct ApplierHandle {
     pub(super) standing: watch::Receiver<Standing>,
     pub(super) told: Arc<Told>,
     pub(super) ended: watch::Receiver<bool>,
+    pub(super) repaired: Repaired,
 }
 
 impl ApplierHandle {
@@ -94,12 +138,19 @@ impl ApplierHandle {
         self.wish.send_modify(|wish| wish.paused = true);
     }
 
-    /// Applies again, also after a failure that stopped it.
-    pub fn resume(&self) {
+    /// Applies again, also after a failure that stopped it: what the replica could not do was
+    /// repeated there by the operator. The log keeps this before anything is done, so that the next
+    /// manager knows it too.
+    ///
+    /// # Errors
+    /// [`hihooi_log::Error`]: the log can't be written; nothing is resumed.
+    pub async fn resume(&self) -> hihooi_log::Result<()> {
+        self.repaired.raise(Tsid(self.told.refused.load(Ordering::Acquire))).await?;
         self.wish.send_modify(|wish| {
             wish.paused = false;
             wish.attempt += 1;
         });
+        Ok(())
     }
 
     /// Connects anew and goes on from the replica's own position.

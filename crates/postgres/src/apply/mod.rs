@@ -41,7 +41,7 @@ pub use stats::ApplyStats;
 pub use visibility::Visibility;
 
 use crate::site::{Replica, State};
-use handle::{Standing, Told, Wish};
+use handle::{Repaired, Standing, Told, Wish};
 use round::{End, Round};
 
 /// Connections that write to a replica, unless told otherwise.
@@ -77,11 +77,17 @@ pub fn start(config: Config) -> ApplierHandle {
     let (standing_sender, standing) = watch::channel(Standing::Moving);
     let (ended_sender, ended) = watch::channel(false);
     let told = Arc::new(Told::default());
-    let handle =
-        ApplierHandle { wish: Arc::clone(&wish), standing, told: Arc::clone(&told), ended };
+    let repaired = Repaired::new(&config.log, &config.replica.site.name);
     let wishes = wish.subscribe();
+    let handle = ApplierHandle {
+        wish,
+        standing,
+        told: Arc::clone(&told),
+        ended,
+        repaired: repaired.clone(),
+    };
     tokio::spawn(async move {
-        run(&config, &told, &standing_sender, wishes).await;
+        run(&config, &told, &repaired, &standing_sender, wishes).await;
         standing_sender.send_replace(Standing::Away);
         // Nobody may be waiting for the end.
         let _ = ended_sender.send(true);
@@ -93,11 +99,11 @@ pub fn start(config: Config) -> ApplierHandle {
 async fn run(
     config: &Config,
     told: &Arc<Told>,
+    repaired: &Repaired,
     standing: &watch::Sender<Standing>,
     mut wishes: watch::Receiver<Wish>,
 ) {
     let mut pause_ms = RETRY_MS_MIN;
-    let mut repaired = repaired(config);
     let recent = Arc::default();
     loop {
         // Connections to a site that doesn't answer would only pile up there.
@@ -111,7 +117,7 @@ async fn run(
             return;
         }
         let mut refused = None;
-        let started = Round::start(config, told, standing, repaired, &recent);
+        let started = Round::start(config, told, standing, repaired.read(), &recent);
         let end = match unless_silent(&config.replica, started).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
@@ -137,34 +143,13 @@ async fn run(
                 // A RESUME during the round, such as that of a pause, is no word on what was
                 // not known yet.
                 let before = Wish { attempt: wishes.borrow().attempt, ..wish };
+                told.set_refused(refused.unwrap_or_default());
                 tell_diverged(&config.replica, reason);
                 wait_for_attempt(&mut wishes, &before, None).await;
-                if wishes.borrow().attempt != before.attempt {
-                    repaired = repaired.max(refused.unwrap_or_default());
-                    keep_repaired(config, repaired).await;
-                }
+                told.set_refused(Tsid::ZERO);
             }
         }
     }
-}
-
-/// Up to where what bypassed us was repeated on the replica by the operator, who said so by RESUME.
-fn repaired(config: &Config) -> Tsid {
-    let kept = config.log.meta(&repaired_name(config)).ok().flatten();
-    let number = kept.and_then(|kept| Some(u64::from_be_bytes(kept[..].try_into().ok()?)));
-    number.map_or(Tsid::ZERO, Tsid)
-}
-
-/// The next manager must know it too, for what was not applied until then.
-async fn keep_repaired(config: &Config, repaired: Tsid) {
-    let kept = config.log.set_meta(&repaired_name(config), &repaired.0.to_be_bytes()).await;
-    if let Err(error) = kept {
-        tracing::warn!(site = config.replica.site.name, %error, "RESUME is not kept");
-    }
-}
-
-fn repaired_name(config: &Config) -> String {
-    format!("repaired {}", config.replica.site.name)
 }
 
 /// Publishes that only an operator can help. A replica that had failed for another reason is told of

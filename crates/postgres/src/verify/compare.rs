@@ -70,39 +70,45 @@ struct TableAt<'a> {
 }
 
 impl TableAt<'_> {
-    async fn sum(&mut self) -> connection::Result<Sum> {
+    async fn sum(&mut self) -> connection::Result<Option<Sum>> {
         let mut sum = Sum::default();
-        self.side.read(self.table, |line| sum.add(line)).await?;
-        Ok(sum)
+        let read = self.side.read(self.table, |line| sum.add(line)).await?;
+        Ok(read.then_some(sum))
     }
 
-    async fn buckets(&mut self, selection: &Selection) -> connection::Result<Buckets> {
+    async fn buckets(&mut self, selection: &Selection) -> connection::Result<Option<Buckets>> {
         let mut buckets = Buckets::default();
-        self.side.read(self.table, |line| buckets.add(self.key, selection, line)).await?;
-        Ok(buckets)
+        let read =
+            self.side.read(self.table, |line| buckets.add(self.key, selection, line)).await?;
+        Ok(read.then_some(buckets))
     }
 
-    async fn held(&mut self, selection: &Selection) -> connection::Result<Held> {
+    async fn held(&mut self, selection: &Selection) -> connection::Result<Option<Held>> {
         let mut held = Held::default();
-        self.side.read(self.table, |line| held.add(self.key, selection, line)).await?;
-        Ok(held)
+        let read = self.side.read(self.table, |line| held.add(self.key, selection, line)).await?;
+        Ok(read.then_some(held))
     }
 
     /// What was read; `None` if the table has been dropped since; `None`, and a line in the report, if
-    /// the owner as whom it has to be read may not read it.
+    /// it isn't what it was any more, or if the owner as whom it has to be read may not read it.
     async fn told<T>(
         &mut self,
-        read: connection::Result<T>,
+        read: connection::Result<Option<T>>,
         report: &mut Report,
     ) -> Result<Option<T>, VerifyError> {
         match read {
+            Ok(None) => {
+                let why = format!("{}: rewritten or truncated meanwhile", self.table.name);
+                report.skipped.push((self.side.name.clone(), why));
+                Ok(None)
+            }
             Err(Error::Server(_)) if self.is_gone().await => Ok(None),
             Err(error @ Error::Server(_)) if self.table.is_read_as_owner() => {
                 let why = format!("{}: {error}", self.table.name);
                 report.skipped.push((self.side.name.clone(), why));
                 Ok(None)
             }
-            read => read.map(Some).map_err(|error| failed(&self.side.name, &error)),
+            read => read.map_err(|error| failed(&self.side.name, &error)),
         }
     }
 

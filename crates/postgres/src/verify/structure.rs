@@ -124,8 +124,7 @@ fn difference(side: &Side, object: &str, what: String) -> Difference {
 }
 
 async fn objects(side: &mut Side, query: &str) -> Result<BTreeMap<String, String>, VerifyError> {
-    let answer = side.connection.query(query).await;
-    let answer = answer.map_err(|error| failed(&side.name, &error))?;
+    let answer = side.printed(query).await.map_err(|error| failed(&side.name, &error))?;
     let pairs = answer.rows.into_iter().filter_map(|row| {
         let mut values = row.into_iter();
         let object = values.next().flatten()?;

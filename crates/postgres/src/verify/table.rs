@@ -57,6 +57,12 @@ pub(super) const TABLES: &str = r"
       and n.nspname not in ('hihooi', 'information_schema') and n.nspname !~ '^pg_'
     order by 1";
 
+/// Answers a table's name if its rows are still in the file that the snapshot shows.
+/// (`pg_relation_filenode` tells of now.)
+pub(super) const SAME_FILE: &str = "
+    select relname from pg_class
+    where oid = to_regclass($1) and relfilenode = pg_relation_filenode(oid)";
+
 /// Settings of a connection for [`Table::prepare`]: no event trigger notices the function.
 pub(super) const PREPARE_SETTINGS: [(&str, &str); 2] =
     [("session_replication_role", "replica"), ("check_function_bodies", "off")];
