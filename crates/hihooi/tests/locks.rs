@@ -4,12 +4,16 @@
 mod harness;
 
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use harness::client::{Answer, Failure, Session};
 use harness::{alone, beside, eventually, shared};
 
 /// Longer than this in a wait that PostgreSQL would not have is a deadlock of our making.
 const WAIT_MS_MAX: u64 = 60_000;
+
+/// After so long a wait PostgreSQL looks for a deadlock, and some more.
+const DEADLOCK_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// A session whose statements are cancelled when they wait too long.
 fn session() -> Session {
@@ -21,6 +25,14 @@ fn session() -> Session {
 /// How many statements on a table wait for a lock.
 fn locked_out(table: &str) -> i64 {
     shared().activity(&format!("wait_event_type = 'Lock' AND query LIKE '%{table}%'"))
+}
+
+/// Until a connection of hihooi's own has waited for a lock for so long that PostgreSQL has looked for
+/// a deadlock, which it does once.
+fn until_locked_out(application: &str) {
+    let waits = format!("wait_event_type = 'Lock' AND application_name = '{application}'");
+    shared().until_active(&waits);
+    std::thread::sleep(DEADLOCK_TIMEOUT);
 }
 
 fn table(name: &str) {
@@ -188,27 +200,22 @@ fn a_client_is_never_ended_for_our_locks() {
     }
     table("l7");
     table("l8");
-    // Views are printed in the order in which they were made.
-    session().run("CREATE VIEW v7 AS SELECT n FROM l7; CREATE VIEW v8 AS SELECT n FROM l8");
+    session().run("CREATE VIEW v78 AS SELECT l7.n FROM l7, l8");
     shared().caught_up();
-    let waits = |application: &str| {
-        let activity = format!(
-            "application_name = '{application}' AND wait_event_type = 'Lock' AND pid <> \
-             pg_backend_pid()"
-        );
-        eventually(application, || shared().activity(&activity) > 0);
-    };
     let mut client = session();
-    client.run("BEGIN; LOCK l8");
-    session().run("CREATE TABLE l9 (id int)");
-    waits("hihooi catalog");
-    client.run("LOCK l7; COMMIT");
-    client.run("BEGIN; LOCK l8");
-    let verify = std::thread::spawn(|| shared().command("VERIFY"));
-    waits("hihooi verify");
-    client.run("LOCK l7; COMMIT");
-    verify.join().expect("verifies");
-    session().run("DROP VIEW v7, v8; DROP TABLE l7, l8, l9");
+    // In whichever order the definitions are printed.
+    for (first, then) in [("l7", "l8"), ("l8", "l7")] {
+        client.run(&format!("BEGIN; LOCK {first}"));
+        session().run("CREATE TABLE l9 (id int); DROP TABLE l9");
+        until_locked_out("hihooi catalog");
+        client.run(&format!("LOCK {then}; COMMIT"));
+        client.run(&format!("BEGIN; LOCK {first}"));
+        let verify = std::thread::spawn(|| shared().command("VERIFY"));
+        until_locked_out("hihooi verify");
+        client.run(&format!("LOCK {then}; COMMIT"));
+        verify.join().expect("verifies");
+    }
+    session().run("DROP VIEW v78; DROP TABLE l7, l8");
 }
 
 /// Writers, lockers, definitions and readers at random: no statement waits for what PostgreSQL's
