@@ -157,27 +157,42 @@ RETURNS TABLE (type text, schema text, name text, identity text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- (A transaction's snapshot may show two rows of an object: one from before another transaction
-    -- changed it, and its own.)
-    home constant oid := CASE class
-        WHEN 'pg_class'::regclass THEN (SELECT max(relnamespace) FROM pg_class WHERE oid = object)
-        WHEN 'pg_proc'::regclass THEN (SELECT max(pronamespace) FROM pg_proc WHERE oid = object)
-        WHEN 'pg_type'::regclass THEN (SELECT max(typnamespace) FROM pg_type WHERE oid = object)
-        WHEN 'pg_operator'::regclass THEN (SELECT max(oprnamespace) FROM pg_operator WHERE oid = object)
-        WHEN 'pg_opclass'::regclass THEN (SELECT max(opcnamespace) FROM pg_opclass WHERE oid = object)
-        WHEN 'pg_opfamily'::regclass THEN (SELECT max(opfnamespace) FROM pg_opfamily WHERE oid = object)
-        WHEN 'pg_collation'::regclass THEN (SELECT max(collnamespace) FROM pg_collation WHERE oid = object)
-        WHEN 'pg_constraint'::regclass THEN (SELECT max(connamespace) FROM pg_constraint WHERE oid = object)
-        WHEN 'pg_conversion'::regclass THEN (SELECT max(connamespace) FROM pg_conversion WHERE oid = object)
-        WHEN 'pg_ts_config'::regclass THEN (SELECT max(cfgnamespace) FROM pg_ts_config WHERE oid = object)
-        WHEN 'pg_ts_dict'::regclass THEN (SELECT max(dictnamespace) FROM pg_ts_dict WHERE oid = object)
-        WHEN 'pg_ts_parser'::regclass THEN (SELECT max(prsnamespace) FROM pg_ts_parser WHERE oid = object)
-        WHEN 'pg_ts_template'::regclass THEN
-            (SELECT max(tmplnamespace) FROM pg_ts_template WHERE oid = object)
-        WHEN 'pg_statistic_ext'::regclass THEN
-            (SELECT max(stxnamespace) FROM pg_statistic_ext WHERE oid = object)
-    END;
+    home oid;
 BEGIN
+    -- A statement each, since one with all of them would open all of these catalogs every time. (A
+    -- transaction's snapshot may show two rows of an object: one from before another transaction
+    -- changed it, and its own.)
+    CASE class
+        WHEN 'pg_class'::regclass THEN
+            home := (SELECT max(relnamespace) FROM pg_class WHERE oid = object);
+        WHEN 'pg_proc'::regclass THEN
+            home := (SELECT max(pronamespace) FROM pg_proc WHERE oid = object);
+        WHEN 'pg_type'::regclass THEN
+            home := (SELECT max(typnamespace) FROM pg_type WHERE oid = object);
+        WHEN 'pg_operator'::regclass THEN
+            home := (SELECT max(oprnamespace) FROM pg_operator WHERE oid = object);
+        WHEN 'pg_opclass'::regclass THEN
+            home := (SELECT max(opcnamespace) FROM pg_opclass WHERE oid = object);
+        WHEN 'pg_opfamily'::regclass THEN
+            home := (SELECT max(opfnamespace) FROM pg_opfamily WHERE oid = object);
+        WHEN 'pg_collation'::regclass THEN
+            home := (SELECT max(collnamespace) FROM pg_collation WHERE oid = object);
+        WHEN 'pg_constraint'::regclass THEN
+            home := (SELECT max(connamespace) FROM pg_constraint WHERE oid = object);
+        WHEN 'pg_conversion'::regclass THEN
+            home := (SELECT max(connamespace) FROM pg_conversion WHERE oid = object);
+        WHEN 'pg_ts_config'::regclass THEN
+            home := (SELECT max(cfgnamespace) FROM pg_ts_config WHERE oid = object);
+        WHEN 'pg_ts_dict'::regclass THEN
+            home := (SELECT max(dictnamespace) FROM pg_ts_dict WHERE oid = object);
+        WHEN 'pg_ts_parser'::regclass THEN
+            home := (SELECT max(prsnamespace) FROM pg_ts_parser WHERE oid = object);
+        WHEN 'pg_ts_template'::regclass THEN
+            home := (SELECT max(tmplnamespace) FROM pg_ts_template WHERE oid = object);
+        WHEN 'pg_statistic_ext'::regclass THEN
+            home := (SELECT max(stxnamespace) FROM pg_statistic_ext WHERE oid = object);
+        ELSE NULL;
+    END CASE;
     IF home::regnamespace::text ~ '^[0-9]' THEN
         RETURN;
     END IF;
@@ -201,43 +216,62 @@ BEGIN
     class := of_class;
     object := of_object;
     LOOP
-        SELECT o.class, o.object INTO up
-        FROM (
-            SELECT 'pg_class'::regclass, i.indexrelid, 'pg_class'::regclass, i.indrelid
-                FROM pg_index i
-            -- A TOAST table, or the sequence of an identity column.
-            UNION ALL SELECT 'pg_class'::regclass, d.objid, d.refclassid, d.refobjid
-                FROM pg_class c JOIN pg_depend d ON d.objid = c.oid
-                WHERE c.relkind IN ('t', 'S') AND d.deptype = 'i'
-                  AND d.classid = 'pg_class'::regclass
-            UNION ALL SELECT 'pg_class'::regclass, c.oid, 'pg_type'::regclass, c.reltype
-                FROM pg_class c WHERE c.relkind = 'c'
-            UNION ALL SELECT 'pg_type'::regclass, t.oid, 'pg_class'::regclass, c.oid
-                FROM pg_type t JOIN pg_class c ON c.oid = t.typrelid WHERE c.relkind <> 'c'
-            UNION ALL SELECT 'pg_type'::regclass, t.oid, 'pg_type'::regclass, e.oid
-                FROM pg_type t JOIN pg_type e ON e.oid = t.typelem WHERE e.typarray = t.oid
-            UNION ALL SELECT 'pg_type'::regclass, r.rngmultitypid, 'pg_type'::regclass, r.rngtypid
-                FROM pg_range r
-            UNION ALL SELECT 'pg_constraint'::regclass, k.oid, 'pg_class'::regclass, k.conrelid
-                FROM pg_constraint k WHERE k.conrelid <> 0
-            UNION ALL SELECT 'pg_constraint'::regclass, k.oid, 'pg_type'::regclass, k.contypid
-                FROM pg_constraint k WHERE k.contypid <> 0
-            UNION ALL SELECT 'pg_trigger'::regclass, t.oid, 'pg_class'::regclass, t.tgrelid
-                FROM pg_trigger t
-            UNION ALL SELECT 'pg_rewrite'::regclass, r.oid, 'pg_class'::regclass, r.ev_class
-                FROM pg_rewrite r
-            UNION ALL SELECT 'pg_policy'::regclass, p.oid, 'pg_class'::regclass, p.polrelid
-                FROM pg_policy p
-            UNION ALL SELECT 'pg_attrdef'::regclass, d.oid, 'pg_class'::regclass, d.adrelid
-                FROM pg_attrdef d
-            UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid, 'pg_class'::regclass, s.stxrelid
-                FROM pg_statistic_ext s
-            UNION ALL SELECT 'pg_amop'::regclass, o.oid, 'pg_opfamily'::regclass, o.amopfamily
-                FROM pg_amop o
-            UNION ALL SELECT 'pg_amproc'::regclass, p.oid, 'pg_opfamily'::regclass, p.amprocfamily
-                FROM pg_amproc p
-        ) o (part_class, part, class, object)
-        WHERE o.part_class = owner_of.class AND o.part = owner_of.object;
+        -- A statement for each class: see hihooi.identify.
+        CASE class
+            WHEN 'pg_class'::regclass THEN
+                SELECT o.class, o.object INTO up FROM (
+                    SELECT 'pg_class'::regclass, indrelid FROM pg_index
+                        WHERE indexrelid = owner_of.object
+                    -- A TOAST table, or the sequence of an identity column.
+                    UNION ALL SELECT d.refclassid, d.refobjid
+                        FROM pg_class c JOIN pg_depend d ON d.objid = c.oid
+                        WHERE c.oid = owner_of.object AND c.relkind IN ('t', 'S')
+                          AND d.deptype = 'i' AND d.classid = 'pg_class'::regclass
+                    UNION ALL SELECT 'pg_type'::regclass, reltype FROM pg_class
+                        WHERE oid = owner_of.object AND relkind = 'c'
+                ) o (class, object);
+            WHEN 'pg_type'::regclass THEN
+                SELECT o.class, o.object INTO up FROM (
+                    SELECT 'pg_class'::regclass, c.oid
+                        FROM pg_type t JOIN pg_class c ON c.oid = t.typrelid
+                        WHERE t.oid = owner_of.object AND c.relkind <> 'c'
+                    UNION ALL SELECT 'pg_type'::regclass, e.oid
+                        FROM pg_type t JOIN pg_type e ON e.oid = t.typelem
+                        WHERE t.oid = owner_of.object AND e.typarray = t.oid
+                    UNION ALL SELECT 'pg_type'::regclass, rngtypid FROM pg_range
+                        WHERE rngmultitypid = owner_of.object
+                ) o (class, object);
+            WHEN 'pg_constraint'::regclass THEN
+                SELECT o.class, o.object INTO up FROM (
+                    SELECT 'pg_class'::regclass, conrelid FROM pg_constraint
+                        WHERE oid = owner_of.object AND conrelid <> 0
+                    UNION ALL SELECT 'pg_type'::regclass, contypid FROM pg_constraint
+                        WHERE oid = owner_of.object AND contypid <> 0
+                ) o (class, object);
+            WHEN 'pg_trigger'::regclass THEN
+                SELECT 'pg_class'::regclass AS class, tgrelid AS object INTO up FROM pg_trigger
+                    WHERE oid = owner_of.object;
+            WHEN 'pg_rewrite'::regclass THEN
+                SELECT 'pg_class'::regclass AS class, ev_class AS object INTO up FROM pg_rewrite
+                    WHERE oid = owner_of.object;
+            WHEN 'pg_policy'::regclass THEN
+                SELECT 'pg_class'::regclass AS class, polrelid AS object INTO up FROM pg_policy
+                    WHERE oid = owner_of.object;
+            WHEN 'pg_attrdef'::regclass THEN
+                SELECT 'pg_class'::regclass AS class, adrelid AS object INTO up FROM pg_attrdef
+                    WHERE oid = owner_of.object;
+            WHEN 'pg_statistic_ext'::regclass THEN
+                SELECT 'pg_class'::regclass AS class, stxrelid AS object INTO up FROM pg_statistic_ext
+                    WHERE oid = owner_of.object;
+            WHEN 'pg_amop'::regclass THEN
+                SELECT 'pg_opfamily'::regclass AS class, amopfamily AS object INTO up FROM pg_amop
+                    WHERE oid = owner_of.object;
+            WHEN 'pg_amproc'::regclass THEN
+                SELECT 'pg_opfamily'::regclass AS class, amprocfamily AS object INTO up FROM pg_amproc
+                    WHERE oid = owner_of.object;
+            ELSE
+                EXIT;
+        END CASE;
         EXIT WHEN NOT FOUND;
         class := up.class;
         object := up.object;
@@ -527,7 +561,7 @@ $$;
 -- The row of any class, a line for each column that is not NULL. What a column refers to, if it
 -- holds OIDs, is known from pg_get_catalog_foreign_keys().
 CREATE OR REPLACE FUNCTION hihooi.describe_row(class regclass, key name, object oid) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_class, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     expressions text;

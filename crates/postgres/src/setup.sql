@@ -558,9 +558,9 @@ BEGIN
         UNION ALL SELECT concat('p', hihooi.parameters())
         UNION ALL SELECT concat('e', oid, '/', xmin) FROM pg_event_trigger
             WHERE evtname !~ 'hihooi'
-        UNION ALL SELECT concat('f', e.oid, '/', d.description)
-            FROM pg_event_trigger e JOIN pg_description d
-                ON (d.objoid, d.classoid, d.objsubid) = (e.oid, 'pg_event_trigger'::regclass, 0)
+        UNION ALL SELECT concat('f', oid, '/', remark)
+            FROM pg_event_trigger, obj_description(oid, 'pg_event_trigger') remark
+            WHERE remark IS NOT NULL
     ) parts(part));
 END
 $$;
