@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answers::{Answers, Audience, Sent};
+use crate::configuration::Given;
 use crate::pool::Pool;
 use crate::startup_key::StartupKey;
 use crate::state::CarriedSettings;
@@ -56,6 +57,8 @@ pub struct Backend {
     pub site: usize,
     /// What it was opened with.
     pub startup: Rc<StartupKey>,
+    /// What it was given in place of the server's own settings.
+    pub given: Given,
     /// Who it is at the server.
     pub identity: Rc<Identity>,
     /// The socket.
@@ -130,6 +133,7 @@ impl Backend {
     pub fn new(
         pool: Rc<Pool>,
         startup: Rc<StartupKey>,
+        given: Given,
         parts: Parts,
         record: BackendRecord,
         permit: OwnedSemaphorePermit,
@@ -138,6 +142,7 @@ impl Backend {
             site: pool.site(),
             pool,
             startup,
+            given,
             identity: Rc::new(Identity { key: parts.key, record }),
             stream: parts.stream,
             output: BytesMut::new(),

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use crate::configuration::Configuration;
 use ahash::AHashMap;
 use hihooi_postgres::connection::{Connection, Error, Login, Result, Row};
 use tokio::sync::Mutex;
@@ -41,10 +42,24 @@ const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
 
 /// What settings are without roles and databases, and whether only superusers may change them.
 const BELOW: &str = "SELECT name, context LIKE 'superuser%', \
-        CASE WHEN source NOT IN ('global', 'database', 'user', 'database user') THEN reset_val \
+        CASE WHEN source NOT IN ('global', 'database', 'user', 'database user', 'client') \
+            THEN reset_val \
             ELSE coalesce((SELECT f.setting FROM pg_catalog.pg_file_settings f \
                 WHERE f.name = s.name AND f.applied ORDER BY f.seqno DESC LIMIT 1), boot_val) END \
-    FROM pg_catalog.pg_settings s WHERE name = ANY ($1::text[])";
+    FROM pg_catalog.pg_settings s WHERE ";
+
+/// Settings that answers depend on and every session may set. Not what is a server's own (tablespaces,
+/// maintenance), and not what we set.
+const ANSWERS_DEPEND_ON: &str = "context = 'user' \
+    AND category ~ '^(Client Connection Defaults|Version and Platform)' \
+    AND category !~ 'Preloading' \
+    AND name !~ '^(transaction_.*|default_transaction_read_only|.*tablespaces?|vacuum_.*)$'";
+
+/// Custom settings: those that no library has declared stand in the files alone.
+const CUSTOM: &str = "SELECT f.name, \
+        EXISTS (SELECT FROM pg_catalog.pg_settings s WHERE s.name = f.name AND s.context <> 'user'), \
+        f.setting \
+    FROM pg_catalog.pg_file_settings f WHERE f.applied AND f.name LIKE '%.%' ORDER BY f.seqno";
 
 /// How long a site may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -101,15 +116,7 @@ impl Asked {
         names.dedup();
         // No name of a setting holds what arrays quote for.
         let list = format!("{{{}}}", names.join(","));
-        let below = self.query(BELOW, &[Some(&list)]).await?;
-        let below: AHashMap<String, (bool, String)> = below
-            .into_iter()
-            .filter_map(|row| {
-                let mut row = row.into_iter();
-                let (name, is_guarded) = (row.next()??, row.next()??);
-                Some((name, (is_guarded == "t", row.next()?.unwrap_or_default())))
-            })
-            .collect();
+        let below = self.below("name = ANY ($1::text[])", &[Some(&list)]).await?;
         let may_set = |name: &&str| {
             found.is_superuser || !below.get(*name).is_some_and(|(is_guarded, _)| *is_guarded)
         };
@@ -119,6 +126,27 @@ impl Asked {
             given.or_else(|| Some(below.get(name)?.1.clone())).unwrap_or_default()
         };
         Ok(names.into_iter().filter(may_set).map(|name| (name.to_owned(), value(name))).collect())
+    }
+
+    /// What sessions start with there by the server's own configuration, of what answers depend on.
+    ///
+    /// # Errors
+    /// The site can't be asked.
+    pub async fn configuration(&self) -> Result<Configuration> {
+        let mut settings = self.below(ANSWERS_DEPEND_ON, &[]).await?;
+        settings.extend(self.query(CUSTOM, &[]).await?.into_iter().filter_map(setting));
+        let value = |(is_guarded, value): (bool, String)| (!is_guarded).then_some(value);
+        Ok(settings.into_iter().map(|(name, found)| (name, value(found))).collect())
+    }
+
+    /// Settings without roles and databases: whether only superusers may change them, and the value.
+    async fn below(
+        &self,
+        condition: &str,
+        values: &[Option<&str>],
+    ) -> Result<AHashMap<String, (bool, String)>> {
+        let rows = self.query(&format!("{BELOW}{condition}"), values).await?;
+        Ok(rows.into_iter().filter_map(setting).collect())
     }
 
     async fn query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
@@ -141,4 +169,11 @@ impl Asked {
         *place = Some(connection);
         Ok(answer.rows)
     }
+}
+
+/// A setting's name, whether only superusers may change it, and its value.
+fn setting(row: Row) -> Option<(String, (bool, String))> {
+    let mut row = row.into_iter();
+    let (name, is_guarded) = (row.next()??, row.next()??);
+    Some((name, (is_guarded == "t", row.next()?.unwrap_or_default())))
 }

@@ -9,6 +9,7 @@ pub mod admin;
 pub mod answers;
 pub mod backend;
 pub mod client;
+mod configuration;
 pub mod costs;
 pub mod ddl;
 mod defaults;

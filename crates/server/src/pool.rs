@@ -15,10 +15,12 @@ use hihooi_postgres::connection::{self, Connection, Login};
 use hihooi_postgres::site::{Replica, Role, Site};
 use hihooi_wire::backend::{ErrorFields, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::backend::Backend;
+use crate::configuration::{Configurations, Given};
 use crate::defaults::Asked;
+use crate::route::PRIMARY;
 use crate::startup_key::StartupKey;
 use crate::state::CarriedSettings;
 
@@ -187,6 +189,7 @@ pub struct Pools {
     limits: Limits,
     fence: Fence,
     asked: Vec<Asked>,
+    configurations: Configurations,
     pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
 }
 
@@ -205,13 +208,27 @@ impl Pools {
         };
         let asked = sites.iter().map(asked).collect();
         let replicas = replicas.to_vec();
-        Pools { sites, replicas, limits, fence, asked, pools: RefCell::default() }
+        let configurations = Configurations::new(sites.len());
+        Pools { sites, replicas, limits, fence, asked, configurations, pools: RefCell::default() }
     }
 
     /// A site, to be asked what sessions start with.
     #[must_use]
     pub fn asked(&self, site: usize) -> &Asked {
         &self.asked[site]
+    }
+
+    /// Asks a site for its configuration, and closes connections that are to begin otherwise now.
+    ///
+    /// # Errors
+    /// The site can't be asked.
+    pub async fn read_configuration(&self, site: usize) -> connection::Result<()> {
+        for site in self.configurations.set(site, self.asked(site).configuration().await?) {
+            let given = self.configurations.given(site);
+            info!(site = self.sites[site].name, ?given, "settings follow the primary's");
+            self.close_idle(site);
+        }
+        Ok(())
     }
 
     /// The pool of a session at a site. A session keeps it, so that leasing looks nothing up.
@@ -293,13 +310,19 @@ impl Pools {
         permit: OwnedSemaphorePermit,
     ) -> Result<Box<Backend>, Refusal> {
         self.make_room(pool);
-        let mut connection = self.open_as(pool.key.site, startup).await.map_err(refusal)?;
-        let site = &self.sites[pool.key.site].name;
+        let site = pool.key.site;
+        for unknown in [PRIMARY, site].into_iter().filter(|site| !self.configurations.knows(*site))
+        {
+            self.read_configuration(unknown).await.map_err(refusal)?;
+        }
+        let given = self.configurations.given(site);
+        let mut connection = self.open_as(site, startup, &given).await.map_err(refusal)?;
+        let site = &self.sites[site].name;
         let recorded = self.fence.record(site, &mut connection).await;
         let record = recorded.map_err(|error| Refusal::Unreachable(error.to_string()))?;
         debug!(%site, pid = record.pid, "server connection opened");
         let parts = connection.into_parts();
-        Ok(Box::new(Backend::new(pool.clone(), startup.clone(), parts, record, permit)))
+        Ok(Box::new(Backend::new(pool.clone(), startup.clone(), given, parts, record, permit)))
     }
 
     /// Closes an idle connection that was opened otherwise if the pool is at its bound.
@@ -314,11 +337,21 @@ impl Pools {
     }
 
     /// A connection that begins like the client's session did, whatever role and database have by now.
-    async fn open_as(&self, site: usize, startup: &StartupKey) -> connection::Result<Connection> {
+    async fn open_as(
+        &self,
+        site: usize,
+        startup: &StartupKey,
+        given: &Given,
+    ) -> connection::Result<Connection> {
         let (asked, StartupKey { user, database, defaults, .. }) = (self.asked(site), startup);
         let mut found = asked.defaults(user, database).await?;
         for _ in 0..TRIES {
-            let login = self.login(site, startup, &asked.differing(defaults, &found).await?);
+            // What the role or the database has counts more than what the server has.
+            let of_role = |name: &String| defaults.settings.iter().any(|(own, _)| own == name);
+            let mut given: Vec<_> =
+                given.iter().filter(|(name, _)| !of_role(name)).cloned().collect();
+            given.extend(asked.differing(defaults, &found).await?);
+            let login = self.login(site, startup, &given);
             let connection = Connection::open(&login).await?;
             let found_then = std::mem::replace(&mut found, asked.defaults(user, database).await?);
             if found == found_then {
@@ -351,7 +384,8 @@ impl Pools {
 
     /// Gives a connection back; it must be clean. It is closed if it is not.
     pub fn release(self: &Rc<Self>, mut backend: Box<Backend>) {
-        if !backend.is_clean() {
+        let is_current = self.configurations.is_current(backend.site, &backend.given);
+        if !backend.is_clean() || !is_current {
             self.discard(backend);
         } else if backend.cancels.get() > 0 {
             let pools = self.clone();

@@ -7,6 +7,8 @@
 //! connections broke: it is out of routing, and its reads run elsewhere. When it answers again, its
 //! applier connects anew and brings it back.
 //!
+//! Whether a site has read its configuration anew (`pg_reload_conf()`, a restart) is asked with it.
+//!
 //! The primary's statements are never cut off: nobody else could run them, and a COMMIT among them
 //! would be in doubt. Its silence is told and waited for.
 
@@ -35,26 +37,41 @@ pub async fn watch(relay: Rc<Relay>, site: usize) {
     let mut probe = Probe::new(&relay, site);
     loop {
         sleep(half).await;
-        let mut answered = pin!(probe.until_answered());
-        if timeout(half, answered.as_mut()).await.is_err() {
-            relay.set_silence(site, Some(why.clone()));
-            answered.await;
-            relay.set_silence(site, None);
+        {
+            let mut answered = pin!(probe.until_answered());
+            if timeout(half, answered.as_mut()).await.is_err() {
+                relay.set_silence(site, Some(why.clone()));
+                answered.await;
+                relay.set_silence(site, None);
+            }
+        }
+        if probe.loaded != probe.compared {
+            // What fails now is tried the next time.
+            let read = timeout(half, relay.pools.read_configuration(site)).await;
+            if matches!(read, Ok(Ok(()))) {
+                probe.compared = probe.loaded.clone();
+            }
         }
     }
 }
+
+/// When the server last read its configuration.
+const LOADED: &str = "SELECT pg_catalog.pg_conf_load_time()";
 
 /// A connection of our own to a site, for questions.
 struct Probe {
     login: Login,
     connection: Option<Connection>,
+    /// When the site read its configuration, and when that was compared with the primary's.
+    loaded: Option<String>,
+    compared: Option<String>,
 }
 
 impl Probe {
     fn new(relay: &Relay, site: usize) -> Probe {
         let (site, database) = (&relay.sites[site], &relay.settings.database);
         let login = Login::new(site.address.clone(), &site.user, database, "hihooi probe");
-        Probe { login, connection: None }
+        Probe { login, connection: None, loaded: None, compared: None }
     }
 
     /// Asks until there is an answer, whatever it says.
@@ -72,8 +89,9 @@ impl Probe {
     async fn ask(&mut self) -> Result<()> {
         // What was idle may have been lost.
         if let Some(mut connection) = self.connection.take()
-            && connection.query("").await.is_ok()
+            && let Ok(answer) = connection.query(LOADED).await
         {
+            self.loaded = answer.value().map(str::to_owned);
             self.connection = Some(connection);
             return Ok(());
         }
