@@ -151,6 +151,9 @@ pub struct Overrides {
     /// A server that answers nothing for so long is out of routing, milliseconds [default: 2000]
     #[arg(long, env = "HIHOOI_SITES_TIMEOUT_MS", value_name = "MS")]
     pub sites_timeout_ms: Option<u64>,
+    /// A read may hold up a replica's applying for so long, milliseconds [default: 30000]
+    #[arg(long, env = "HIHOOI_REPLICA_MAX_APPLY_DELAY_MS", value_name = "MS")]
+    pub replica_max_apply_delay_ms: Option<u64>,
     /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug
     #[arg(long, env = "HIHOOI_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -168,6 +171,7 @@ impl Overrides {
         put(&self.consistency_default, &mut config.consistency.default);
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
+        put(&self.replica_max_apply_delay_ms, &mut config.all_replicas.max_apply_delay_ms);
     }
 }
 

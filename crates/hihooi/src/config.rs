@@ -19,6 +19,9 @@ pub const TIMEOUT_MS_MIN: u64 = 100;
 /// Longest `sites.timeout_ms`: a day.
 pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
+/// Longest `replica.max_apply_delay_ms`: a day.
+pub const MAX_APPLY_DELAY_MS_MAX: u64 = 86_400_000;
+
 /// All settings of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -39,6 +42,9 @@ pub struct Config {
     /// What holds for all servers.
     #[serde(rename = "sites")]
     pub all_sites: AllSites,
+    /// What holds for all replicas.
+    #[serde(rename = "replica")]
+    pub all_replicas: AllReplicas,
     /// The servers.
     #[serde(rename = "site")]
     pub sites: Vec<SiteConfig>,
@@ -74,6 +80,15 @@ pub struct AllSites {
     /// A server that answers nothing for so long is out of routing, milliseconds
     /// ([`TIMEOUT_MS_MIN`] to [`TIMEOUT_MS_MAX`]).
     pub timeout_ms: u64,
+}
+
+/// What holds for all replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AllReplicas {
+    /// A read, or whoever else is in the way, may hold up applying for so long, milliseconds
+    /// (at most [`MAX_APPLY_DELAY_MS_MAX`]).
+    pub max_apply_delay_ms: u64,
 }
 
 /// A consistency level.
@@ -147,6 +162,7 @@ impl Default for Config {
             pool: Pool::default(),
             consistency: Consistency::default(),
             all_sites: AllSites::default(),
+            all_replicas: AllReplicas::default(),
             sites: Vec::new(),
             databases: vec![Database { name: "postgres".to_owned() }],
         }
@@ -168,6 +184,12 @@ impl Default for Consistency {
 impl Default for AllSites {
     fn default() -> AllSites {
         AllSites { timeout_ms: 2_000 }
+    }
+}
+
+impl Default for AllReplicas {
+    fn default() -> AllReplicas {
+        AllReplicas { max_apply_delay_ms: 30_000 }
     }
 }
 
@@ -274,6 +296,12 @@ impl Config {
             return Err(BadConfig(format!(
                 "sites.timeout_ms must be between {TIMEOUT_MS_MIN} and {TIMEOUT_MS_MAX}, not \
                  {timeout_ms}"
+            )));
+        }
+        let delay_ms = self.all_replicas.max_apply_delay_ms;
+        if delay_ms > MAX_APPLY_DELAY_MS_MAX {
+            return Err(BadConfig(format!(
+                "replica.max_apply_delay_ms must be at most {MAX_APPLY_DELAY_MS_MAX}, not {delay_ms}"
             )));
         }
         Ok(())
@@ -394,6 +422,8 @@ default = "weak-si"
 wait_ms = 100
 [sites]
 timeout_ms = 500
+[replica]
+max_apply_delay_ms = 0
 [[site]]
 name = "primary"
 role = "primary"
@@ -416,6 +446,7 @@ name = "postgres"
         assert_eq!(config.check(), Ok(()));
         assert_eq!(config.consistency.default, Level::WeakSi);
         assert_eq!(config.all_sites.timeout_ms, 500);
+        assert_eq!(config.all_replicas.max_apply_delay_ms, 0);
         assert_eq!(config.sites[1].user, "postgres");
         assert_eq!(Config::parse(&config.to_text()), Ok(config));
     }
@@ -426,6 +457,7 @@ name = "postgres"
         assert_eq!(config, Config::default());
         assert_eq!((config.pool.size, config.consistency.wait_ms), (20, 100));
         assert_eq!(config.all_sites.timeout_ms, 2_000);
+        assert_eq!(config.all_replicas.max_apply_delay_ms, 30_000);
     }
 
     #[test]
@@ -434,6 +466,7 @@ name = "postgres"
             ("pool.size", "[pool]\nsize = 0"),
             ("sites.timeout_ms", "[sites]\ntimeout_ms = 0"),
             ("sites.timeout_ms", "[sites]\ntimeout_ms = 86400001"),
+            ("replica.max_apply_delay_ms", "[replica]\nmax_apply_delay_ms = 86400001"),
         ] {
             let config = Config::parse(text).expect("valid");
             let error = config.check_limits().expect_err(text).to_string();

@@ -59,6 +59,10 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("consistency.default".to_owned(), consistency.as_str().to_owned()),
         ("consistency.wait_ms".to_owned(), config.consistency.wait_ms.to_string()),
         ("sites.timeout_ms".to_owned(), config.all_sites.timeout_ms.to_string()),
+        (
+            "replica.max_apply_delay_ms".to_owned(),
+            config.all_replicas.max_apply_delay_ms.to_string(),
+        ),
     ];
     for site in &config.sites {
         keys.push((format!("site.{}", site.name), format!("{}:{}", site.host, site.port)));

@@ -42,6 +42,8 @@ pub struct Replication {
     pub replicas: Vec<Arc<Replica>>,
     /// The log.
     pub log: Log,
+    /// How long anybody may hold up applying.
+    pub max_apply_delay: Duration,
 }
 
 /// What the relay gets of the replication side.
@@ -205,6 +207,7 @@ impl Replication {
             connections: apply::CONNECTIONS,
             origin: apply::ORIGIN.to_owned(),
             log: self.log.clone(),
+            max_delay: self.max_apply_delay,
             visibility: Arc::clone(visibility),
         }
     }

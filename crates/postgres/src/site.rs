@@ -1,6 +1,7 @@
 //! Sites: the PostgreSQL servers of a cluster, and what the rest of the process may know of a
 //! replica at any moment.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -104,6 +105,9 @@ impl fmt::Display for State {
     }
 }
 
+/// Processes that are remembered as ended.
+const ENDED_MAX: usize = 64;
+
 /// What is known of a replica, read by the router without a lock. Its applier says where it stands;
 /// while it doesn't answer at all ([`Replica::set_silence`]) it counts as failed, whatever that was, and
 /// while it is known to differ from the primary, nothing is read there.
@@ -119,6 +123,8 @@ pub struct Replica {
     /// Why it counts as silent, while it does.
     silence: watch::Sender<Option<String>>,
     progress: watch::Sender<Tsid>,
+    /// Server processes whose statements the applier ended, the newest last.
+    ended: Mutex<VecDeque<i32>>,
 }
 
 /// What was told last.
@@ -151,6 +157,7 @@ impl Replica {
             }),
             silence: watch::Sender::new(None),
             progress: watch::Sender::new(Tsid::ZERO),
+            ended: Mutex::default(),
         }
     }
 
@@ -207,6 +214,25 @@ impl Replica {
     pub fn set_applied(&self, tsid: Tsid) {
         self.applied.store(tsid.0, Ordering::Release);
         self.progress.send_replace(tsid);
+    }
+
+    /// Takes note that what a server process does there is ended, since it holds up applying.
+    pub fn ends_session(&self, process: i32) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|other| *other != process);
+        if ended.len() == ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(process);
+    }
+
+    /// Whether what a server process did was ended; asked once, by whoever was told of an error.
+    #[must_use]
+    pub fn has_ended_session(&self, process: i32) -> bool {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = ended.len();
+        ended.retain(|other| *other != process);
+        ended.len() < before
     }
 
     /// Publishes a new state and its reason.

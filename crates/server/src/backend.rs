@@ -189,6 +189,13 @@ impl Backend {
             && self.output.is_empty()
     }
 
+    /// Whether its site's applier ended what it did.
+    #[must_use]
+    pub fn was_in_the_way(&self) -> bool {
+        let process = self.identity.record.pid;
+        self.pool.replica().is_some_and(|replica| replica.has_ended_session(process))
+    }
+
     /// Whether the server has the prepared statement.
     #[must_use]
     pub fn has_statement(&self, id: u64) -> bool {

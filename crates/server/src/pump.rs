@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use hihooi_wire::backend::{ErrorFields, Status, tag};
+use hihooi_wire::backend::{ErrorFields, Report, Status, tag};
 use hihooi_wire::frame;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -358,9 +358,10 @@ fn take(
     hold: &mut Hold,
 ) -> Result<Option<Step>, hihooi_wire::ProtocolError> {
     let body = frame::body(message);
+    let was_in_the_way = tag == tag::ERROR && server.was_in_the_way();
     if *hold == Hold::UntilRows && tag == tag::ERROR {
         let fields = ErrorFields::read(body)?;
-        if elsewhere(fields.code()) {
+        if was_in_the_way || elsewhere(fields.code()) {
             return Ok(Some(Step::Refused(Box::new(fields))));
         }
         *hold = Hold::No;
@@ -381,6 +382,9 @@ fn take(
     } else if verdict.relay && is_deferred(tag, is_simple, server) {
         undefer(client, server);
         server.deferred = Some(Deferred { tag, message: Bytes::copy_from_slice(message) });
+    } else if was_in_the_way && verdict.relay && !is_fatal(body) {
+        undefer(client, server);
+        in_the_way().write(&mut client.output);
     } else if verdict.relay {
         settle_deferred(tag, at_commit, client, server);
         client.output.extend_from_slice(message);
@@ -447,6 +451,12 @@ fn settle_deferred(tag: u8, at_commit: bool, client: &mut Client, server: &mut B
         }
         _ => undefer(client, server),
     }
+}
+
+/// For a read that a replica's applier ended, behind rows that the client has.
+fn in_the_way() -> Report {
+    let why = "the read held up the replica for longer than replica.max_apply_delay_ms";
+    Report::error("40001", why).hint("Run it again, or on the primary: /* hihooi: primary */.")
 }
 
 fn is_fatal(body: &[u8]) -> bool {

@@ -46,6 +46,8 @@ use round::{End, Round};
 
 /// Connections that write to a replica, unless told otherwise.
 pub const CONNECTIONS: usize = 4;
+/// How long anybody may hold up applying, unless told otherwise.
+pub const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Prefix of the replication origins' names, unless told otherwise.
 pub const ORIGIN: &str = "hihooi";
 /// Pauses between attempts to reach a replica.
@@ -65,6 +67,8 @@ pub struct Config {
     pub origin: String,
     /// The log.
     pub log: Log,
+    /// Who holds up an entry for so long, by a lock, is ended.
+    pub max_delay: Duration,
     /// What the primary shows.
     pub visibility: Arc<Visibility>,
 }

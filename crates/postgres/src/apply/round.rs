@@ -43,6 +43,10 @@ const CLOSE_MS: i64 = 100;
 const BEHIND_ENTRIES: u64 = 5_000;
 /// When the oldest unit runs longer, it may wait for a younger one.
 const OVERDUE: Duration = Duration::from_millis(5);
+/// Longest pause between two such looks.
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(250);
+/// A statement that was cancelled has ended after so long, or its session is ended.
+const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 /// How often the flushed position is asked for.
 const FLUSHED_EVERY: Duration = Duration::from_secs(1);
 /// From 1970 to 2000, PostgreSQL's epoch.
@@ -100,6 +104,10 @@ pub(super) struct Round<'a> {
     appended: watch::Receiver<Tsid>,
     /// When the oldest unit is looked at for being blocked.
     overdue_at: Option<(Tsid, Instant)>,
+    /// Since when it is the oldest.
+    oldest_since: Instant,
+    /// Who was asked to end what holds it up, and when.
+    asked: AHashMap<i32, Instant>,
     /// The workers, which own their connections.
     tasks: JoinSet<()>,
 }
@@ -166,6 +174,8 @@ impl<'a> Round<'a> {
             durable: config.log.durable(),
             appended: config.log.appended(),
             overdue_at: None,
+            oldest_since: Instant::now(),
+            asked: AHashMap::new(),
             tasks,
         })
     }
@@ -400,7 +410,9 @@ impl<'a> Round<'a> {
         match self.overdue_at {
             Some((tsid, at)) if tsid == oldest => Some(at),
             _ => {
-                let at = Instant::now() + OVERDUE;
+                self.oldest_since = Instant::now();
+                self.asked.clear();
+                let at = self.oldest_since + OVERDUE;
                 self.overdue_at = Some((oldest, at));
                 Some(at)
             }
@@ -409,7 +421,9 @@ impl<'a> Round<'a> {
 
     async fn unblock(&mut self) -> Result<(), End> {
         let oldest = self.schedule.applied().next();
-        self.overdue_at = Some((oldest, Instant::now() + 4 * OVERDUE));
+        let waited = self.oldest_since.elapsed();
+        let pause = (waited / 4).clamp(4 * OVERDUE, LOOK_PAUSE_MAX);
+        self.overdue_at = Some((oldest, Instant::now() + pause));
         let Some(worker) = self.schedule.oldest_executing() else { return Ok(()) };
         let query = "select pg_catalog.unnest(pg_catalog.pg_blocking_pids($1))";
         let process = self.processes[worker].to_string();
@@ -421,6 +435,39 @@ impl<'a> Round<'a> {
                 tracing::debug!(%oldest, "waits for a younger entry, which is taken back");
                 self.step(Event::InTheWay(other)).await?;
             }
+        }
+        if waited >= self.config.max_delay {
+            self.end_others(&blocking).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends what others do at the replica that holds up applying, as standbys of PostgreSQL do
+    /// (manual, "Handling Query Conflicts"): their statement, and if that was not enough, their session.
+    async fn end_others(&mut self, blocking: &[i32]) -> Result<(), End> {
+        let Config { replica, max_delay, .. } = self.config;
+        // (0 stands for a prepared transaction, which only an operator can end.)
+        for &process in blocking.iter().filter(|&process| *process != 0) {
+            if self.processes.contains(&process) {
+                continue;
+            }
+            let function = match self.asked.get(&process) {
+                None => "pg_cancel_backend",
+                Some(asked) if asked.elapsed() < CANCEL_PATIENCE => continue,
+                Some(_) => "pg_terminate_backend",
+            };
+            replica.ends_session(process);
+            self.asked.insert(process, Instant::now());
+            let delay_ms = max_delay.as_millis();
+            tracing::warn!(
+                site = replica.site.name,
+                process,
+                delay_ms,
+                function,
+                "a session held up applying"
+            );
+            let query = format!("select pg_catalog.{function}($1)");
+            self.control.query_with(&query, &[Some(&process.to_string())]).await?;
         }
         Ok(())
     }

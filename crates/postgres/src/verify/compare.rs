@@ -11,6 +11,8 @@ use super::table::{TABLES, Table};
 use super::{Difference, Options, Report, RowDifference, Side, VerifyError, failed, tell};
 use crate::connection::{self, Error};
 
+/// SQLSTATE of what was cancelled, such as by a replica's applier (`Config::max_delay`).
+const QUERY_CANCELED: &str = "57014";
 /// Names in it are looked up in the catalogs as they are now.
 const IS_THERE: &str = "SELECT pg_catalog.to_regclass($1)";
 
@@ -103,6 +105,14 @@ impl TableAt<'_> {
                 Ok(None)
             }
             Err(Error::Server(_)) if self.is_gone().await => Ok(None),
+            Err(error) if error.code() == Some(QUERY_CANCELED) => {
+                let why = format!(
+                    "{}: cancelled, by an administrator or since it held up applying",
+                    self.table.name
+                );
+                report.skipped.push((self.side.name.clone(), why));
+                Ok(None)
+            }
             Err(error @ Error::Server(_)) if self.table.is_read_as_owner() => {
                 let why = format!("{}: {error}", self.table.name);
                 report.skipped.push((self.side.name.clone(), why));

@@ -76,6 +76,7 @@ impl Cluster {
             connections: apply::CONNECTIONS,
             origin: apply::ORIGIN.to_owned(),
             log: self.collector.log.clone(),
+            max_delay: apply::MAX_DELAY,
             visibility: Arc::clone(&self.visibility),
         }
     }
