@@ -101,3 +101,35 @@ fn a_full_disk_of_the_log_is_waited_out() {
     drop(session);
     cluster.kill_everything();
 }
+
+/// A stream that is broken for good, since its publication is gone: reads are right, the reason is told,
+/// and not again with every try.
+#[test]
+fn a_broken_stream_is_told_once() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY)");
+    cluster.caught_up();
+    let mut direct = cluster.direct("primary");
+    assert!(direct.simple("DROP PUBLICATION hihooi").is_err(), "not by accident");
+    direct.run("SET hihooi.removing = on");
+    direct.run("DROP PUBLICATION hihooi");
+    session.run("INSERT INTO t VALUES (1)");
+    let why = "publication \"hihooi\" does not exist";
+    eventually("the reason is told", || {
+        cluster.show_replicas()["replica1"]["reason"].contains(why)
+    });
+    // For some tries more.
+    std::thread::sleep(harness::s(4));
+    assert_eq!(session.number("SELECT count(*) FROM t"), 1);
+    assert_eq!(
+        cluster.logged(&["the stream of the primary broke", why]),
+        1,
+        "{}",
+        cluster.log_tail()
+    );
+}

@@ -8,6 +8,7 @@
 
 mod stream;
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -179,16 +180,34 @@ pub async fn run(
 
 async fn read_for_ever(shared: &Shared) -> Result<(), CollectorError> {
     let mut backoff_ms = BACKOFF_MS_MIN;
+    // What the log tells of as broken: once, and that it goes on.
+    let mut told = String::new();
     loop {
         let started = Instant::now();
-        let ended = stream::read(shared).await;
+        let ended = {
+            let mut reading = pin!(stream::read(shared));
+            let settled = tokio::time::timeout(Duration::from_millis(BACKOFF_MS_MAX), &mut reading);
+            match settled.await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    if !told.is_empty() && shared.status.connected.load(Ordering::Acquire) {
+                        tracing::info!("the stream of the primary goes on");
+                        told.clear();
+                    }
+                    reading.await
+                }
+            }
+        };
         shared.status.connected.store(false, Ordering::Release);
         let why = match ended {
             Ok(()) => return Ok(()),
             Err(Interrupted::GiveUp(error)) => return Err(error),
             Err(Interrupted::Retry(why)) => why,
         };
-        tracing::warn!("the stream of the primary broke: {why}");
+        if told != why {
+            tracing::warn!("the stream of the primary broke: {why}");
+            told.clone_from(&why);
+        }
         shared.status.set_error(why);
         if started.elapsed() > Duration::from_millis(BACKOFF_MS_MAX) {
             backoff_ms = BACKOFF_MS_MIN;

@@ -924,12 +924,36 @@ BEGIN
 END
 $$;
 
+-- Decoding fails for ever on what is written while the publication isn't there, and what it leaves out is
+-- missing at replicas without a word.
+CREATE FUNCTION hihooi.keep_publication() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('hihooi.removing', true) = 'on' OR EXISTS (
+        SELECT FROM pg_publication WHERE pubname = 'hihooi' AND puballtables
+            AND pubinsert AND pubupdate AND pubdelete AND pubtruncate)
+    THEN
+        RETURN;
+    END IF;
+    RAISE 'publication hihooi has to publish everything of all tables' USING
+        ERRCODE = 'object_not_in_prerequisite_state',
+        DETAIL = 'Replicas follow what it publishes; they would have to be made anew.',
+        HINT = 'If this server is to leave hihooi: SET hihooi.removing = on, at its own port.';
+END
+$$;
+
 CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     dropped record;
 BEGIN
+    IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
+        WHERE d.object_type = 'publication' AND d.object_identity = 'hihooi')
+    THEN
+        PERFORM hihooi.keep_publication();
+    END IF;
     IF tg_tag ~ '^DROP ' AND tg_tag <> 'DROP OWNED' THEN
         -- (Procedures may differ in what is IN and OUT.)
         SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity',
@@ -1047,6 +1071,9 @@ BEGIN
                 WHERE NOT hihooi.is_temporary(g.class, g.object);
             objects := coalesce(objects, '{}');
             CONTINUE;
+        END IF;
+        IF tag = 'ALTER PUBLICATION' THEN
+            PERFORM hihooi.keep_publication();
         END IF;
         CONTINUE WHEN hihooi.is_local(command.classid);
         IF command.classid = 'pg_class'::regclass THEN

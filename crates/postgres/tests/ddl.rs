@@ -249,6 +249,19 @@ async fn set_up_twice_and_by_pieces() {
     setup::install(&mut connection).await.expect("repairs");
     let triggers = "SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE '!hihooi%'";
     assert_eq!(connection.query(triggers).await.expect("answers").value(), Some("6"));
+    // What replicas follow isn't changed by accident.
+    connection.query("CREATE PUBLICATION other").await.expect("creates");
+    for ours in [
+        "DROP PUBLICATION other, hihooi",
+        "ALTER PUBLICATION hihooi SET (publish = 'insert')",
+        "ALTER PUBLICATION hihooi RENAME TO others",
+    ] {
+        let error = connection.query(ours).await.expect_err(ours).to_string();
+        assert!(error.contains("publication hihooi has to publish everything"), "{ours}: {error}");
+    }
+    connection.query("ALTER PUBLICATION other RENAME TO others").await.expect("another's");
+    connection.query("DROP PUBLICATION others").await.expect("another's");
+    connection.query("SET hihooi.removing = on").await.expect("sets");
     connection.query("DROP PUBLICATION hihooi").await.expect("drops");
     let error = setup::install(&mut connection).await.expect_err("changes were lost");
     assert!(error.to_string().contains("publication hihooi does not"), "{error}");

@@ -119,12 +119,12 @@ pub async fn position(control: &mut Connection, prefix: &str, flushed: bool) -> 
 /// Those of the connection.
 pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
     let commands = "
-        select 'drop publication ' || pg_catalog.quote_ident(pubname)
-        from pg_catalog.pg_publication where pubname = 'hihooi'
-        union all
         select pg_catalog.format('alter event trigger %I disable', evtname)
         from pg_catalog.pg_event_trigger
         where evtname like '!hihooi\\_%' and evtenabled <> 'D'
+        union all
+        select 'drop publication ' || pg_catalog.quote_ident(pubname)
+        from pg_catalog.pg_publication where pubname = 'hihooi'
         union all
         select pg_catalog.format('drop event trigger %I', evtname)
         from pg_catalog.pg_event_trigger
