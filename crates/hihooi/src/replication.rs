@@ -231,6 +231,7 @@ async fn keep_collecting(
     status: Arc<CollectorStatus>,
     mut shutdown: watch::Receiver<bool>,
 ) -> Result<()> {
+    let mut told = String::new();
     loop {
         let ended: std::result::Result<(), CollectorError> = collector::run(
             config.clone(),
@@ -247,7 +248,13 @@ async fn keep_collecting(
                 let Site { name, address, .. } = &primary;
                 return Err(Failure::new(format!("{name} at {address}: {why}")));
             }
-            Err(error) => tracing::error!(%error, "the collector gave up; it is started again"),
+            Err(error) => {
+                let error = error.to_string();
+                if error != told {
+                    tracing::error!(error, "the collector gave up; it is started again and again");
+                }
+                told = error;
+            }
         }
         tokio::select! {
             () = sleep(COLLECTOR_PAUSE) => {}

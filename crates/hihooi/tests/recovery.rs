@@ -102,8 +102,8 @@ fn a_full_disk_of_the_log_is_waited_out() {
     cluster.kill_everything();
 }
 
-/// A stream that is broken for good, since its publication is gone: reads are right, the reason is told,
-/// and not again with every try.
+/// A stream that is broken for good, since its publication is gone, and then its slot: reads are right,
+/// the reason is told, and not again with every try.
 #[test]
 fn a_broken_stream_is_told_once() {
     if target_is_plain() {
@@ -132,4 +132,13 @@ fn a_broken_stream_is_told_once() {
         "{}",
         cluster.log_tail()
     );
+    let drop = "SELECT pg_drop_replication_slot('hihooi')";
+    eventually("the slot is free", || direct.simple(drop).is_ok());
+    let why = "make the replicas anew";
+    eventually("the reason is told", || {
+        cluster.show_replicas()["replica1"]["reason"].contains(why)
+    });
+    std::thread::sleep(harness::s(11)); // it is tried every 5 s
+    assert_eq!(session.number("SELECT count(*) FROM t"), 1);
+    assert_eq!(cluster.logged(&["the collector gave up", why]), 1, "{}", cluster.log_tail());
 }
