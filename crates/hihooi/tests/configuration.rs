@@ -8,11 +8,14 @@ use std::fs::File;
 use std::io::Write;
 
 use harness::client::Session;
-use harness::{Cluster, Options, eventually, target_is_plain};
+use harness::{Cluster, Options, eventually, ms, target_is_plain};
 
 /// It shows TimeZone, DateStyle, extra_float_digits, bytea_output and a custom setting.
 const ASK: &str =
     "SELECT concat_ws(' ', at, at::date, f, b, current_setting('app.region', true)) FROM shown";
+/// The same, so slow that those who ask together have a connection each.
+const SLOW: &str = "SELECT max(concat_ws(' ', at, at::date, f, b, current_setting('app.region', true))) \
+    FROM shown, generate_series(1, 200000)";
 /// Reads of which every replica is asked some.
 const READS: usize = 12;
 
@@ -25,6 +28,15 @@ fn answer(cluster: &Cluster, session: &mut Session) -> Option<String> {
     }
     let are_alike = answers.len() == 1 && sites == cluster.replicas().into_iter().collect();
     answers.pop_first().filter(|_| are_alike)
+}
+
+/// What sessions are answered that ask together.
+fn answers(crowd: &mut [Session]) -> BTreeSet<String> {
+    std::thread::scope(|scope| {
+        let asking: Vec<_> =
+            crowd.iter_mut().map(|session| scope.spawn(|| session.value(SLOW))).collect();
+        asking.into_iter().map(|asked| asked.join().expect("an answer")).collect()
+    })
 }
 
 fn alter(cluster: &Cluster, site: &str, settings: &[&str]) {
@@ -60,6 +72,8 @@ fn whose_configuration_it_is_makes_no_difference() {
         }
     };
     let wanted = session.value(ASK);
+    let mut crowd: Vec<Session> = (0..6).map(|_| cluster.connect()).collect();
+    assert_eq!(answers(&mut crowd), BTreeSet::from([wanted.clone()]));
 
     // A replica's own configuration counts for nothing, for sessions of before and of now.
     alter(
@@ -68,8 +82,12 @@ fn whose_configuration_it_is_makes_no_difference() {
         &["SET TimeZone = 'Asia/Tokyo'", "SET DateStyle = 'German'", "SET extra_float_digits = -9"],
     );
     alter(&cluster, "replica2", &["SET search_path = 'nowhere'", "SET bytea_output = 'escape'"]);
-    expect(&mut session, &wanted);
-    expect(&mut cluster.connect(), &wanted);
+    std::thread::sleep(ms(500)); // for the servers to have read it
+    for _ in 0..3 {
+        assert_eq!(answer(&cluster, &mut session).as_ref(), Some(&wanted));
+        assert_eq!(answer(&cluster, &mut cluster.connect()).as_ref(), Some(&wanted));
+    }
+    assert_eq!(answers(&mut crowd), BTreeSet::from([wanted]));
 
     // The primary's counts everywhere.
     let path = cluster.data().join("primary/postgresql.conf");
@@ -80,6 +98,9 @@ fn whose_configuration_it_is_makes_no_difference() {
     assert!(wanted.starts_with("03/02/2026 09:35:06") && wanted.ends_with("a b\\c"), "{wanted}");
     expect(&mut session, &wanted);
     expect(&mut cluster.connect(), &wanted);
+
+    // Whichever connections were idle meanwhile.
+    assert_eq!(answers(&mut crowd), BTreeSet::from([wanted]));
 
     // What the role has counts more, and what the client asks for at its start most.
     session.run("ALTER ROLE config_joe SET TimeZone = 'America/New_York'");

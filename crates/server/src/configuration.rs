@@ -1,8 +1,9 @@
 //! What the configuration of each server says: `postgresql.conf`, `ALTER SYSTEM`, command lines. Servers
 //! whose TimeZone or search_path differ would answer differently, and which one answers is nobody's
-//! business but ours. So a replica's connections are given the primary's values as command-line options.
-//! When a server reads its configuration anew, they are compared again, and connections that began with
-//! others are closed when they are free. (The primary's own take over what it reads by themselves.)
+//! business but ours. So a replica's connections are given the primary's values as command-line options,
+//! equal or not: what the replica reads later doesn't change them then. When the primary reads its
+//! configuration anew, connections that began with other values are closed as soon as they are free.
+//! (Its own take over what it reads by themselves.)
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -45,9 +46,12 @@ impl Configurations {
         let sites = self.sites.borrow();
         let mut changed = Vec::new();
         for (site, given) in self.given.borrow_mut().iter_mut().enumerate() {
-            let differing = differing(sites[PRIMARY].as_ref(), sites[site].as_ref());
-            if **given != differing {
-                *given = Rc::new(differing);
+            let now = match site {
+                PRIMARY => Vec::new(),
+                _ => given_at(sites[PRIMARY].as_ref(), sites[site].as_ref()),
+            };
+            if **given != now {
+                *given = Rc::new(now);
                 changed.push(site);
             }
         }
@@ -67,17 +71,20 @@ impl Configurations {
     }
 }
 
-/// What the primary has and a site has not. (What only the site has, it keeps: nothing can unset it.)
-fn differing(
+/// What the primary has, of what sessions at a replica may set. (Another major version may not have it.
+/// What only the replica has, it keeps: nothing can unset it.)
+fn given_at(
     primary: Option<&Configuration>,
-    site: Option<&Configuration>,
+    replica: Option<&Configuration>,
 ) -> Vec<(String, String)> {
-    let (Some(primary), Some(site)) = (primary, site) else { return Vec::new() };
+    let (Some(primary), Some(replica)) = (primary, replica) else { return Vec::new() };
     let given = primary.iter().filter_map(|(name, value)| {
-        let value = value.as_ref()?;
-        let is_as_it_is =
-            site.get(name).is_some_and(|there| there.as_ref().is_none_or(|v| v == value));
-        (!is_as_it_is).then(|| (name.clone(), value.clone()))
+        let may_set = match replica.get(name) {
+            Some(there) => there.is_some(),
+            None => name.contains('.'),
+        };
+        let value = value.as_ref().filter(|_| may_set)?;
+        Some((name.clone(), value.clone()))
     });
     given.collect()
 }
@@ -93,20 +100,28 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_given_what_differs() {
+    fn a_replica_is_given_what_the_primary_has() {
         let configurations = Configurations::new(3);
-        let changed = configurations.set(1, configuration(&[("TimeZone", "UTC"), ("x.own", "1")]));
-        assert!(changed.is_empty() && !configurations.knows(PRIMARY), "nothing to compare with");
-        let primary = configuration(&[("DateStyle", "ISO, DMY"), ("TimeZone", "Asia/Tokyo")]);
-        assert_eq!(configurations.set(PRIMARY, primary.clone()), [1]);
-        let all = [("DateStyle", "ISO, DMY"), ("TimeZone", "Asia/Tokyo")];
+        let own = configuration(&[("TimeZone", "UTC"), ("DateStyle", "ISO, DMY"), ("x.own", "1")]);
+        assert!(configurations.set(1, own.clone()).is_empty(), "nothing to give yet");
+        assert!(!configurations.knows(PRIMARY));
+        let primary = configuration(&[
+            ("DateStyle", "ISO, DMY"),
+            ("TimeZone", "Asia/Tokyo"),
+            ("of_a_newer_version", "on"),
+            ("x.custom", "2"),
+        ]);
+        assert_eq!(configurations.set(PRIMARY, primary), [1]);
+        let all = [("DateStyle", "ISO, DMY"), ("TimeZone", "Asia/Tokyo"), ("x.custom", "2")];
         let all = all.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(configurations.given(1)[..], all);
+        assert!(configurations.given(PRIMARY).is_empty());
         assert!(configurations.given(2).is_empty(), "it isn't known yet");
-        assert!(configurations.set(2, primary).is_empty(), "it is like the primary");
-        let mut guarded = configuration(&[("DateStyle", "ISO, DMY")]);
+        let changed = configuration(&[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German")]);
+        assert!(configurations.set(1, changed).is_empty(), "its own values make no difference");
+        let mut guarded = own;
         guarded.insert("TimeZone".to_owned(), None);
         assert_eq!(configurations.set(1, guarded), [1]);
-        assert!(configurations.given(1).is_empty(), "what a client may not set isn't given");
+        assert!(configurations.given(1).iter().all(|(name, _)| name != "TimeZone"));
     }
 }

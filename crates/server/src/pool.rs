@@ -15,7 +15,7 @@ use hihooi_postgres::connection::{self, Connection, Login};
 use hihooi_postgres::site::{Replica, Role, Site};
 use hihooi_wire::backend::{ErrorFields, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
@@ -230,8 +230,7 @@ impl Pools {
     /// The site can't be asked.
     pub async fn read_configuration(&self, site: usize) -> connection::Result<()> {
         for site in self.configurations.set(site, self.asked(site).configuration().await?) {
-            let given = self.configurations.given(site);
-            info!(site = self.sites[site].name, ?given, "settings follow the primary's");
+            debug!(site = self.sites[site].name, "its connections begin with other settings");
             self.close_idle(site);
         }
         Ok(())
