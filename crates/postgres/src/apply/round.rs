@@ -43,8 +43,8 @@ const CLOSE_MS: i64 = 100;
 const BEHIND_ENTRIES: u64 = 5_000;
 /// When the oldest unit runs longer, it may wait for a younger one.
 const OVERDUE: Duration = Duration::from_millis(5);
-/// Longest pause between two such looks.
-const LOOK_PAUSE_MAX: Duration = Duration::from_millis(250);
+/// What waits for so long is no younger unit's doing, and looked at less often.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// A statement that was cancelled has ended after so long, or its session is ended.
 const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 /// How often the flushed position is asked for.
@@ -422,7 +422,7 @@ impl<'a> Round<'a> {
     async fn unblock(&mut self) -> Result<(), End> {
         let oldest = self.schedule.applied().next();
         let waited = self.oldest_since.elapsed();
-        let pause = (waited / 4).clamp(4 * OVERDUE, LOOK_PAUSE_MAX);
+        let pause = if waited < LONG_WAIT { 4 * OVERDUE } else { LONG_WAIT / 4 };
         self.overdue_at = Some((oldest, Instant::now() + pause));
         let Some(worker) = self.schedule.oldest_executing() else { return Ok(()) };
         let query = "select pg_catalog.unnest(pg_catalog.pg_blocking_pids($1))";
