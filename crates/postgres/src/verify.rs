@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use self::compare::Tables;
-use self::table::Table;
+use self::table::{Changed, Table};
 use crate::apply::ApplierHandle;
 use crate::apply::visibility::Snapshot;
 use crate::collector::TEXT_SETTINGS;
@@ -311,10 +311,13 @@ impl Side {
         }
     }
 
-    /// Reads all lines of a table. Whether they are those of the snapshot: what a table held before it
-    /// was rewritten or truncated is gone, whatever the snapshot. Whatever fails, the snapshot stays, and
-    /// no lock does (see [`Side::printed`]).
-    async fn read(&mut self, table: &Table, each: impl FnMut(&[u8])) -> connection::Result<bool> {
+    /// Reads all lines of a table in the snapshot; what changed it meanwhile, if they aren't those of the
+    /// snapshot. Whatever fails, the snapshot stays, and no lock does (see [`Side::printed`]).
+    async fn read(
+        &mut self,
+        table: &Table,
+        each: impl FnMut(&[u8]),
+    ) -> connection::Result<Option<Changed>> {
         if !table.is_read_as_owner() {
             self.connection.query("SAVEPOINT hihooi").await?;
             let done = read(&mut self.connection, table, each).await;
@@ -338,10 +341,14 @@ async fn read(
     connection: &mut Connection,
     table: &Table,
     each: impl FnMut(&[u8]),
-) -> connection::Result<bool> {
+) -> connection::Result<Option<Changed>> {
     read_lines(connection, &table.statement(), each).await?;
     let same_file = connection.query_with(table::SAME_FILE, &[Some(&table.name)]).await?;
-    Ok(same_file.value().is_some())
+    Ok(match same_file.value() {
+        Some("t") => None,
+        Some(_) => Some(Changed::Rewritten),
+        None => Some(Changed::Dropped),
+    })
 }
 
 /// Runs a statement that answers with lines, by COPY or as records.

@@ -7,7 +7,7 @@ use futures_util::future::{join, join_all, try_join_all};
 use tokio::sync::mpsc;
 
 use super::sums::{Buckets, Held, Selection, Sum};
-use super::table::{TABLES, Table};
+use super::table::{Changed, TABLES, Table};
 use super::{Difference, Options, Report, RowDifference, Side, VerifyError, failed, tell};
 use crate::connection::{self, Error};
 
@@ -16,6 +16,8 @@ const QUERY_CANCELED: &str = "57014";
 /// Names in it are looked up in the catalogs as they are now.
 const IS_THERE: &str = "SELECT pg_catalog.to_regclass($1)";
 
+/// What was read of a table, if it is still the table of the snapshot.
+type Read<T> = connection::Result<Result<T, Changed>>;
 /// The tables of a site, by name.
 pub(super) type Tables = BTreeMap<String, Table>;
 
@@ -72,34 +74,36 @@ struct TableAt<'a> {
 }
 
 impl TableAt<'_> {
-    async fn sum(&mut self) -> connection::Result<Option<Sum>> {
+    async fn sum(&mut self) -> Read<Sum> {
         let mut sum = Sum::default();
-        let read = self.side.read(self.table, |line| sum.add(line)).await?;
-        Ok(read.then_some(sum))
+        let changed = self.side.read(self.table, |line| sum.add(line)).await?;
+        Ok(changed.map_or(Ok(sum), Err))
     }
 
-    async fn buckets(&mut self, selection: &Selection) -> connection::Result<Option<Buckets>> {
+    async fn buckets(&mut self, selection: &Selection) -> Read<Buckets> {
         let mut buckets = Buckets::default();
-        let read =
+        let changed =
             self.side.read(self.table, |line| buckets.add(self.key, selection, line)).await?;
-        Ok(read.then_some(buckets))
+        Ok(changed.map_or(Ok(buckets), Err))
     }
 
-    async fn held(&mut self, selection: &Selection) -> connection::Result<Option<Held>> {
+    async fn held(&mut self, selection: &Selection) -> Read<Held> {
         let mut held = Held::default();
-        let read = self.side.read(self.table, |line| held.add(self.key, selection, line)).await?;
-        Ok(read.then_some(held))
+        let changed =
+            self.side.read(self.table, |line| held.add(self.key, selection, line)).await?;
+        Ok(changed.map_or(Ok(held), Err))
     }
 
     /// What was read; `None` if the table has been dropped since; `None`, and a line in the report, if
     /// it isn't what it was any more, or if the owner as whom it has to be read may not read it.
     async fn told<T>(
         &mut self,
-        read: connection::Result<Option<T>>,
+        read: Read<T>,
         report: &mut Report,
     ) -> Result<Option<T>, VerifyError> {
         match read {
-            Ok(None) => {
+            Ok(Err(Changed::Dropped)) => Ok(None),
+            Ok(Err(Changed::Rewritten)) => {
                 let why = format!("{}: rewritten or truncated meanwhile", self.table.name);
                 report.skipped.push((self.side.name.clone(), why));
                 Ok(None)
@@ -118,7 +122,8 @@ impl TableAt<'_> {
                 report.skipped.push((self.side.name.clone(), why));
                 Ok(None)
             }
-            read => read.map_err(|error| failed(&self.side.name, &error)),
+            Ok(Ok(read)) => Ok(Some(read)),
+            Err(error) => Err(failed(&self.side.name, &error)),
         }
     }
 

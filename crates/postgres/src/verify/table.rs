@@ -57,11 +57,18 @@ pub(super) const TABLES: &str = r"
       and n.nspname not in ('hihooi', 'information_schema') and n.nspname !~ '^pg_'
     order by 1";
 
-/// Answers a table's name if its rows are still in the file that the snapshot shows.
-/// (`pg_relation_filenode` tells of now.)
+/// Whether the rows of the table that has the name now are in the file that the snapshot shows; nothing
+/// if the snapshot doesn't show that table. (`pg_relation_filenode` tells of now.)
 pub(super) const SAME_FILE: &str = "
-    select relname from pg_class
-    where oid = to_regclass($1) and relfilenode = pg_relation_filenode(oid)";
+    select relfilenode = pg_relation_filenode(oid) from pg_class where oid = to_regclass($1)";
+
+/// What became of a table behind the snapshot.
+pub(super) enum Changed {
+    /// It was dropped; another one may have its name.
+    Dropped,
+    /// What it held is gone, whatever the snapshot.
+    Rewritten,
+}
 
 /// Settings of a connection for [`Table::prepare`]: no event trigger notices the function.
 pub(super) const PREPARE_SETTINGS: [(&str, &str); 2] =
