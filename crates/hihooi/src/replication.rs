@@ -16,7 +16,7 @@ use hihooi_postgres::control::{self, ControlRequest};
 use hihooi_postgres::identity;
 use hihooi_postgres::site::{Replica, Site, State};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::desk::Desk;
 use crate::failure::{Failure, Result};
@@ -233,6 +233,7 @@ async fn keep_collecting(
 ) -> Result<()> {
     let mut told = String::new();
     loop {
+        let began = Instant::now();
         let ended: std::result::Result<(), CollectorError> = collector::run(
             config.clone(),
             log.clone(),
@@ -250,7 +251,8 @@ async fn keep_collecting(
             }
             Err(error) => {
                 let error = error.to_string();
-                if error != told {
+                // What had worked for a while is a new trouble.
+                if error != told || began.elapsed() > COLLECTOR_PAUSE {
                     tracing::error!(error, "the collector gave up; it is started again and again");
                 }
                 told = error;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use harness::client::{Answer, Failure, Session};
 use harness::{Cluster, Options, eventually, ms, target_is_plain};
+use hihooi_wire::backend::tag;
 use hihooi_wire::frontend;
 
 const DELAY_MS: u64 = 1_000;
@@ -94,11 +95,14 @@ fn a_read_with_rows_is_to_be_repeated() {
         return;
     }
     let cluster = cluster();
-    let reading = reading(&cluster, ROWS);
-    std::thread::sleep(ms(500)); // for rows
+    let mut session = cluster.connect();
+    let mut out = BytesMut::new();
+    frontend::query(ROWS.as_bytes(), &mut out);
+    session.send(&out).expect("sent");
+    while session.next().expect("an answer").tag != tag::DATA_ROW {}
+    runs(&cluster, "replica1", ROWS);
     assert_applies(&cluster, "one");
-    let (mut session, answers) = reading.join().expect("reads");
-    let failure = answers.expect_err("ended");
+    let failure = session.answers().expect_err("ended");
     assert_eq!(failure.code(), "40001", "{failure}");
     assert!(failure.to_string().contains("replica.max_apply_delay_ms"), "{failure}");
     // The session goes on, and the connection serves others.

@@ -3,7 +3,7 @@
 //! business but ours. So a replica's connections are given the primary's values as command-line options,
 //! equal or not: what the replica reads later doesn't change them then. When the primary reads its
 //! configuration anew, connections that began with other values are closed as soon as they are free.
-//! (Its own take over what it reads by themselves.)
+//! (The primary's own connections take new values over by themselves, as all sessions do.)
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

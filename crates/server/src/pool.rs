@@ -316,9 +316,11 @@ impl Pools {
     ) -> Result<Box<Backend>, Refusal> {
         self.make_room(pool);
         let site = pool.key.site;
-        for unknown in [PRIMARY, site].into_iter().filter(|site| !self.configurations.knows(*site))
-        {
-            self.read_configuration(unknown).await.map_err(refusal)?;
+        // The primary's own connections need neither.
+        for known in [PRIMARY, site] {
+            if site != PRIMARY && !self.configurations.knows(known) {
+                self.read_configuration(known).await.map_err(refusal)?;
+            }
         }
         let given = self.configurations.given(site);
         let mut connection = self.open_as(site, startup, &given).await.map_err(refusal)?;

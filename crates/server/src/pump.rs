@@ -358,10 +358,11 @@ fn take(
     hold: &mut Hold,
 ) -> Result<Option<Step>, hihooi_wire::ProtocolError> {
     let body = frame::body(message);
-    let was_in_the_way = tag == tag::ERROR && server.was_in_the_way();
-    if *hold == Hold::UntilRows && tag == tag::ERROR {
+    let mut was_in_the_way = false;
+    if tag == tag::ERROR && server.site != PRIMARY {
         let fields = ErrorFields::read(body)?;
-        if was_in_the_way || elsewhere(fields.code()) {
+        was_in_the_way = fields.code() == QUERY_CANCELED && server.was_in_the_way();
+        if *hold == Hold::UntilRows && (was_in_the_way || elsewhere(fields.code())) {
             return Ok(Some(Step::Refused(Box::new(fields))));
         }
         *hold = Hold::No;
@@ -382,7 +383,7 @@ fn take(
     } else if verdict.relay && is_deferred(tag, is_simple, server) {
         undefer(client, server);
         server.deferred = Some(Deferred { tag, message: Bytes::copy_from_slice(message) });
-    } else if was_in_the_way && verdict.relay && !is_fatal(body) {
+    } else if was_in_the_way && verdict.relay {
         undefer(client, server);
         in_the_way().write(&mut client.output);
     } else if verdict.relay {
@@ -452,6 +453,9 @@ fn settle_deferred(tag: u8, at_commit: bool, client: &mut Client, server: &mut B
         _ => undefer(client, server),
     }
 }
+
+/// SQLSTATE of what was cancelled: by its client, a timeout, or a replica's applier.
+const QUERY_CANCELED: &str = "57014";
 
 /// For a read that a replica's applier ended, behind rows that the client has.
 fn in_the_way() -> Report {

@@ -21,7 +21,7 @@ use crate::relay::{InDoubt, Outcome, Relay};
 const PATIENCE_MS: u64 = 5;
 /// After a failure at the primary.
 const RETRY: Duration = Duration::from_millis(200);
-/// A client's lock on what the catalog is read from is told of every so many attempts: 10 s and more.
+/// While a client's lock keeps the catalog from being read, every so many attempts (10 s) the log says so.
 const LOCKED_TOLD_EVERY: u32 = 40;
 /// How often the usual lag is looked at.
 const LAG_EVERY: Duration = Duration::from_secs(1);

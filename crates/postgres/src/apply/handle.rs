@@ -87,8 +87,8 @@ pub enum HoldError {
     },
 }
 
-/// Up to where what a replica could not do was repeated there by the operator, who said so by RESUME;
-/// kept in the log.
+/// The last entry up to which the operator has done at a replica what it could not do by itself, and said
+/// so by RESUME; kept in the log.
 #[derive(Clone)]
 pub(super) struct Repaired {
     log: Log,
