@@ -265,11 +265,9 @@ async fn secondary_unique_keys_keep_their_order() {
 }
 
 /// Hihooi section 4.2's independence is an optimism here: an index that we don't know of makes
-/// entries wait for each other in ways that neither keys nor PostgreSQL's deadlock detector show.
-///
-/// Not solved: on a busy machine about one run in ten stands still for minutes.
+/// entries wait for each other, also over a third one, in ways that neither keys nor PostgreSQL's
+/// deadlock detector show.
 #[tokio::test]
-#[ignore = "stands still now and then: appliers may wait for each other unseen"]
 async fn an_unknown_unique_index_only_costs_retries() {
     let script = "CREATE TABLE t (id int PRIMARY KEY, v text);
         CREATE TABLE other (id int PRIMARY KEY)";
@@ -280,7 +278,7 @@ async fn an_unknown_unique_index_only_costs_retries() {
     let mut writer = cluster.primary.server.connect().await;
     let mut round = 0;
     // Until it was put to the test: which groups meet is up to the replica.
-    while round < 6 || cluster.followers[0].applier.stats().retries == 0 {
+    while round < 3 || cluster.followers[0].applier.stats().retries == 0 {
         assert!(round < 100, "no entry ever met another");
         cluster.followers[0].applier.hold(PATIENCE).await.expect("stops");
         // Enough others around them that several groups run at once.

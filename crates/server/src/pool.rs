@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
 use hihooi_postgres::cluster::fence::Fence;
@@ -15,7 +15,7 @@ use hihooi_postgres::connection::{self, Connection, Login};
 use hihooi_postgres::site::{Replica, Role, Site};
 use hihooi_wire::backend::{ErrorFields, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
@@ -28,6 +28,8 @@ use crate::state::CarriedSettings;
 const TRIES: usize = 5;
 /// After a cancel request, so long at most a connection waits for it to arrive.
 const CANCEL_MS_MAX: u64 = 2_000;
+/// Reads may meet the same refusal thousands of times a second; the log tells it this often.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Why there is no connection to a site that doesn't answer.
 const SILENT: &str = "it does not answer";
 
@@ -197,6 +199,8 @@ pub struct Pools {
     asked: Vec<Asked>,
     configurations: Configurations,
     pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
+    /// By site, which refusal the log told last, and when.
+    told: RefCell<Vec<Option<(String, Instant)>>>,
 }
 
 impl Pools {
@@ -215,7 +219,8 @@ impl Pools {
         let asked = sites.iter().map(asked).collect();
         let replicas = replicas.to_vec();
         let configurations = Configurations::new(sites.len());
-        Pools { sites, replicas, limits, fence, asked, configurations, pools: RefCell::default() }
+        let (pools, told) = (RefCell::default(), RefCell::new(vec![None; sites.len()]));
+        Pools { sites, replicas, limits, fence, asked, configurations, pools, told }
     }
 
     /// A site, to be asked what sessions start with.
@@ -234,6 +239,16 @@ impl Pools {
             self.close_idle(site);
         }
         Ok(())
+    }
+
+    /// Tells the log why a read can't run at a replica, unless it has just said so.
+    pub fn tell_refusal(&self, site: usize, why: &str) {
+        let told = &mut self.told.borrow_mut()[site];
+        if told.as_ref().is_some_and(|(last, at)| last == why && at.elapsed() < TELL_AGAIN) {
+            return;
+        }
+        *told = Some((why.to_owned(), Instant::now()));
+        warn!(why, "reads go elsewhere");
     }
 
     /// The pool of a session at a site. A session keeps it, so that leasing looks nothing up.

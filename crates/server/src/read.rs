@@ -245,7 +245,7 @@ impl Session {
             return; // told once, when it was found
         }
         let report = refusal.report(&self.relay.sites[site].name, &self.startup);
-        warn!(why = %report.message, "a read goes elsewhere");
+        self.relay.pools.tell_refusal(site, &report.message);
     }
 
     /// What a unit reads, if every statement of it may be routed.

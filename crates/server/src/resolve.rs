@@ -8,12 +8,12 @@ use std::time::Duration;
 use hihooi_log::BackendRecord;
 use hihooi_postgres::apply::visibility::Snapshot;
 use hihooi_postgres::collector::StreamEvent;
-use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, LOCK_NOT_AVAILABLE, Login, Result};
+use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, Login, Result};
 use hihooi_postgres::resolver::Resolver;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Catalog, catalog_queries};
 use tokio::sync::{Notify, mpsc};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::relay::{InDoubt, Outcome, Relay};
 
@@ -21,8 +21,9 @@ use crate::relay::{InDoubt, Outcome, Relay};
 const PATIENCE_MS: u64 = 5;
 /// After a failure at the primary.
 const RETRY: Duration = Duration::from_millis(200);
-/// While a client's lock keeps the catalog from being read, every so many attempts (10 s) the log says so.
-const LOCKED_TOLD_EVERY: u32 = 40;
+/// When the catalog couldn't be read so often (10 s), the log says so. (What a client has locked, or changes
+/// at this moment, can be read at the next.)
+const FAILURES_TOLD: u32 = 40;
 /// How often the usual lag is looked at.
 const LAG_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the stream at once.
@@ -171,6 +172,9 @@ pub async fn keep_catalog(relay: Rc<Relay>, reload: Rc<Notify>) {
         let (changes, changed_by) = relay.catalog_changes();
         match load(&relay, &mut connection, version, changed_by).await {
             Ok(catalog) => {
+                if failures >= FAILURES_TOLD {
+                    info!("the catalog was read");
+                }
                 failures = 0;
                 relay.set_catalog(catalog, changes);
                 relay.changed.notify_waiters();
@@ -178,9 +182,7 @@ pub async fn keep_catalog(relay: Rc<Relay>, reload: Rc<Notify>) {
             }
             Err(error) => {
                 failures += 1;
-                // What a client locked it usually lets go at once.
-                let is_locked = error.code() == Some(LOCK_NOT_AVAILABLE);
-                if !is_locked || failures % LOCKED_TOLD_EVERY == 0 {
+                if failures == FAILURES_TOLD {
                     warn!(%error, "the catalog can't be read; reads stay on the primary");
                 }
                 connection = None;

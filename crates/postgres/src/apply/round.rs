@@ -425,11 +425,7 @@ impl<'a> Round<'a> {
         let pause = if waited < LONG_WAIT { 4 * OVERDUE } else { LONG_WAIT / 4 };
         self.overdue_at = Some((oldest, Instant::now() + pause));
         let Some(worker) = self.schedule.oldest_executing() else { return Ok(()) };
-        let query = "select pg_catalog.unnest(pg_catalog.pg_blocking_pids($1))";
-        let process = self.processes[worker].to_string();
-        let answer = self.control.query_with(query, &[Some(&process)]).await?;
-        let blocking: Vec<i32> =
-            answer.rows.iter().filter_map(|row| row.first()?.as_deref()?.parse().ok()).collect();
+        let blocking = self.blocking(self.processes[worker]).await?;
         for (other, process) in self.processes.clone().into_iter().enumerate() {
             if other != worker && blocking.contains(&process) {
                 tracing::debug!(%oldest, "waits for a younger entry, which is taken back");
@@ -440,6 +436,17 @@ impl<'a> Round<'a> {
             self.end_others(&blocking).await?;
         }
         Ok(())
+    }
+
+    /// Whom a process waits for, and whom those wait for, and so on: a younger unit that executes can
+    /// only be taken back when what it waits for itself was.
+    async fn blocking(&mut self, process: i32) -> Result<Vec<i32>, End> {
+        let query = "with recursive blocking(process) as (
+                select pg_catalog.unnest(pg_catalog.pg_blocking_pids($1::int))
+                union select pg_catalog.unnest(pg_catalog.pg_blocking_pids(process)) from blocking)
+            select process from blocking";
+        let answer = self.control.query_with(query, &[Some(&process.to_string())]).await?;
+        Ok(answer.rows.iter().filter_map(|row| row.first()?.as_deref()?.parse().ok()).collect())
     }
 
     /// Ends what others do at the replica that holds up applying, as standbys of PostgreSQL do
