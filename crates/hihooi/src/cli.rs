@@ -37,6 +37,9 @@ pub enum Command {
     /// Compare the replicas with the primary through a running manager
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
+    /// Make the replicas of a stopped cluster anew, as copies of its primary
+    #[command(after_help = REBUILD_EXAMPLES)]
+    Rebuild(RebuildArgs),
     /// Are these servers fit, and what is to be changed?
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ServeArgs),
@@ -71,6 +74,14 @@ const VERIFY_EXAMPLES: &str = "Examples:
   hihooi verify --listen 127.0.0.1:7000
 
 Exit status: 0 equal, 1 different, 2 not compared.";
+
+const REBUILD_EXAMPLES: &str = "Examples:
+  hihooi rebuild --data ./hihooi-data              what would be removed and copied
+  hihooi rebuild --data ./hihooi-data --yes
+
+For replicas that can't follow any more: the replication slot is lost or can't be decoded, `hihooi verify`
+found differences, a replica's data are damaged. Stop `hihooi up` before, start it again afterwards. The
+primary keeps all of its data, and each server its own postgresql.conf and the like.";
 
 const CHECK_EXAMPLES: &str = "Examples:
   hihooi check --config ./hihooi-data/hihooi.toml";
@@ -119,6 +130,23 @@ pub struct VerifyArgs {
     /// Role to connect as: one of admin_users
     #[arg(long, env = "HIHOOI_ADMIN_USER", value_name = "NAME", default_value = "postgres")]
     pub user: String,
+}
+
+/// Arguments of `rebuild`.
+#[derive(Args, Debug)]
+pub struct RebuildArgs {
+    /// Data directory of the cluster [default: ./hihooi-data, for root /var/lib/hihooi]
+    #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Do it; without it, only tell what would be done
+    #[arg(long)]
+    pub yes: bool,
+    /// Directory of PostgreSQL's server programs [default: found]
+    #[arg(long, env = "HIHOOI_PG_BIN", value_name = "DIR")]
+    pub pg_bin: Option<PathBuf>,
+    /// User that runs the servers when started by root [default: who owns the primary's data]
+    #[arg(long, env = "HIHOOI_OS_USER", value_name = "NAME")]
+    pub os_user: Option<String>,
 }
 
 /// The keys of the configuration file as flags and variables.

@@ -1,8 +1,9 @@
-//! The servers of `up`: which there are, where they lie, how they are made the first time.
+//! The servers of `up`: which there are, where they lie, how they are made the first time, and anew.
 //!
 //! Making a cluster is crash-safe: `creating` (the planned configuration) stands in the directory
 //! from before the first step to after the last, and `hihooi.toml` is written when all else is on disk. No client is
-//! served before, so what an interrupted `up` left is made again from nothing.
+//! served before, so what an interrupted `up` left is made again from nothing. Making replicas anew is, too:
+//! `rebuilding` stands there as long, and nothing is run with it. The primary is never changed but for what is ours.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -196,13 +197,50 @@ pub async fn make(
     primary.init()?;
     make_socket_dir(primary)?;
     prepare(primary, config.database()).await?;
-    for replica in replicas {
-        tell(format!("copying {} to {}", primary.name, replica.name));
-        copy(primary, replica, tell)?;
-    }
+    copy_all(primary, replicas, tell)?;
     sync(data.path())?;
     write_durably(&data.config(), &config.to_text(), 0o644)?;
     remove_file(&data.creating())
+}
+
+/// Makes the replicas anew, as copies of the primary, and forgets the log: what was the matter with any of
+/// them, or with the slot, is over then. `tell` gets lines for the user. Afterwards no server runs.
+///
+/// # Errors
+/// One line. Either nothing was changed, or the directory is recognised as half made.
+pub async fn make_replicas_anew(
+    data: &DataDir,
+    config: &Config,
+    servers: &[Server],
+    tell: &mut dyn FnMut(String),
+) -> Result<()> {
+    let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
+    for replica in replicas {
+        replica.give_up(Stop::Fast).await;
+    }
+    make_socket_dir(primary)?;
+    tell(format!("starting {}", primary.name));
+    let mut postmaster = primary.start().await?;
+    let prepared = prepare_anew(data, config, primary).await;
+    postmaster.stop(Stop::Fast, STOP_LIMIT).await;
+    prepared?;
+    remove_directory(&data.file("log"))?;
+    copy_all(primary, replicas, tell)?;
+    sync(data.path())?;
+    remove_file(&data.rebuilding())
+}
+
+/// The mark comes before the first step that replicas and log don't survive.
+async fn prepare_anew(data: &DataDir, config: &Config, primary: &Server) -> Result<()> {
+    let login = Login::new(primary.address(), SUPERUSER, config.database(), "hihooi setup");
+    let mut connection = Connection::open(&login).await.map_err(Failure::new)?;
+    setup::check_copyable(&mut connection).await.map_err(Failure::new)?;
+    setup::free_slot(&mut connection).await.map_err(Failure::new)?;
+    write_durably(&data.rebuilding(), "", 0o644)?;
+    setup::forget_replicas(&mut connection).await.map_err(Failure::new)?;
+    setup::install(&mut connection).await.map_err(Failure::new)?;
+    connection.close().await;
+    Ok(())
 }
 
 /// Starts the new primary, installs what we need there, and stops it: what the copies will then
@@ -219,6 +257,14 @@ async fn install(primary: &Server, database: &str) -> Result<()> {
     let mut connection = Connection::open(&login).await.map_err(Failure::new)?;
     setup::install(&mut connection).await.map_err(Failure::new)?;
     connection.close().await;
+    Ok(())
+}
+
+fn copy_all(primary: &Server, replicas: &[Server], tell: &mut dyn FnMut(String)) -> Result<()> {
+    for replica in replicas {
+        tell(format!("copying {} to {}", primary.name, replica.name));
+        copy(primary, replica, tell)?;
+    }
     Ok(())
 }
 

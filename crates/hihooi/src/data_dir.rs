@@ -6,6 +6,7 @@
 //! | `hihooi.lock` | locked while a manager runs |
 //! | `hihooi.log` | what `up` logs |
 //! | `creating` | there while the first `up` makes the cluster |
+//! | `rebuilding` | there while `rebuild` makes the replicas anew |
 //! | `log/` | the log |
 //! | `primary/`, `replica1/` … | the servers' data, `primary.log` … their logs |
 //! | `sockets/` | the servers' Unix sockets |
@@ -60,6 +61,26 @@ impl DataDir {
     #[must_use]
     pub fn creating(&self) -> PathBuf {
         self.file("creating")
+    }
+
+    /// Marks a cluster whose replicas are being made anew.
+    #[must_use]
+    pub fn rebuilding(&self) -> PathBuf {
+        self.file("rebuilding")
+    }
+
+    /// Whether its replicas can be used.
+    ///
+    /// # Errors
+    /// They are half made.
+    pub fn check_whole(&self) -> Result<()> {
+        match self.rebuilding().exists() {
+            true => Err(Failure::new(format!(
+                "the replicas in {} are half made: finish with `hihooi rebuild --yes`",
+                self.0.display()
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Whether it is a directory already.

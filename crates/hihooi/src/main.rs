@@ -15,6 +15,7 @@ mod plan;
 mod primary;
 mod print;
 mod process;
+mod rebuild;
 mod relay;
 mod replication;
 mod serve;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Rebuild(args) => rebuild::run(&args),
         Command::Check(args) => check::run(&args),
         Command::CheckHistory(args) => check_history::run(&args),
         Command::Plan { command } => plan::run(&command),

@@ -47,7 +47,8 @@ pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
             primary,
             &format!(
                 "has no replication slot {SLOT:?}, so that replicas would miss what was committed \
-                 since it was lost: make the cluster anew"
+                 since it was lost: {}",
+                setup::REBUILD
             ),
         ));
     }

@@ -22,6 +22,7 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let data = DataDir::new(&config.data)?;
     data.make(false)?;
     let _lock = data.lock()?;
+    data.check_whole()?;
     let listener = listen(&config.listen)?;
     let url = ready_url(&listener, &config);
     let mut manager = tokio::select! {

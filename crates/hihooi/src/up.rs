@@ -63,6 +63,7 @@ impl Ground {
         let data = DataDir::new(&config.data)?;
         let found = cluster::look(&data)?;
         if found == Found::Cluster {
+            data.check_whole()?;
             config = Config::read(&data.config())?;
             args.settings.put_over(&mut config);
             config.check()?;

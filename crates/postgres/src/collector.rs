@@ -23,7 +23,7 @@ pub use stream::TEXT_SETTINGS;
 
 use crate::connection::{self, Address};
 use crate::identity;
-use crate::setup::SetupError;
+use crate::setup::{REBUILD, SetupError};
 
 /// Pause before a broken stream is begun again, doubled each time.
 const BACKOFF_MS_MIN: u64 = 20;
@@ -228,7 +228,11 @@ pub(crate) enum Interrupted {
 
 impl From<connection::Error> for Interrupted {
     fn from(error: connection::Error) -> Interrupted {
-        Interrupted::Retry(error.to_string())
+        // PostgreSQL's internal errors come again wherever it decodes the same WAL (decision 0005).
+        let is_internal = error.code().is_some_and(|code| code.starts_with("XX"));
+        let advice =
+            if is_internal { format!("; if it stays so, {REBUILD}") } else { String::new() };
+        Interrupted::Retry(format!("{error}{advice}"))
     }
 }
 

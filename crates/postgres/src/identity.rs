@@ -15,7 +15,7 @@ use hihooi_log::Log;
 use hihooi_replication::ids::Lsn;
 
 use crate::connection::{self, Connection};
-use crate::setup::SLOT;
+use crate::setup::{REBUILD, SLOT};
 
 /// Names in the log.
 const CLUSTER: &str = "cluster";
@@ -126,6 +126,19 @@ impl Identity {
     }
 }
 
+/// Gives the cluster of this primary another id, and forgets which site it is. Without effect on a server
+/// that belongs to no cluster. `connection` is a superuser's.
+///
+/// # Errors
+/// Those of the connection.
+pub(crate) async fn renew(connection: &mut Connection) -> connection::Result<()> {
+    if Identity::read(connection).await?.cluster.is_some() {
+        let renew = "UPDATE hihooi.cluster SET id = pg_catalog.gen_random_uuid(), site = NULL";
+        connection.query(renew).await?;
+    }
+    Ok(())
+}
+
 /// Whether the server is the primary that the log belongs to. Nothing is changed.
 ///
 /// # Errors
@@ -137,7 +150,7 @@ pub async fn check_primary(connection: &mut Connection, log: &Log, name: &str) -
         _ => match (here.cluster, here.site) {
             (Some(cluster), Some(_)) => Some(format!(
                 "it belongs to cluster {cluster}, whose log is not in this data directory: pass the \
-                 cluster's own directory with --data, or make the cluster anew"
+                 cluster's own directory with --data, or {REBUILD}"
             )),
             _ => None,
         },
@@ -157,8 +170,7 @@ pub async fn check_slot(connection: &mut Connection, log: &Log) -> Result<()> {
     }
     Err(Error::Stranger(format!(
         "replication slot {SLOT:?} was read up to {confirmed}, but the log reaches only to {reach}: another \
-         hihooi with another data directory has served this server. Continue with that directory, or make \
-         the cluster anew"
+         hihooi with another data directory has served this server. Continue with that directory, or {REBUILD}"
     )))
 }
 

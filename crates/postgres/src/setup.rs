@@ -53,6 +53,9 @@ pub struct SetUp {
     pub slot_lsn: Lsn,
 }
 
+/// The remedy where nothing that is left can make replicas follow again.
+pub const REBUILD: &str = "make the replicas anew (hihooi rebuild)";
+
 /// Something about a server that must or should be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
@@ -76,8 +79,7 @@ pub async fn install(connection: &mut Connection) -> Result<SetUp> {
     let published = find_publication(connection).await?;
     match (slot, published) {
         (Some(_), false) => Err(SetupError::Unfit(format!(
-            "slot {SLOT} exists but publication {PUBLICATION} does not, so changes were lost; \
-             drop the slot and make the replicas anew"
+            "slot {SLOT} exists but publication {PUBLICATION} does not, so changes were lost: {REBUILD}"
         ))),
         (Some(slot), true) => slot.usable(connection).await,
         (None, published) => {
@@ -89,6 +91,44 @@ pub async fn install(connection: &mut Connection) -> Result<SetUp> {
             Ok(SetUp { created: true, slot_lsn })
         }
     }
+}
+
+/// Whether copies of the primary's data directory can become its replicas.
+///
+/// # Errors
+/// [`SetupError::Unfit`] if there are prepared transactions, which copies would hold for ever, or
+/// tablespaces, which lie elsewhere.
+pub async fn check_copyable(connection: &mut Connection) -> Result<()> {
+    let prepared = connection.query("SELECT gid FROM pg_catalog.pg_prepared_xacts").await?;
+    if let Some(gid) = prepared.value() {
+        return Err(SetupError::Unfit(format!(
+            "the primary has prepared transactions ({gid:?}), which copies of it would hold for ever: \
+             COMMIT PREPARED or ROLLBACK PREPARED them first"
+        )));
+    }
+    let asked = "SELECT spcname FROM pg_catalog.pg_tablespace WHERE spcname !~ '^pg_'";
+    match connection.query(asked).await?.value() {
+        None => Ok(()),
+        Some(name) => Err(SetupError::Unfit(format!(
+            "the primary has tablespaces ({name:?}), which can't be copied: move what is there to pg_default \
+             and drop them"
+        ))),
+    }
+}
+
+/// Begins a cluster anew on its primary: drops the slot, and gives the cluster another id, so that no log
+/// and no replica of before is taken for one of the new cluster. [`install`] makes what it needs then.
+/// `connection` is a superuser's; nobody else changes anything meanwhile.
+///
+/// # Errors
+/// Those of the connection; the slot is read by somebody.
+pub async fn forget_replicas(connection: &mut Connection) -> Result<()> {
+    let text = format!(
+        "SELECT pg_catalog.pg_drop_replication_slot(slot_name)
+         FROM pg_catalog.pg_replication_slots WHERE slot_name = '{SLOT}'"
+    );
+    connection.query(&text).await?;
+    Ok(identity::renew(connection).await?)
 }
 
 /// What describes objects and roles, at the primary and at replicas alike.
@@ -256,7 +296,7 @@ impl Slot {
         } else if self.wal_status == "lost" {
             Some(format!(
                 "slot {SLOT} was invalidated because it held too much WAL \
-                 (max_slot_wal_keep_size); drop it and make the replicas anew"
+                 (max_slot_wal_keep_size): {REBUILD}"
             ))
         } else {
             None

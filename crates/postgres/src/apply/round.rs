@@ -28,6 +28,7 @@ use super::worker::{self, Order, Outcome};
 use super::{Config, progress};
 use crate::connection::{Connection, Error};
 use crate::identity;
+use crate::setup::REBUILD;
 use crate::site::State;
 
 /// Read from the log at once.
@@ -538,12 +539,12 @@ fn check_position(config: &Config, applied: Tsid) -> Result<(), End> {
     if applied > last {
         return Err(End::Diverged(format!(
             "it has applied {applied}, but the log ends at {last}: it belongs to another log; \
-             clone it anew"
+             {REBUILD}"
         )));
     }
     if applied.next() < first {
         return Err(End::Diverged(format!(
-            "it has applied {applied}, but the log begins at {first} by now; clone it anew"
+            "it has applied {applied}, but the log begins at {first} by now: {REBUILD}"
         )));
     }
     Ok(())
@@ -552,7 +553,7 @@ fn check_position(config: &Config, applied: Tsid) -> Result<(), End> {
 fn log_end(error: &hihooi_log::Error) -> End {
     match error {
         hihooi_log::Error::Trimmed { .. } | hihooi_log::Error::Format(_) => {
-            End::Diverged(format!("{error}; clone the replica anew"))
+            End::Diverged(format!("{error}: {REBUILD}"))
         }
         _ => End::Lost(error.to_string()),
     }

@@ -6,6 +6,8 @@ use hihooi_replication::entry::{Relation, Tuple, Value};
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
 
+use crate::setup::REBUILD;
+
 /// Characters that are shown of a value.
 const VALUE_LEN_MAX: usize = 80;
 /// Characters that are shown of a statement.
@@ -43,8 +45,7 @@ pub(super) enum What {
 /// Something that can't be followed.
 pub(super) fn bypassed(what: &str) -> String {
     format!(
-        "can't follow the primary: {what}; repeat it on the replica, or clone the replica anew, then \
-         RESUME REPLICA"
+        "can't follow the primary: {what}; repeat it on the replica, then RESUME REPLICA, or {REBUILD}"
     )
 }
 
@@ -52,15 +53,14 @@ pub(super) fn bypassed(what: &str) -> String {
 pub(super) fn differs(object: &str, difference: &str) -> String {
     format!(
         "{object} differs from the primary's: {difference}; make it equal, then RESUME REPLICA, or \
-         clone the replica anew"
+         {REBUILD}"
     )
 }
 
 /// Something that the stream has and the replica has not.
 pub(super) fn unknown(relation: &Relation, what: &str) -> String {
     format!(
-        "{}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, or clone the replica \
-         anew",
+        "{}.{}: {what}; make it equal to the primary's, then RESUME REPLICA, or {REBUILD}",
         relation.schema, relation.name
     )
 }

@@ -1,5 +1,6 @@
-//! First copies of a stopped server: all of its files except replication slots, which belong
-//! to the original, and `postmaster.*`, which belong to its process.
+//! Copies of a stopped server: all of its files except replication slots, which belong to the
+//! original, and `postmaster.*`, which belong to its process. A copy that is made anew keeps the files
+//! that say how it runs.
 
 use std::fs;
 use std::io;
@@ -10,6 +11,10 @@ use super::os_user::OsUser;
 use super::pidfile::{self, Occupant};
 use super::server::Server;
 use super::{Error, Result, file_error};
+
+/// The files that say how a server runs.
+const OWN_FILES: [&str; 4] =
+    ["postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"];
 
 /// How far a copy is, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,21 +44,49 @@ fn part(relative: &Path) -> Part {
     }
 }
 
-/// Copies the data directory of `original`, which is stopped, for `copy`, and gives the copy
-/// its own settings. Nothing is flushed to disk.
+/// Copies the data directory of `original`, which is stopped, for `copy`, in place of what that has, and
+/// gives the copy its own settings. Nothing is flushed to disk.
 ///
 /// # Errors
-/// A running original, or what the operating system says.
+/// A running server, or what the operating system says.
 pub fn copy(original: &Server, copy: &Server, tell: &mut dyn FnMut(Progress)) -> Result<()> {
-    if matches!(pidfile::occupant(&original.data), Occupant::Server { .. }) {
-        return Err(Error::Refused(format!("{} still runs: it can't be copied", original.name)));
+    for server in [original, copy] {
+        if matches!(pidfile::occupant(&server.data), Occupant::Server { .. }) {
+            return Err(Error::Refused(format!("{} still runs: stop it first", server.name)));
+        }
     }
-    copy.make_directory()?;
-    let total = size(&original.data, Path::new(""))?;
+    match copy.data.exists() {
+        true => clear(&copy.data)?,
+        false => copy.make_directory()?,
+    }
+    let total = bytes(&original.data)?;
     let mut copying =
         Copying { from: &original.data, to: &copy.data, owner: &copy.os_user, done: 0, total };
     copying.directory(Path::new(""), tell)?;
     copy.configure()
+}
+
+/// Empties a data directory but for its [`OWN_FILES`].
+fn clear(directory: &Path) -> Result<()> {
+    for name in names(directory)? {
+        if OWN_FILES.iter().any(|own| name == Path::new(own)) {
+            continue;
+        }
+        let path = directory.join(name);
+        let kind = fs::symlink_metadata(&path).map_err(|e| file_error("read", &path, &e))?;
+        let removed =
+            if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|error| file_error("remove", &path, &error))?;
+    }
+    Ok(())
+}
+
+/// Bytes of a data directory, but for what a copy leaves out.
+///
+/// # Errors
+/// What the operating system says.
+pub fn bytes(directory: &Path) -> Result<u64> {
+    size(directory, Path::new(""))
 }
 
 struct Copying<'a> {
@@ -77,6 +110,8 @@ impl Copying<'_> {
                     self.make(&relative, kind.mode())?;
                     self.directory(&relative, tell)?;
                 }
+                // An own file of the copy.
+                Part::Copy if self.to.join(&relative).exists() => {}
                 Part::Copy if kind.is_file() => {
                     self.file(&relative)?;
                     self.done += kind.len();

@@ -349,10 +349,10 @@ async fn refused(error: crate::connection::Error, shared: &Shared) -> Interrupte
             Err(interrupted) => interrupted,
         },
         // undefined_object: no such slot; object_not_in_prerequisite_state: lost its WAL.
-        Some("42704" | "55000") => CollectorError::Broken(format!(
-            "the slot can't be read ({error}); make the replicas anew"
-        ))
-        .into(),
+        Some("42704" | "55000") => {
+            CollectorError::Broken(format!("the slot can't be read ({error}): {}", setup::REBUILD))
+                .into()
+        }
         _ => error.into(),
     }
 }

@@ -253,18 +253,19 @@ impl Follower {
         port.parse().expect("a number")
     }
 
-    /// Waits until it serves and has applied everything up to `tsid`.
+    /// Waits until it serves and has applied everything up to `tsid`, as long as it gets on.
     pub async fn reached(&self, tsid: Tsid) {
         let mut progress = self.replica.progress();
-        let there = |at: &Tsid| *at >= tsid && self.replica.state() == State::Serving;
-        let waited = tokio::time::timeout(PATIENCE, progress.wait_for(there)).await;
-        assert!(
-            waited.is_ok(),
-            "stands at {} of {tsid}: {} {}",
-            self.replica.applied(),
-            self.replica.state(),
-            self.replica.reason()
-        );
+        while !(*progress.borrow_and_update() >= tsid && self.replica.state() == State::Serving) {
+            let waited = tokio::time::timeout(PATIENCE, progress.changed()).await;
+            assert!(
+                matches!(waited, Ok(Ok(()))),
+                "stands at {} of {tsid}: {} {}",
+                self.replica.applied(),
+                self.replica.state(),
+                self.replica.reason()
+            );
+        }
     }
 
     /// Waits until it is in this state.
