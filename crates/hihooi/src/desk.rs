@@ -20,7 +20,7 @@ const VERIFY_WAIT: Duration = Duration::from_secs(120);
 /// Who answers.
 pub struct Desk {
     /// The sites.
-    pub replication: Replication,
+    pub replication: Arc<Replication>,
     /// The replicas' appliers.
     pub appliers: Appliers,
     /// The log.

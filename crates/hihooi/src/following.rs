@@ -1,10 +1,17 @@
 //! Has the primary note what no event trigger was told of and no session of ours asked about: roles
-//! and indexes that somebody changed at the primary itself (I2).
+//! and indexes that somebody changed at the primary itself (I2). And looks whether what takes the notes
+//! is still there.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::connection::Connection;
+use hihooi_postgres::identity;
+use hihooi_postgres::setup::{self, Objects};
 use tokio::time::sleep;
+
+use crate::failure::{Failure, Result};
+use crate::replication::Replication;
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -12,22 +19,36 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes(), hihooi.tidy()";
 
 /// Looks again and again, on a connection of its own.
-pub async fn keep_following(login: Login) {
+pub async fn keep_following(replication: Arc<Replication>) {
+    let login = replication.login("hihooi following");
     loop {
-        let error = match Connection::open(&login).await {
-            Ok(connection) => look(connection).await,
-            Err(error) => error,
+        let ended = match Connection::open(&login).await {
+            Ok(connection) => look(&replication, connection).await,
+            Err(error) => Err(Failure::new(error)),
         };
-        tracing::debug!(%error, "can't look for changed roles");
+        if let Err(error) = ended {
+            tracing::debug!(%error, "can't look for changed roles");
+        }
         sleep(LOOK_EVERY).await;
     }
 }
 
-async fn look(mut connection: Connection) -> hihooi_postgres::connection::Error {
+async fn look(replication: &Replication, mut connection: Connection) -> Result<()> {
     loop {
-        if let Err(error) = connection.query(FOLLOW).await {
-            return error;
+        if setup::objects(&mut connection).await.map_err(Failure::new)? != Objects::Complete {
+            make_again(replication, &mut connection).await?;
         }
+        connection.query(FOLLOW).await.map_err(Failure::new)?;
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// No replica is read until it is known to lack nothing; from now on DDL is noted again.
+async fn make_again(replication: &Replication, connection: &mut Connection) -> Result<()> {
+    replication.distrust_all().await.map_err(Failure::new)?;
+    setup::install(connection).await.map_err(Failure::new)?;
+    // A verification meanwhile may have missed what ran in front of the last line.
+    replication.distrust_all().await.map_err(Failure::new)?;
+    let Replication { log, primary, .. } = replication;
+    identity::take_primary(connection, log, &primary.name).await.map_err(Failure::new)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hihooi_postgres::cluster::fence::{self, Fence};
 use hihooi_postgres::connection::Connection;
 use hihooi_postgres::identity;
-use hihooi_postgres::setup::{self, SLOT};
+use hihooi_postgres::setup::{self, Objects, SLOT};
 use hihooi_postgres::site::Site;
 use tokio::time::{Instant, sleep};
 
@@ -51,6 +51,10 @@ pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
                 setup::REBUILD
             ),
         ));
+    }
+    let objects = setup::objects(&mut connection).await;
+    if slot && objects.map_err(|error| at_site(primary, &error))? == Objects::Damaged {
+        replication.distrust_all().await.map_err(Failure::new)?;
     }
     setup::install(&mut connection).await.map_err(|error| at_site(primary, &error))?;
     identity::take_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;

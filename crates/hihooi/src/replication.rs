@@ -144,7 +144,8 @@ pub async fn run(
         let config = replication.applier(replica, &visibility);
         tokio::spawn(start_applier(fence.clone(), config, appliers.clone()));
     }
-    tokio::spawn(keep_following(replication.login("hihooi following")));
+    let replication = Arc::new(replication);
+    tokio::spawn(keep_following(Arc::clone(&replication)));
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
     tokio::spawn(Desk { replication, appliers: appliers.clone(), view }.answer(requests));
 
@@ -181,6 +182,20 @@ impl Replication {
             kept.map_err(|error| error.to_string())?;
         }
         replica.set_difference(difference);
+        Ok(())
+    }
+
+    /// What notes DDL at the primary was dropped or disabled there. Whether replicas lack something since,
+    /// only a comparison tells.
+    ///
+    /// # Errors
+    /// A sentence for the operator: the log can't be written.
+    pub async fn distrust_all(&self) -> std::result::Result<(), String> {
+        const WHY: &str = "hihooi's schema or event triggers were dropped or disabled at the primary, so \
+            DDL may be missing here: run VERIFY, which ends this where it finds no difference";
+        for replica in &self.replicas {
+            self.set_difference(replica, WHY.to_owned()).await?;
+        }
         Ok(())
     }
 

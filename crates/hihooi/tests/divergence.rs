@@ -422,6 +422,59 @@ fn definitions_hidden_in_a_block_are_followed() {
     cluster.assert_equal("SELECT * FROM hidden");
 }
 
+/// What notes DDL is gone or disabled for a while: no replica is read until it is known to lack nothing,
+/// and DDL is noted again (I2).
+#[test]
+fn ddl_that_nobody_noted_is_suspected() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    let suspected = || {
+        let row = cluster.show_replicas().remove("replica1").expect("a replica");
+        let ours =
+            "SELECT count(*) FROM pg_event_trigger WHERE evtname ~ '^!hihooi' AND evtenabled = 'A'";
+        row["state"] == "different"
+            && row["reason"].contains("run VERIFY")
+            && cluster.direct("primary").number(ours) == 6
+    };
+    let is_noted_again = |table: &str| {
+        // (It may be suspected once more, right behind a verification.)
+        eventually("the replica is trusted again", || {
+            let (equal, text) = cluster.run_verify();
+            assert!(equal, "{text}");
+            cluster.state("replica1") == "serving"
+        });
+        cluster.connect().run(&format!("CREATE TABLE {table} (id int PRIMARY KEY)"));
+        cluster.assert_equal(&format!("SELECT * FROM {table}"));
+    };
+
+    // Nothing of ours is left to notice it.
+    cluster.direct("primary").run("DROP SCHEMA hihooi CASCADE");
+    cluster.direct("primary").run("CREATE INDEX missed ON keyed (v)");
+    eventually("the replica is suspected", suspected);
+    let (equal, text) = cluster.run_verify();
+    assert!(!equal && text.contains("missed"), "{text}");
+    tamper(&cluster, "replica1", "CREATE INDEX missed ON keyed (v)");
+    is_noted_again("noted1");
+
+    let disable = "ALTER EVENT TRIGGER \"!hihooi_2_end\" DISABLE";
+    cluster.direct("primary").run(disable);
+    eventually("the replica is suspected", suspected);
+    is_noted_again("noted2");
+
+    // While nobody looks.
+    cluster.kill_manager();
+    cluster.direct("primary").run("DROP EVENT TRIGGER \"!hihooi_2_drop\"");
+    cluster.up_without_waiting_for_all();
+    eventually("the replica is suspected", suspected);
+    is_noted_again("noted3");
+    cluster.kill_manager();
+    cluster.up();
+    assert_eq!(cluster.state("replica1"), "serving");
+}
+
 /// PostgreSQL prints definitions as they are now, not as they are in a snapshot.
 #[test]
 fn verify_tells_ddl_beside_it_from_differences() {

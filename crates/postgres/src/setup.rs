@@ -71,7 +71,7 @@ pub struct Problem {
 /// # Errors
 /// [`SetupError`]; what was made so far stays and is used by the next try.
 pub async fn install(connection: &mut Connection) -> Result<SetUp> {
-    if !is_installed(connection).await? {
+    if objects(connection).await? != Objects::Complete {
         install_objects(connection).await?;
     }
     set_identities(connection).await?;
@@ -137,13 +137,31 @@ pub(crate) const DESCRIPTIONS: [&str; 2] =
 /// What the primary has beside them.
 const NOTES: &str = include_str!("setup.sql");
 
+/// How many event triggers are ours.
+const TRIGGERS: &str = "6";
+
 /// What the schema's comment says if it was made by these scripts.
 fn mark() -> String {
     let scripts = [DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES, identity::TABLE].concat();
     format!("{SETUP_VERSION} {:016x}", xxhash_rust::xxh3::xxh3_64(scripts.as_bytes()))
 }
 
-async fn is_installed(connection: &mut Connection) -> Result<bool> {
+/// What is there of our schema and event triggers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Objects {
+    /// All, and they work.
+    Complete,
+    /// What another version made.
+    Other,
+    /// Not all, or some are disabled: what DDL ran since isn't known.
+    Damaged,
+}
+
+/// Looks for our schema and event triggers. (Nothing that a superuser does to event triggers fires any.)
+///
+/// # Errors
+/// If the server can't be asked.
+pub async fn objects(connection: &mut Connection) -> Result<Objects> {
     let found = connection
         .query(
             "SELECT pg_catalog.obj_description(n.oid, 'pg_namespace'),
@@ -152,8 +170,11 @@ async fn is_installed(connection: &mut Connection) -> Result<bool> {
              FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hihooi'",
         )
         .await?;
-    let row = found.rows.first();
-    Ok(row.is_some_and(|row| text(row, 0) == mark() && text(row, 1) == "6"))
+    Ok(match found.rows.first() {
+        Some(row) if text(row, 0) != mark() => Objects::Other,
+        Some(row) if text(row, 1) == TRIGGERS => Objects::Complete,
+        _ => Objects::Damaged,
+    })
 }
 
 /// Makes our objects, in place of those of other versions. Their event triggers go with their
