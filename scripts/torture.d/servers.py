@@ -109,13 +109,13 @@ class Cluster:
         self.process = None
         self.port = None
 
-    def start(self, pg_bin=None):
+    def start(self):
         """Starts `hihooi up`; on a new directory that makes a cluster."""
         self.port = free_port(self.first_port)
         out = self.work / "up.out"
         out.write_text("")
         command = [self.hihooi, "up", "--data", self.data, "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--replicas", self.replicas, "--pg-bin", pg_bin or self.pg_bin]
+        command += ["--replicas", self.replicas, "--pg-bin", self.pg_bin]
         self.process = spawn(command, stdout=out.open("w"))
         deadline = time.monotonic() + START_SECONDS_MAX
         while "ready at" not in out.read_text():
@@ -146,31 +146,14 @@ class Cluster:
         return {"user": status.st_uid, "group": status.st_gid, "extra_groups": []}
 
     def rebuild(self):
-        """New replicas, copied from the primary as it is now.
-
-        hihooi can't make a replica anew yet, so the whole cluster is: `up` makes a new one, from
-        an `initdb` that gives it a copy of the old primary's data. That needs nothing but what
-        `up` promises: that it sets the primary up and makes the replicas as copies of it.
-        """
+        """New replicas, copied from the primary as it is now."""
         self.stop()
-        old = self.work / "old-data"
-        shutil.rmtree(old, ignore_errors=True)
-        self.data.rename(old)
-        programs = self.work / "pg-bin"
-        shutil.rmtree(programs, ignore_errors=True)
-        programs.mkdir()
-        for program in self.pg_bin.iterdir():
-            (programs / program.name).symlink_to(program)
-        (programs / "initdb").unlink()
-        (programs / "initdb").write_text(
-            f"""#!/bin/sh
-[ "$1" = --pgdata ] || exec '{self.pg_bin}/initdb' "$@"
-cp -a '{old}/primary/.' "$2/" && rm -rf "$2"/postmaster.* "$2"/pg_replslot/*
-"""
-        )
-        (programs / "initdb").chmod(0o755)
-        self.start(programs)
-        shutil.rmtree(old)
+        command = [self.hihooi, "rebuild", "--data", self.data, "--pg-bin", self.pg_bin, "--yes"]
+        done = subprocess.run(command, capture_output=True)
+        if done.returncode != 0:
+            told = one_line((done.stdout + done.stderr).decode(errors="replace"))
+            raise Trouble(f"`hihooi rebuild` failed: {told}")
+        self.start()
 
     def show_replicas(self):
         """Rows of SHOW REPLICAS, or why there are none."""
