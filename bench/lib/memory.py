@@ -1,4 +1,5 @@
-"""Resident memory of hihooi: at rest, and for each of many idle clients."""
+"""Resident memory of hihooi: at rest, for each of many idle clients, and after very many different
+statements."""
 
 import time
 
@@ -7,6 +8,7 @@ from wire import Connection
 
 CLIENTS = 1000
 SETTLE_S = 2
+STATEMENTS = 100_000
 QUERY = "SELECT abalance FROM pgbench_accounts WHERE aid = 1"
 
 
@@ -27,3 +29,14 @@ def idle_clients(cluster):
         for client in clients:
             client.close()
     return {"before_kb": before, "during_kb": during, "each_kb": (during - before) / CLIENTS}
+
+
+def different_statements(cluster):
+    """After so many statements that nobody has seen before, each of its own text."""
+    before = rss_kb(cluster.pids["hihooi"])
+    client = Connection(cluster.ports["hihooi"])
+    for number in range(STATEMENTS):
+        client.query(f"SELECT abalance AS a{number} FROM pgbench_accounts WHERE aid = {number}")
+    client.close()
+    time.sleep(SETTLE_S)
+    return {"before_kb": before, "after_kb": rss_kb(cluster.pids["hihooi"])}

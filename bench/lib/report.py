@@ -3,6 +3,8 @@
 from statistics import median, quantiles
 
 import ddl
+import memory as memory_of
+import state
 
 SIMPLE = ["direct", "pgbouncer", "relay", "hihooi"]
 PREPARED = ["direct", "pgbouncer-session", "relay", "hihooi"]
@@ -138,10 +140,14 @@ def summary(name, raw):
     lines += _writes(figures)
     lines += ["## DDL, 1 client", ""]
     lines += _ddl(raw["ddl"])
+    lines += ["## What a session leaves behind, 1 client", ""]
+    lines += _state(raw["state"])
+    lines += ["## A connection for each transaction, `pgbench -S -C`, 8 clients", ""]
+    lines += _connections(figures)
     lines += ["## Acknowledged to visible", ""]
     lines += _visibility(figures)
     lines += ["## Memory", ""]
-    lines += _memory(raw["memory"])
+    lines += _memory(raw["memory"], raw["statements"])
     lines += ["## Also", "", f"- `hihooi verify` after all of it: {raw['verify']}."]
     lines += [f"- Profile: {raw['profile']}", "- Raw figures: `raw.json`.", ""]
     return "\n".join(lines)
@@ -265,6 +271,32 @@ def _ddl(rounds):
     ]
 
 
+def _state(rounds):
+    rows = []
+    for name in state.STATEMENTS:
+        took = {v: [round[v][name] for round in rounds] for v in state.VARIANTS}
+        added = [round["hihooi"][name] - round["direct"][name] for round in rounds]
+        rows.append((name, *(spread(took[v], 0) for v in state.VARIANTS), spread(added, 0)))
+    head = ("statement", "direct, µs", "PgBouncer, µs", "hihooi, µs", "added by hihooi")
+    return table(head, rows) + [
+        "Behind statements that may have changed the session's state hihooi asks what it is, in the same "
+        "round trip. PgBouncer doesn't ask: the next client finds what was left.",
+        "",
+    ]
+
+
+def _connections(figures):
+    rows = []
+    for variant in WRITES:
+        rows.append((
+            variant,
+            spread(figures.column("connections", variant, "tps"), 0),
+            spread(figures.ratio("connections", variant, "direct", "tps"), 2),
+            spread(figures.column("connections", variant, "cpu_us"), 0),
+        ))
+    return table(("variant", "transactions/s", "of direct", "CPU µs/tx"), rows)
+
+
 def _visibility(figures):
     rows = []
     for run, title in (("visibility", "full speed"), ("throttled", "40 % of that")):
@@ -292,11 +324,13 @@ def _visibility(figures):
     ]
 
 
-def _memory(memory):
+def _memory(memory, statements):
     rows = [
         ("ready, nothing done", f"{memory['rest_kb'] / 1024:.1f}"),
         ("after pgbench -i and 32 clients", f"{memory['before_kb'] / 1024:.1f}"),
         ("with 1,000 idle clients", f"{memory['during_kb'] / 1024:.1f}"),
+        (f"before {memory_of.STATEMENTS:,} different statements", f"{statements['before_kb'] / 1024:.1f}"),
+        ("after them", f"{statements['after_kb'] / 1024:.1f}"),
         ("at the end of the run", f"{memory['end_kb'] / 1024:.1f}"),
     ]
     return table(("hihooi", "resident, MB"), rows)
