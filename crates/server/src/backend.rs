@@ -224,6 +224,11 @@ impl Backend {
         self.xid_prepared = false;
     }
 
+    /// The question for the transaction's id may be gone.
+    pub fn forget_xid_question(&mut self) {
+        self.xid_prepared = false;
+    }
+
     /// Writes Close for the oldest statements while there are too many.
     pub fn close_surplus(&mut self) {
         while self.order.len() > STATEMENTS_MAX

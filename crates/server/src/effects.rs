@@ -64,6 +64,12 @@ impl Session {
         if self.effects.unseen_code || self.doubts.was_unread {
             server.unseen_code_of = Some(self.id);
         }
+        // What comes next in this transaction may have to be prepared again.
+        if self.effects.prepared || self.effects.discard_all {
+            server.forget_statements();
+        } else if is_unsure {
+            server.forget_xid_question();
+        }
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.
         self.effects.settings |= statement.is_write() && mentions(text, b"pg_settings");
