@@ -170,6 +170,9 @@ pub struct Overrides {
     /// Longest wait for a server connection, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_POOL_WAIT_MS_MAX", value_name = "MS")]
     pub pool_wait_ms_max: Option<u64>,
+    /// A server connection unused for so long is closed, milliseconds; 0 is never [default: 600000]
+    #[arg(long, env = "HIHOOI_POOL_IDLE_MS_MAX", value_name = "MS")]
+    pub pool_idle_ms_max: Option<u64>,
     /// Consistency of sessions that choose none [default: gssi]
     #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
     pub consistency_default: Option<Level>,
@@ -196,6 +199,7 @@ impl Overrides {
         put(&self.admin_users, &mut config.admin_users);
         put(&self.pool_size, &mut config.pool.size);
         put(&self.pool_wait_ms_max, &mut config.pool.wait_ms_max);
+        put(&self.pool_idle_ms_max, &mut config.pool.idle_ms_max);
         put(&self.consistency_default, &mut config.consistency.default);
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);

@@ -61,6 +61,8 @@ pub struct Pool {
     pub size: usize,
     /// How long a statement waits for one before SQLSTATE 53300, milliseconds.
     pub wait_ms_max: u64,
+    /// A server connection that nobody has used for so long is closed, milliseconds; 0 is never.
+    pub idle_ms_max: u64,
 }
 
 /// What reads see.
@@ -171,7 +173,7 @@ impl Default for Config {
 
 impl Default for Pool {
     fn default() -> Pool {
-        Pool { size: 20, wait_ms_max: 30_000 }
+        Pool { size: 20, wait_ms_max: 30_000, idle_ms_max: 600_000 }
     }
 }
 
@@ -417,6 +419,7 @@ admin_users = ["postgres"]
 [pool]
 size = 20
 wait_ms_max = 30000
+idle_ms_max = 600000
 [consistency]
 default = "weak-si"
 wait_ms = 100

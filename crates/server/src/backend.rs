@@ -13,6 +13,7 @@ use hihooi_wire::backend::{Status, tag};
 use hihooi_wire::frontend::{self, Target};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::answers::{Answers, Audience, Sent};
 use crate::configuration::Given;
@@ -73,6 +74,8 @@ pub struct Backend {
     pub status: Status,
     /// Settings in force that differ from those after start-up.
     pub settings: Rc<CarriedSettings>,
+    /// When it came back to the pool.
+    pub idle_since: Instant,
     /// The session that used it last.
     pub last_session: u64,
     /// The session whose numbers `currval` and `lastval` may know here.
@@ -150,6 +153,7 @@ impl Backend {
             answers: Answers::default(),
             status: Status::Idle,
             settings: Rc::default(),
+            idle_since: Instant::now(),
             last_session: 0,
             numbers_of: None,
             unseen_code_of: None,

@@ -139,6 +139,16 @@ impl Asked {
         Ok(settings.into_iter().map(|(name, found)| (name, value(found))).collect())
     }
 
+    /// How many connections the site takes from roles that are no superusers.
+    ///
+    /// # Errors
+    /// The site can't be asked.
+    pub async fn connections(&self) -> Result<usize> {
+        let rows = self.query(CONNECTIONS, &[]).await?;
+        let found = rows.into_iter().next().and_then(|mut row| row.pop().flatten());
+        Ok(found.and_then(|text| text.parse().ok()).unwrap_or(usize::MAX))
+    }
+
     /// Settings without roles and databases: whether only superusers may change them, and the value.
     async fn below(
         &self,
@@ -170,6 +180,11 @@ impl Asked {
         Ok(answer.rows)
     }
 }
+
+/// (PostgreSQL 16 and newer keep some for roles with pg_use_reserved_connections.)
+const CONNECTIONS: &str = "SELECT pg_catalog.current_setting('max_connections')::int
+    - pg_catalog.current_setting('superuser_reserved_connections')::int
+    - coalesce(pg_catalog.current_setting('reserved_connections', true)::int, 0)";
 
 /// A setting's name, whether only superusers may change it, and its value.
 fn setting(row: Row) -> Option<(String, (bool, String))> {

@@ -17,6 +17,7 @@ pub mod effects;
 pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;
+mod idle;
 pub mod own_types;
 mod passwords;
 pub mod pool;
@@ -77,6 +78,7 @@ pub async fn run(
     spawn_local(resolve::keep_catalog(relay.clone(), reload));
     spawn_local(resolve::resolve(relay.clone()));
     spawn_local(resolve::keep_lag(relay.clone()));
+    spawn_local(idle::keep_idle(relay.clone()));
     for site in 0..relay.sites.len() {
         spawn_local(silence::watch(relay.clone(), site));
     }

@@ -26,6 +26,11 @@ use crate::state::CarriedSettings;
 
 /// Connections that are opened until what the role starts with has stayed the same meanwhile.
 const TRIES: usize = 5;
+/// SQLSTATE of a server, a role or a database that takes no more connections.
+const TOO_MANY: &str = "53300";
+/// Then so often an idle connection is closed and it is tried again, after this pause.
+const ROOM_TRIES: usize = 3;
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// After a cancel request, so long at most a connection waits for it to arrive.
 const CANCEL_MS_MAX: u64 = 2_000;
 /// Reads may meet the same refusal thousands of times a second; the log tells it this often.
@@ -74,21 +79,23 @@ impl Refusal {
 }
 
 #[derive(PartialEq, Eq, Hash, Clone, Debug)]
-struct PoolKey {
-    site: usize,
-    user: String,
-    database: String,
+pub(crate) struct PoolKey {
+    pub(crate) site: usize,
+    pub(crate) user: String,
+    pub(crate) database: String,
 }
 
 /// The connections of one user to one database at one site.
 #[derive(Debug)]
 pub struct Pool {
-    key: PoolKey,
+    pub(crate) key: PoolKey,
     /// The site, if it is a replica.
     replica: Option<Arc<Replica>>,
-    permits: Arc<Semaphore>,
+    /// How many connections it may have.
+    pub(crate) size: usize,
+    pub(crate) permits: Arc<Semaphore>,
     #[expect(clippy::vec_box, reason = "it changes hands with every transaction and is large")]
-    idle: RefCell<Vec<Box<Backend>>>,
+    pub(crate) idle: RefCell<Vec<Box<Backend>>>,
 }
 
 impl Pool {
@@ -198,7 +205,9 @@ pub struct Pools {
     fence: Fence,
     asked: Vec<Asked>,
     configurations: Configurations,
-    pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
+    pub(crate) pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
+    /// By site, how many connections all pools together may have there, as far as it is known.
+    pub(crate) rooms: RefCell<Vec<Option<usize>>>,
     /// By site, which refusal the log told last, and when.
     told: RefCell<Vec<Option<(String, Instant)>>>,
 }
@@ -219,8 +228,10 @@ impl Pools {
         let asked = sites.iter().map(asked).collect();
         let replicas = replicas.to_vec();
         let configurations = Configurations::new(sites.len());
-        let (pools, told) = (RefCell::default(), RefCell::new(vec![None; sites.len()]));
-        Pools { sites, replicas, limits, fence, asked, configurations, pools, told }
+        let (rooms, told) =
+            (RefCell::new(vec![None; sites.len()]), RefCell::new(vec![None; sites.len()]));
+        let pools = RefCell::default();
+        Pools { sites, replicas, limits, fence, asked, configurations, pools, rooms, told }
     }
 
     /// A site, to be asked what sessions start with.
@@ -234,6 +245,7 @@ impl Pools {
     /// # Errors
     /// The site can't be asked.
     pub async fn read_configuration(&self, site: usize) -> connection::Result<()> {
+        self.set_room(site, self.asked(site).connections().await?);
         for site in self.configurations.set(site, self.asked(site).configuration().await?) {
             debug!(site = self.sites[site].name, "its connections begin with other settings");
             self.close_idle(site);
@@ -258,7 +270,8 @@ impl Pools {
         let new = || {
             let permits = Arc::new(Semaphore::new(self.limits.size));
             let replica = site.checked_sub(1).map(|index| self.replicas[index].clone());
-            Rc::new(Pool { key: key.clone(), replica, permits, idle: RefCell::default() })
+            let (key, size) = (key.clone(), self.limits.size);
+            Rc::new(Pool { key, replica, size, permits, idle: RefCell::default() })
         };
         self.pools.borrow_mut().entry(key.clone()).or_insert_with(new).clone()
     }
@@ -330,6 +343,7 @@ impl Pools {
         permit: OwnedSemaphorePermit,
     ) -> Result<Box<Backend>, Refusal> {
         self.make_room(pool);
+        self.make_room_at_site(pool);
         let site = pool.key.site;
         // The primary's own connections need neither.
         for known in [PRIMARY, site] {
@@ -338,7 +352,19 @@ impl Pools {
             }
         }
         let given = self.configurations.given(site);
-        let mut connection = self.open_as(site, startup, &given).await.map_err(refusal)?;
+        let mut tries = 0;
+        let mut connection = loop {
+            match self.open_as(site, startup, &given).await {
+                Err(error) if error.code() == Some(TOO_MANY) && tries < ROOM_TRIES => {
+                    tries += 1;
+                    if !self.close_longest_idle(pool) {
+                        return Err(refusal(error));
+                    }
+                    tokio::time::sleep(ROOM_PAUSE).await;
+                }
+                opened => break opened.map_err(refusal)?,
+            }
+        };
         let site = &self.sites[site].name;
         let recorded = self.fence.record(site, &mut connection).await;
         let record = recorded.map_err(|error| Refusal::Unreachable(error.to_string()))?;
@@ -414,6 +440,7 @@ impl Pools {
             tokio::task::spawn_local(async move { pools.release_after_cancel(backend).await });
         } else {
             let permit = backend.permit.take();
+            backend.idle_since = tokio::time::Instant::now();
             let pool = backend.pool.clone();
             pool.idle.borrow_mut().push(backend);
             drop(permit); // after the connection is there for whoever waits

@@ -47,6 +47,8 @@ pub struct Settings {
     pub pool_size: usize,
     /// How long a client waits for a server connection, milliseconds.
     pub pool_wait_ms_max: u64,
+    /// A server connection that nobody has used for so long is closed, milliseconds; 0 is never.
+    pub pool_idle_ms_max: u64,
     /// Level of a session that asks for none.
     pub consistency: Consistency,
     /// How long a read waits for a replica, milliseconds.

@@ -1,0 +1,105 @@
+//! Which idle server connections are closed: those that nobody has used for `pool.idle_ms_max`, and the
+//! longest unused ones where a server has no room for another. A pool is of one role and one database, but a
+//! server counts the connections of all (I8).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::pool::{Pool, Pools};
+use crate::relay::Relay;
+
+/// Of a server's connections, so many are left to the manager's own and to whoever connects there directly.
+const LEFT_TO_OTHERS: usize = 20;
+/// Between two looks for unused connections.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(10);
+
+/// Closes what nobody uses, for ever.
+pub async fn keep_idle(relay: Rc<Relay>) {
+    let limit = Duration::from_millis(relay.settings.pool_idle_ms_max);
+    if limit.is_zero() {
+        return;
+    }
+    loop {
+        sleep(LOOK_EVERY_MAX.min(limit / 4)).await;
+        relay.pools.close_unused(limit);
+    }
+}
+
+impl Pools {
+    /// Notes how many connections a site takes from roles that are no superusers.
+    pub(crate) fn set_room(&self, site: usize, connections: usize) {
+        let room = connections.saturating_sub(LEFT_TO_OTHERS).max(1);
+        self.rooms.borrow_mut()[site] = Some(room);
+    }
+
+    /// Closes idle connections at a pool's site until one more, which is counted already, fits there.
+    pub(crate) fn make_room_at_site(&self, pool: &Pool) {
+        let Some(room) = self.rooms.borrow()[pool.site()] else { return };
+        let here = |other: &&Rc<Pool>| other.site() == pool.site();
+        let held: usize = self.pools.borrow().values().filter(here).map(|pool| pool.held()).sum();
+        for _ in room..held {
+            if !self.close_longest_idle(pool) {
+                return;
+            }
+        }
+    }
+
+    /// Closes the idle connection at a pool's site that was unused for the longest, rather one of its own role
+    /// or database, which may have bounds of their own; whether there is one.
+    pub(crate) fn close_longest_idle(&self, pool: &Pool) -> bool {
+        let pools = self.pools.borrow();
+        let here = pools.values().filter(|other| other.site() == pool.site());
+        let oldest =
+            here.filter_map(|other| Some((other.distance(pool), other.idle_since()?, other)));
+        let Some((_, _, other)) = oldest.min_by_key(|(distance, since, _)| (*distance, *since))
+        else {
+            return false;
+        };
+        let closed = other.take_longest_idle();
+        drop(pools);
+        closed.into_iter().for_each(|backend| self.discard(backend));
+        true
+    }
+
+    /// Closes connections that nobody has used for so long, and forgets pools without any.
+    fn close_unused(&self, limit: Duration) {
+        let mut closing = Vec::new();
+        for pool in self.pools.borrow().values() {
+            while pool.idle_since().is_some_and(|since| since.elapsed() >= limit) {
+                closing.extend(pool.take_longest_idle());
+            }
+        }
+        closing.into_iter().for_each(|backend| self.discard(backend));
+        self.pools.borrow_mut().retain(|_, pool| Rc::strong_count(pool) > 1 || pool.held() > 0);
+    }
+}
+
+impl Pool {
+    /// Connections that are idle, in use, or being opened.
+    fn held(&self) -> usize {
+        self.size - self.permits.available_permits() + self.idle.borrow().len()
+    }
+
+    /// Since when its longest unused connection is idle.
+    fn idle_since(&self) -> Option<Instant> {
+        // (A session takes the best fitting one, not the first, so that they are in no order.)
+        self.idle.borrow().iter().map(|backend| backend.idle_since).min()
+    }
+
+    fn take_longest_idle(&self) -> Option<Box<crate::backend::Backend>> {
+        let mut idle = self.idle.borrow_mut();
+        let oldest = (0..idle.len()).min_by_key(|&index| idle[index].idle_since)?;
+        Some(idle.swap_remove(oldest))
+    }
+
+    /// 0 for one of the same role, 1 for one of the same database, 2 for others.
+    fn distance(&self, other: &Pool) -> u8 {
+        match (self.key.user == other.key.user, self.key.database == other.key.database) {
+            (true, _) => 0,
+            (_, true) => 1,
+            _ => 2,
+        }
+    }
+}
