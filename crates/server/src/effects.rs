@@ -11,7 +11,7 @@ use hihooi_wire::backend::{self, Report};
 
 use crate::backend::Backend;
 use crate::session::{End, Session, Work, may_change_path, mentions};
-use crate::state::{self, Pin};
+use crate::state::{self, CarriedSettings, Pin, SessionState};
 
 /// Texts are kept for another look up to this length.
 const UNSURE_LEN_MAX: usize = 64 << 10;
@@ -105,33 +105,54 @@ impl Session {
         if is_visible(&effects) {
             let mut custom = self.custom_settings.clone();
             custom.extend(self.relay.custom_settings());
-            server.write_own_query(&state::query(custom.iter().map(|name| &**name)));
-            self.own(server).await?;
-            let mut found = state::read(&server.answers.take_rows());
-            if let Some(error) = server.answers.take_error() {
-                // Nobody may get a connection of which it isn't known what is left in it.
-                let fields = backend::ErrorFields::read(&error).unwrap_or_default();
-                return Err(End::Fatal(
-                    Report::fatal("08006", "the session's state can't be told")
-                        .detail(fields.to_string()),
-                ));
-            }
+            let query = state::query(custom.iter().map(|name| &**name));
+            let found = self.asked_state(server, &query).await?;
             self.is_serializable = found.is_serializable;
             self.idle_limit = found.idle_limit;
             self.has_plain_strings = found.has_plain_strings;
-            // What it began with is no change.
-            let defaults = &self.startup.defaults.settings;
-            found
-                .settings
-                .values
-                .retain(|setting| !setting.0.contains('.') || !defaults.contains(setting));
-            self.settings = Rc::new(found.settings);
-            server.settings = self.settings.clone();
+            self.set_settings(server, found.settings.values);
             self.path = Some(SearchPath::new(&found.path));
             self.pin = found.pin;
+        } else if !effects.custom_settings.is_empty() {
+            // Nothing else depends on them, so that the rest is as it was.
+            let names = &effects.custom_settings;
+            let query = state::query_custom(names.iter().map(|name| &**name));
+            let found = self.asked_state(server, &query).await?;
+            let is_other = |(own, _): &&(String, String)| !names.iter().any(|name| **name == **own);
+            let others = self.settings.values.iter().filter(is_other);
+            let values = others.cloned().chain(found.settings.values).collect();
+            self.set_settings(server, values);
         }
         self.pin = self.pin.or(self.lasting_pin);
         Ok(())
+    }
+
+    /// What a query for the session's state tells.
+    async fn asked_state(&mut self, server: &mut Backend, query: &str) -> Work<SessionState> {
+        server.write_own_query(query);
+        self.own(server).await?;
+        let found = state::read(&server.answers.take_rows());
+        match server.answers.take_error() {
+            None => Ok(found),
+            Some(error) => {
+                // Nobody may get a connection of which it isn't known what is left in it.
+                let fields = backend::ErrorFields::read(&error).unwrap_or_default();
+                Err(End::Fatal(
+                    Report::fatal("08006", "the session's state can't be told")
+                        .detail(fields.to_string()),
+                ))
+            }
+        }
+    }
+
+    /// The session has these settings, and so has its connection.
+    fn set_settings(&mut self, server: &mut Backend, mut values: Vec<(String, String)>) {
+        // What it began with is no change.
+        let defaults = &self.startup.defaults.settings;
+        values.retain(|setting| !setting.0.contains('.') || !defaults.contains(setting));
+        values.sort();
+        self.settings = Rc::new(CarriedSettings { values });
+        server.settings = self.settings.clone();
     }
 
     /// Notes what can't be read back from the server.
@@ -252,5 +273,4 @@ fn is_visible(effects: &SessionEffect) -> bool {
         || effects.discard_all
         || effects.role
         || effects.load
-        || !effects.custom_settings.is_empty()
 }

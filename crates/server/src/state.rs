@@ -102,14 +102,20 @@ pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
              WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()",
     );
     for name in custom {
-        let name = name.replace('\'', "''");
-        write!(
-            text,
-            " UNION ALL SELECT 'custom', '{name}', pg_catalog.current_setting('{name}', true)"
-        )
-        .expect("writing to a string");
+        write!(text, " UNION ALL {}", one_custom(name)).expect("writing to a string");
     }
     text
+}
+
+/// The query that tells these settings alone.
+#[must_use]
+pub fn query_custom<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(one_custom).collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+fn one_custom(name: &str) -> String {
+    let name = name.replace('\'', "''");
+    format!("SELECT 'custom', '{name}', pg_catalog.current_setting('{name}', true)")
 }
 
 /// Reads the rows of [`query`].

@@ -362,8 +362,9 @@ pub struct SessionEffect {
     /// a RESET makes it. (SET search_path says the new value in its [`SessionCommand::Set`] and
     /// isn't marked here.)
     pub search_path: bool,
-    /// Names with a dot that SET or set_config gave a value, in lower case. (Those that code in the
-    /// catalog names are in [`Catalog::custom_settings`](crate::Catalog::custom_settings).)
+    /// Names with a dot that SET or set_config gave a value, in lower case: nothing but this value changes
+    /// with them, so they aren't marked as [`settings`](Self::settings). (Those that code in the catalog
+    /// names are in [`Catalog::custom_settings`](crate::Catalog::custom_settings).)
     pub custom_settings: Vec<Box<str>>,
     /// A setting may have got a value whose name isn't known, so that it can't be read back.
     pub any_setting: bool,

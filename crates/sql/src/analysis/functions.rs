@@ -111,21 +111,24 @@ impl<'t> Scan<'_, 't> {
     /// `set_config(name, value, is_local)` (manual, section 9.28.1).
     fn set_config(&mut self, call: Option<&'t FuncCall>) {
         self.primary_only(Unsafe::SessionState);
+        let name = call.and_then(|call| constant(call, 0)).map(str::to_ascii_lowercase);
+        if let Some(name) = name.as_ref().filter(|name| name.contains('.')) {
+            self.session.custom_settings.push(name.as_str().into());
+            return;
+        }
         match call.and_then(constant_bool) {
             Some(true) => self.session.local_settings = true,
             Some(false) => self.session.settings = true,
             None => (self.session.local_settings, self.session.settings) = (true, true),
         }
-        let Some(name) = call.and_then(|call| constant(call, 0)) else {
+        let Some(name) = name else {
             (self.session.search_path, self.session.role) = (true, true);
             self.session.any_setting |= call.and_then(constant_bool) != Some(true);
             return;
         };
-        let name = name.to_ascii_lowercase();
         match &*name {
             "search_path" => self.session.search_path = true,
             "role" | "session_authorization" => self.session.role = true,
-            _ if name.contains('.') => self.session.custom_settings.push(name.into()),
             _ => {}
         }
     }

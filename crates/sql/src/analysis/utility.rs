@@ -282,15 +282,14 @@ impl<'t> Scan<'_, 't> {
     }
 
     fn note_setting(&mut self, name: &str, local: bool) {
-        if local {
+        if name.contains('.') {
+            self.session.custom_settings.push(name.into());
+        } else if local {
             self.session.local_settings = true;
         } else {
             self.session.settings = true;
         }
         self.session.role |= matches!(name, "role" | "session_authorization");
-        if name.contains('.') {
-            self.session.custom_settings.push(name.into());
-        }
     }
 
     fn set_modes(&mut self, name: &str, set: &'t VariableSetStmt) -> SessionCommand {
