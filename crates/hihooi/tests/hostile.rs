@@ -605,9 +605,39 @@ fn thousands_of_idle_clients_are_kept() {
     alive(cluster);
 }
 
+/// What replicas are sent is held in pieces, however large transactions and values are (I8).
+#[test]
+fn large_rows_are_not_gathered() {
+    const ROWS: u64 = 150;
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE large (id int PRIMARY KEY, v text); ALTER TABLE large ALTER v SET STORAGE EXTERNAL");
+    session.run("INSERT INTO large VALUES (0, 'small')");
+    cluster.caught_up();
+    let before = memory_kb(cluster.manager_pid(), "VmHWM:");
+    session.run(&format!(
+        "INSERT INTO large SELECT n, repeat('x', 1000000) FROM generate_series(1, {ROWS}) n"
+    ));
+    cluster.caught_up();
+    session.run("UPDATE large SET v = v || 'y'");
+    cluster.caught_up();
+    let most = memory_kb(cluster.manager_pid(), "VmHWM:") - before;
+    assert!(most < ROWS * 1000 / 2, "{most} KB were taken for {ROWS} MB");
+    cluster.assert_equal("SELECT id, md5(v) FROM large ORDER BY id");
+}
+
 fn resident_kb(pid: u32) -> u64 {
+    memory_kb(pid, "VmRSS:")
+}
+
+/// A process's memory, by its name in `/proc/PID/status`.
+fn memory_kb(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    let line = status.lines().find(|line| line.starts_with(name)).expect("its memory");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("a number")
 }
 

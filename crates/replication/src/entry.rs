@@ -101,6 +101,18 @@ pub enum Value {
     Text(Bytes),
 }
 
+impl Value {
+    /// Its length in bytes; 0 without a text.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "NULL and the empty string are not the same")]
+    pub fn len(&self) -> usize {
+        match self {
+            Value::Null | Value::Unchanged => 0,
+            Value::Text(text) => text.len(),
+        }
+    }
+}
+
 /// The values of a row, one for each column of its relation.
 pub type Tuple = Vec<Value>;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use hihooi_log::Log;
 use hihooi_replication::codec::decode_chunk;
-use hihooi_replication::entry::{Change, Relation, Tuple};
+use hihooi_replication::entry::{Change, Relation, Tuple, Value};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::RelId;
 use hihooi_replication::note::Note;
@@ -32,6 +32,8 @@ use crate::site::Site;
 const SERVER_ERROR: &str = "(SQLSTATE ";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
 const AHEAD_MAX: usize = 1000;
+/// Bytes of rows sent before their answers are read: rows are kept for the words of a failure (I8).
+const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Bytes gathered before they are sent.
 const GATHERED_MAX: usize = 256 * 1024;
 /// Statements kept prepared; beyond, all are closed and prepared anew.
@@ -67,6 +69,8 @@ pub(super) struct Session {
     names: u64,
     generation: u64,
     expected: VecDeque<Expected>,
+    /// Bytes of the rows that are expected.
+    expected_bytes: usize,
     /// Changes of guarded tables that are not in the pipeline yet.
     gathered: Option<Gathered>,
     failed: Option<Failure>,
@@ -109,6 +113,7 @@ impl Session {
             names: 0,
             generation: 0,
             expected: VecDeque::new(),
+            expected_bytes: 0,
             gathered: None,
             failed: None,
             followed: Followed::default(),
@@ -357,6 +362,7 @@ impl Session {
         let prepared = self.prepare(tsid, &relation, shape, old, new).await?;
         let Some(prepared) = prepared else { return Ok(()) };
         let row = old.or(new).expect("a change has a row");
+        self.expected_bytes += row.iter().map(Value::len).sum::<usize>();
         let (old, new) = (old.unwrap_or(row), new.unwrap_or(row));
         if let Some(guard) = &prepared.guard {
             let text = prepared.statement.literal(old, new);
@@ -673,7 +679,7 @@ impl Session {
 
     /// Sends and reads when much has gathered.
     async fn keep_flowing(&mut self) -> Result<()> {
-        if self.expected.len() >= AHEAD_MAX {
+        if self.expected.len() >= AHEAD_MAX || self.expected_bytes >= AHEAD_BYTES_MAX {
             self.settle().await
         } else if self.connection.buffer().len() >= GATHERED_MAX {
             self.connection.flush().await
@@ -685,6 +691,7 @@ impl Session {
     /// Sends everything and reads all answers. What failed is in `self.failed` afterwards.
     async fn settle(&mut self) -> Result<()> {
         self.carry_out();
+        self.expected_bytes = 0;
         frontend::sync(self.connection.buffer());
         self.connection.flush().await?;
         loop {
