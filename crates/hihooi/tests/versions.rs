@@ -54,6 +54,13 @@ fn smoke(version: u32) {
          CREATE TABLE g (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a int, \
              b int GENERATED ALWAYS AS (a * 2) STORED)",
     );
+    session.run("CREATE TABLE again (id int); CREATE FUNCTION again() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    session.run(
+        "DROP TABLE again; DROP FUNCTION again(); ALTER TABLE g ADD c text; ALTER TABLE g DROP c",
+    );
+    session.run(
+        "CREATE TABLE again (id int PRIMARY KEY, v text); INSERT INTO again VALUES (1, 'new')",
+    );
     session.run("INSERT INTO p SELECT g, 'sad' FROM generate_series(1, 50) g");
     session.run("INSERT INTO g (a) SELECT g FROM generate_series(1, 50) g");
     session.run("UPDATE g SET a = a + 1; UPDATE p SET m = 'happy' WHERE id < 10");

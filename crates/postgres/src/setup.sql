@@ -208,11 +208,12 @@ $$;
 CREATE FUNCTION hihooi.is_local(class oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT class IN ('pg_publication'::regclass, 'pg_publication_rel'::regclass,
+    -- (PostgreSQL 14 lacks the last two: nothing is equal to NULL, but nothing differs from it either.)
+    SELECT (class IN ('pg_publication'::regclass, 'pg_publication_rel'::regclass,
         'pg_subscription'::regclass, 'pg_largeobject'::regclass,
         'pg_largeobject_metadata'::regclass, 'pg_tablespace'::regclass, 'pg_database'::regclass,
         'pg_authid'::regclass, to_regclass('pg_publication_namespace'),
-        to_regclass('pg_parameter_acl'))
+        to_regclass('pg_parameter_acl'))) IS TRUE
 $$;
 
 -- A column of a relation whose values nobody can write, NULL if there is none.
