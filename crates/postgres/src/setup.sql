@@ -274,6 +274,9 @@ BEGIN
             WHERE t.partrelid = object
         UNION ALL
         SELECT 'pg_attrdef'::regclass, v.oid, v.xmin FROM pg_attrdef v WHERE v.adrelid = object
+        UNION ALL
+        -- (In PostgreSQL 14 the column itself depends on what generates it.)
+        SELECT 'pg_class'::regclass, v.adrelid, v.xmin FROM pg_attrdef v WHERE v.adrelid = object
     ), used AS (
         SELECT d.* FROM made m JOIN pg_depend d ON d.classid = m.kind AND d.objid = m.id
             WHERE class = 'pg_class'::regclass AND age(m.writer) <= 0 AND hihooi.is_own(m.writer)
@@ -287,7 +290,9 @@ BEGIN
         WHERE u.refclassid = 'pg_proc'::regclass AND l.lanname NOT IN ('internal', 'c')
           AND CASE u.classid
               WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class c
-                  WHERE c.oid = u.objid AND c.relkind IN ('i', 'I', 'p'))
+                      WHERE c.oid = u.objid AND c.relkind IN ('i', 'I', 'p'))
+                  OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = u.objid
+                      AND a.attnum = u.objsubid AND a.attgenerated <> '')
               WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef v
                       JOIN pg_attribute a ON a.attrelid = v.adrelid AND a.attnum = v.adnum
                   WHERE v.oid = u.objid AND a.attgenerated <> '')

@@ -296,6 +296,7 @@ DROP INDEX u;
 INSERT INTO t VALUES (3, 'a');
 
 -- case: an invalid index of a partition is attached, then made valid
+-- needs: 15
 CREATE TABLE p (a int, b int) PARTITION BY RANGE (a);
 CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
 CREATE INDEX pi ON ONLY p ((a / b));
