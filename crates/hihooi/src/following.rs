@@ -45,10 +45,10 @@ async fn look(replication: &Replication, mut connection: Connection) -> Result<(
 
 /// No replica is read until it is known to lack nothing; from now on DDL is noted again.
 async fn make_again(replication: &Replication, connection: &mut Connection) -> Result<()> {
-    replication.distrust_all().await.map_err(Failure::new)?;
-    setup::install(connection).await.map_err(Failure::new)?;
-    // A verification meanwhile may have missed what ran in front of the last line.
-    replication.distrust_all().await.map_err(Failure::new)?;
     let Replication { log, primary, .. } = replication;
-    identity::take_primary(connection, log, &primary.name).await.map_err(Failure::new)
+    replication.distrust_all().await.map_err(Failure::new)?;
+    identity::restore_primary(connection, log, &primary.name).await.map_err(Failure::new)?;
+    setup::install(connection).await.map_err(Failure::new)?;
+    // A verification meanwhile may have missed what ran before the event triggers were there again.
+    replication.distrust_all().await.map_err(Failure::new)
 }

@@ -55,6 +55,7 @@ pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
     let objects = setup::objects(&mut connection).await;
     if slot && objects.map_err(|error| at_site(primary, &error))? == Objects::Damaged {
         replication.distrust_all().await.map_err(Failure::new)?;
+        identity::restore_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;
     }
     setup::install(&mut connection).await.map_err(|error| at_site(primary, &error))?;
     identity::take_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;

@@ -94,3 +94,19 @@ fn names(servers: &[Server]) -> String {
     let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     names.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let here = Path::new(".");
+        let plan = |removed, each| Plan { removed, each, copies: 2 };
+        assert_eq!(plan(0, 0).check_space(here), Ok(()));
+        let error = plan(0, u64::MAX / 4).check_space(here).expect_err("too large").to_string();
+        assert!(error.contains("2 copies"), "{error}");
+        // What is removed makes room.
+        assert_eq!(plan(u64::MAX / 2, u64::MAX / 4).check_space(here), Ok(()));
+    }
+}

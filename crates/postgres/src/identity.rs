@@ -111,10 +111,12 @@ impl Identity {
 
     /// Writes where it isn't written yet which site of which cluster this is.
     async fn sign(&self, connection: &mut Connection, cluster: &str, name: &str) -> Result<()> {
+        // As one: an id of its own would make it a stranger.
+        connection.simple("BEGIN").await?;
         if self.cluster.is_none() {
             let table = format!(
-                "BEGIN; SET LOCAL session_replication_role = replica;
-                 CREATE SCHEMA IF NOT EXISTS hihooi; {TABLE} {BEGIN} COMMIT"
+                "SET LOCAL session_replication_role = replica;
+                 CREATE SCHEMA IF NOT EXISTS hihooi; {TABLE} {BEGIN}"
             );
             connection.simple(&table).await?;
         }
@@ -122,6 +124,7 @@ impl Identity {
             let sign = "UPDATE hihooi.cluster SET id = $1::uuid, site = $2";
             connection.query_with(sign, &[Some(cluster), Some(name)]).await?;
         }
+        connection.simple("COMMIT").await?;
         Ok(())
     }
 }
@@ -193,6 +196,18 @@ pub async fn take_primary(connection: &mut Connection, log: &Log, name: &str) ->
         }
     };
     here.sign(connection, &cluster, name).await
+}
+
+/// Writes into the primary again, where it was dropped, what the log knows of it. `connection` is a
+/// superuser's; the primary was checked.
+///
+/// # Errors
+/// [`Error::Connection`], [`Error::Log`].
+pub async fn restore_primary(connection: &mut Connection, log: &Log, name: &str) -> Result<()> {
+    match kept(log, CLUSTER)? {
+        Some(cluster) => Identity::read(connection).await?.sign(connection, &cluster, name).await,
+        None => Ok(()),
+    }
 }
 
 /// Makes sure that the server is the replica of that name in the log's cluster; a copy that nobody has

@@ -104,8 +104,7 @@ pub enum Value {
 impl Value {
     /// Its length in bytes; 0 without a text.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "NULL and the empty string are not the same")]
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Value::Null | Value::Unchanged => 0,
             Value::Text(text) => text.len(),

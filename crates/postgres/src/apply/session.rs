@@ -362,7 +362,7 @@ impl Session {
         let prepared = self.prepare(tsid, &relation, shape, old, new).await?;
         let Some(prepared) = prepared else { return Ok(()) };
         let row = old.or(new).expect("a change has a row");
-        self.expected_bytes += row.iter().map(Value::len).sum::<usize>();
+        self.expected_bytes += row.iter().map(Value::bytes).sum::<usize>();
         let (old, new) = (old.unwrap_or(row), new.unwrap_or(row));
         if let Some(guard) = &prepared.guard {
             let text = prepared.statement.literal(old, new);
