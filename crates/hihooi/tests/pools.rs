@@ -3,7 +3,9 @@
 
 mod harness;
 
-use harness::{Answer, Cluster, Options, Session, alone, eventually, target_is_plain};
+use std::time::Instant;
+
+use harness::{Answer, Cluster, Options, Session, alone, eventually, ms, s, target_is_plain};
 
 /// What each server takes; three of them only from superusers.
 const CONNECTIONS_MAX: i64 = 45;
@@ -124,5 +126,91 @@ fn what_is_unused_ends() {
     eventually("no pool is left", || {
         let answers = cluster.admin().simple("SHOW POOLS").expect("answers");
         answers.last().is_some_and(|answer| answer.rows.is_empty())
+    });
+}
+
+/// More roles work at once than a server has room for: they wait for each other, and nobody gets an error.
+#[test]
+fn who_finds_no_room_waits_for_it() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = small(Options::replicas(1));
+    let room = (CONNECTIONS_MAX - 3 - 20) as usize;
+    let mut blocks: Vec<_> = (1..=room).map(|number| as_role(&cluster, number)).collect();
+    for block in &mut blocks {
+        block.run("BEGIN; SELECT pg_current_xact_id()");
+    }
+    let (ends, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for number in 1..=ROLES {
+            let (ends, cluster) = (ends.clone(), &cluster);
+            scope.spawn(move || {
+                as_role(cluster, number).run("UPDATE t SET n = n + 1");
+                ends.send(number).expect("heard");
+            });
+        }
+        assert!(ended.recv_timeout(s(1)).is_err(), "there was room");
+        assert_eq!(held(&cluster, "primary"), (room + ROLES) as i64, "who waits counts as used");
+        let others = cluster.activity("usename LIKE 'r%' AND backend_type = 'client backend'");
+        assert_eq!(others, room as i64);
+        for mut block in blocks.drain(..) {
+            block.run("COMMIT");
+        }
+    });
+    assert_eq!(cluster.connect().value("SELECT n FROM t"), ROLES.to_string());
+    cluster.assert_verified();
+}
+
+/// Whoever has waited for long enough is told what to do; what others took is waited for, too.
+#[test]
+fn who_waits_for_too_long_is_told() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = small(Options::replicas(1).env("HIHOOI_POOL_WAIT_MS_MAX", "2000"));
+    let room = (CONNECTIONS_MAX - 3 - 20) as usize;
+    let mut blocks: Vec<_> = (1..=room).map(|number| as_role(&cluster, number)).collect();
+    for block in &mut blocks {
+        block.run("BEGIN; SELECT pg_current_xact_id()");
+    }
+    let began = Instant::now();
+    let refused = cluster.try_connect(&[("user", "r60")]).err().expect("no room");
+    assert_eq!(refused.code(), "53300", "{refused}");
+    assert!(refused.to_string().contains("all 22 connections that hihooi may have"), "{refused}");
+    assert!((ms(1500)..s(10)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    drop(blocks);
+
+    // The server's own bound: somebody else has all of them, and leaves in time for the second.
+    let port = cluster.site("primary").port;
+    let open = || Session::open(port, &[("user", "r59"), ("database", "postgres")]);
+    let mut others: Vec<_> = std::iter::from_fn(|| open().ok()).collect();
+    eventually("all are taken", || match open() {
+        Ok(another) => {
+            others.push(another);
+            false
+        }
+        Err(full) => full.code() == "53300",
+    });
+    // (Idle connections make room once.)
+    let mut blocks = Vec::new();
+    let refused = loop {
+        match cluster.try_connect(&[("user", "r58"), ("application_name", "x")]) {
+            Ok(mut block) => match block.simple("BEGIN; SELECT pg_current_xact_id()") {
+                Ok(_) => blocks.push(block),
+                Err(refused) => break refused,
+            },
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.code(), "53300", "{refused}");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| as_role(&cluster, 57).run("UPDATE t SET n = n + 1"));
+        std::thread::sleep(ms(500));
+        assert!(!waits.is_finished());
+        others.truncate(others.len() - 3);
+        waits.join().expect("served");
     });
 }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::answers::{Answers, Audience, Sent};
 use crate::configuration::Given;
 use crate::pool::Pool;
+use crate::room::Place;
 use crate::startup_key::StartupKey;
 use crate::state::CarriedSettings;
 
@@ -91,6 +92,8 @@ pub struct Backend {
     xid_prepared: bool,
     /// The place in the pool that it takes while a session uses it.
     pub permit: Option<OwnedSemaphorePermit>,
+    /// The place at the site that it takes as long as it is there.
+    pub place: Option<Place>,
     /// Rest of a large frame that is passed through in pieces.
     pub passing: Passing,
     /// How many Parse and Close of the client were answered since the unit began.
@@ -139,7 +142,7 @@ impl Backend {
         given: Given,
         parts: Parts,
         record: BackendRecord,
-        permit: OwnedSemaphorePermit,
+        place: Place,
     ) -> Backend {
         Backend {
             site: pool.site(),
@@ -162,7 +165,8 @@ impl Backend {
             statements: AHashSet::new(),
             order: VecDeque::new(),
             xid_prepared: false,
-            permit: Some(permit),
+            permit: None,
+            place: Some(place),
             passing: Passing::default(),
             names_done: 0,
             failed: false,

@@ -1,6 +1,5 @@
 //! Which idle server connections are closed: those that nobody has used for `pool.idle_ms_max`, and the
-//! longest unused ones where a server has no room for another. A pool is of one role and one database, but a
-//! server counts the connections of all (I8).
+//! longest unused ones where a server has no room for another (I8).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,8 +9,6 @@ use tokio::time::{Instant, sleep};
 use crate::pool::{Pool, Pools};
 use crate::relay::Relay;
 
-/// Of a server's connections, so many are left to the manager's own and to whoever connects there directly.
-const LEFT_TO_OTHERS: usize = 20;
 /// Between two looks for unused connections.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(10);
 
@@ -28,24 +25,6 @@ pub async fn keep_idle(relay: Rc<Relay>) {
 }
 
 impl Pools {
-    /// Notes how many connections a site takes from roles that are no superusers.
-    pub(crate) fn set_room(&self, site: usize, connections: usize) {
-        let room = connections.saturating_sub(LEFT_TO_OTHERS).max(1);
-        self.rooms.borrow_mut()[site] = Some(room);
-    }
-
-    /// Closes idle connections at a pool's site until one more, which is counted already, fits there.
-    pub(crate) fn make_room_at_site(&self, pool: &Pool) {
-        let Some(room) = self.rooms.borrow()[pool.site()] else { return };
-        let here = |other: &&Rc<Pool>| other.site() == pool.site();
-        let held: usize = self.pools.borrow().values().filter(here).map(|pool| pool.held()).sum();
-        for _ in room..held {
-            if !self.close_longest_idle(pool) {
-                return;
-            }
-        }
-    }
-
     /// Closes the idle connection at a pool's site that was unused for the longest, rather one of its own role
     /// or database, which may have bounds of their own; whether there is one.
     pub(crate) fn close_longest_idle(&self, pool: &Pool) -> bool {

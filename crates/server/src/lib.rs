@@ -25,6 +25,7 @@ pub mod pump;
 pub mod read;
 pub mod relay;
 pub mod resolve;
+pub(crate) mod room;
 pub mod route;
 pub mod scratch;
 pub mod session;

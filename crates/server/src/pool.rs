@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
 use crate::defaults::Asked;
+use crate::room::{self, Room};
 use crate::route::PRIMARY;
 use crate::startup_key::StartupKey;
 use crate::state::CarriedSettings;
@@ -28,8 +29,9 @@ use crate::state::CarriedSettings;
 const TRIES: usize = 5;
 /// SQLSTATE of a server, a role or a database that takes no more connections.
 const TOO_MANY: &str = "53300";
-/// Then so often an idle connection is closed and it is tried again, after this pause.
-const ROOM_TRIES: usize = 3;
+/// Then so many idle connections are closed, and it is tried again after this pause until the client has
+/// waited for long enough.
+const CLOSED_MAX: usize = 3;
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// After a cancel request, so long at most a connection waits for it to arrive.
 const CANCEL_MS_MAX: u64 = 2_000;
@@ -52,6 +54,13 @@ pub enum Refusal {
         /// How long the client waited.
         waited: Duration,
     },
+    /// So were all that the pools together may have at the site.
+    NoRoom {
+        /// How many they may have.
+        bound: usize,
+        /// How long the client waited.
+        waited: Duration,
+    },
 }
 
 impl Refusal {
@@ -60,7 +69,8 @@ impl Refusal {
     pub fn report(&self, site: &str, key: &StartupKey) -> Report {
         match self {
             Refusal::Server(fields) => {
-                Report::error("08006", format!("{site} refused a connection: {fields}"))
+                let code = if fields.code() == TOO_MANY { TOO_MANY } else { "08006" };
+                Report::error(code, format!("{site} refused a connection: {fields}"))
             }
             Refusal::Unreachable(why) => Report::error("57P03", format!("{site} is not available"))
                 .detail(why.clone())
@@ -74,6 +84,12 @@ impl Refusal {
             )
             .detail(format!("Waited {} ms for one.", waited.as_millis()))
             .hint("Raise pool.size or pool.wait_ms_max, or end idle transactions."),
+            Refusal::NoRoom { bound, waited } => Report::error(
+                "53300",
+                format!("all {bound} connections that hihooi may have at {site} are busy"),
+            )
+            .detail(format!("Waited {} ms for one.", waited.as_millis()))
+            .hint("Raise max_connections there or pool.wait_ms_max, or end idle transactions."),
         }
     }
 }
@@ -206,8 +222,8 @@ pub struct Pools {
     asked: Vec<Asked>,
     configurations: Configurations,
     pub(crate) pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
-    /// By site, how many connections all pools together may have there, as far as it is known.
-    pub(crate) rooms: RefCell<Vec<Option<usize>>>,
+    /// By site, the places for the connections of all pools.
+    pub(crate) rooms: Vec<Rc<Room>>,
     /// By site, which refusal the log told last, and when.
     told: RefCell<Vec<Option<(String, Instant)>>>,
 }
@@ -228,8 +244,8 @@ impl Pools {
         let asked = sites.iter().map(asked).collect();
         let replicas = replicas.to_vec();
         let configurations = Configurations::new(sites.len());
-        let (rooms, told) =
-            (RefCell::new(vec![None; sites.len()]), RefCell::new(vec![None; sites.len()]));
+        let rooms = sites.iter().map(|_| Room::new()).collect();
+        let told = RefCell::new(vec![None; sites.len()]);
         let pools = RefCell::default();
         Pools { sites, replicas, limits, fence, asked, configurations, pools, rooms, told }
     }
@@ -245,7 +261,7 @@ impl Pools {
     /// # Errors
     /// The site can't be asked.
     pub async fn read_configuration(&self, site: usize) -> connection::Result<()> {
-        self.set_room(site, self.asked(site).connections().await?);
+        self.rooms[site].set_server(self.asked(site).connections().await?);
         for site in self.configurations.set(site, self.asked(site).configuration().await?) {
             debug!(site = self.sites[site].name, "its connections begin with other settings");
             self.close_idle(site);
@@ -299,20 +315,41 @@ impl Pools {
         settings: &Rc<CarriedSettings>,
         session: u64,
     ) -> Result<Box<Backend>, Refusal> {
+        let began = Instant::now();
         let permit = self.permit(pool).await?;
-        while let Some(mut backend) = pool.take_idle(startup, settings, session) {
-            if is_alive(&backend) {
+        if let Some(mut backend) = self.take_idle(pool, startup, settings, session) {
+            backend.permit = Some(permit);
+            return Ok(backend);
+        }
+        // Boxed: it is rare, and every idle session would keep room for it.
+        let opened = Box::pin(self.open(pool, startup, settings, session, began)).await;
+        match opened {
+            Ok(mut backend) => {
                 backend.permit = Some(permit);
-                return Ok(backend);
+                Ok(backend)
+            }
+            Err(refusal) => {
+                drop(permit);
+                self.forget_unused(pool);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn take_idle(
+        &self,
+        pool: &Pool,
+        startup: &Rc<StartupKey>,
+        settings: &Rc<CarriedSettings>,
+        session: u64,
+    ) -> Option<Box<Backend>> {
+        while let Some(backend) = pool.take_idle(startup, settings, session) {
+            if is_alive(&backend) {
+                return Some(backend);
             }
             self.forget(&backend);
         }
-        // Boxed: it is rare, and every idle session would keep room for it.
-        let opened = Box::pin(self.open(pool, startup, permit)).await;
-        if opened.is_err() {
-            self.forget_unused(pool);
-        }
-        opened
+        None
     }
 
     /// A pool that nobody uses is no pool: names that no server knows must not pile up (I8).
@@ -336,30 +373,52 @@ impl Pools {
         }
     }
 
+    /// Opens a connection, if need be after waiting for a place at the site until the client has waited since
+    /// `began` for long enough. The pool may have one for it by then.
     async fn open(
         &self,
         pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
-        permit: OwnedSemaphorePermit,
+        settings: &Rc<CarriedSettings>,
+        session: u64,
+        began: Instant,
     ) -> Result<Box<Backend>, Refusal> {
         self.make_room(pool);
-        self.make_room_at_site(pool);
         let site = pool.key.site;
-        // The primary's own connections need neither.
         for known in [PRIMARY, site] {
-            if site != PRIMARY && !self.configurations.knows(known) {
+            if !self.configurations.knows(known) {
                 self.read_configuration(known).await.map_err(refusal)?;
             }
         }
+        let (room, mut is_again) = (&self.rooms[site], false);
+        let place = loop {
+            if let Some(place) = room.take() {
+                break place;
+            }
+            self.close_longest_idle(pool);
+            let given = room.wait(pool, is_again);
+            match tokio::time::timeout(self.limits.wait.saturating_sub(began.elapsed()), given)
+                .await
+            {
+                Ok(Ok(room::Turn::Place(place))) => break place,
+                Ok(_) => match self.take_idle(pool, startup, settings, session) {
+                    Some(backend) => return Ok(backend),
+                    None => is_again = true,
+                },
+                Err(_) => {
+                    return Err(Refusal::NoRoom { bound: room.bound(), waited: began.elapsed() });
+                }
+            }
+        };
         let given = self.configurations.given(site);
-        let mut tries = 0;
+        let mut closed = 0;
         let mut connection = loop {
             match self.open_as(site, startup, &given).await {
-                Err(error) if error.code() == Some(TOO_MANY) && tries < ROOM_TRIES => {
-                    tries += 1;
-                    if !self.close_longest_idle(pool) {
-                        return Err(refusal(error));
-                    }
+                // Others took what the server, the role or the database has.
+                Err(error)
+                    if error.code() == Some(TOO_MANY) && began.elapsed() < self.limits.wait =>
+                {
+                    closed += usize::from(closed < CLOSED_MAX && self.close_longest_idle(pool));
                     tokio::time::sleep(ROOM_PAUSE).await;
                 }
                 opened => break opened.map_err(refusal)?,
@@ -370,7 +429,7 @@ impl Pools {
         let record = recorded.map_err(|error| Refusal::Unreachable(error.to_string()))?;
         debug!(%site, pid = record.pid, "server connection opened");
         let parts = connection.into_parts();
-        Ok(Box::new(Backend::new(pool.clone(), startup.clone(), given, parts, record, permit)))
+        Ok(Box::new(Backend::new(pool.clone(), startup.clone(), given, parts, record, place)))
     }
 
     /// Closes an idle connection that was opened otherwise if the pool is at its bound.
@@ -433,7 +492,8 @@ impl Pools {
     /// Gives a connection back; it must be clean. It is closed if it is not.
     pub fn release(self: &Rc<Self>, mut backend: Box<Backend>) {
         let is_current = self.configurations.is_current(backend.site, &backend.given);
-        if !backend.is_clean() || !is_current {
+        let may_stay = self.rooms[backend.site].may_stay(&backend.pool);
+        if !backend.is_clean() || !is_current || !may_stay {
             self.discard(backend);
         } else if backend.cancels.get() > 0 {
             let pools = self.clone();
@@ -444,6 +504,7 @@ impl Pools {
             let pool = backend.pool.clone();
             pool.idle.borrow_mut().push(backend);
             drop(permit); // after the connection is there for whoever waits
+            self.rooms[pool.site()].tell_idle(&pool);
         }
     }
 
@@ -462,6 +523,9 @@ impl Pools {
     /// Closes a connection.
     pub fn discard(&self, mut backend: Box<Backend>) {
         backend.permit = None;
+        if backend.pool.is_silent() {
+            backend.place = None; // else its place is free when the server has ended it
+        }
         let fence = self.fence.clone();
         tokio::task::spawn_local(async move {
             backend.output.clear();
