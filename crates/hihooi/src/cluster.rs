@@ -236,6 +236,7 @@ async fn prepare_anew(data: &DataDir, config: &Config, primary: &Server) -> Resu
     let mut connection = Connection::open(&login).await.map_err(Failure::new)?;
     setup::check_copyable(&mut connection).await.map_err(Failure::new)?;
     setup::free_slot(&mut connection).await.map_err(Failure::new)?;
+    setup::install_objects(&mut connection).await.map_err(Failure::new)?;
     write_durably(&data.rebuilding(), "", 0o644)?;
     setup::forget_replicas(&mut connection).await.map_err(Failure::new)?;
     setup::install(&mut connection).await.map_err(Failure::new)?;

@@ -6,6 +6,7 @@
 //! that are older than the publication (manual, "Logical Decoding" and "Publication"); and
 //! identities once more afterwards, for tables of transactions that were open meanwhile.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use hihooi_replication::ids::Lsn;
@@ -71,9 +72,7 @@ pub struct Problem {
 /// # Errors
 /// [`SetupError`]; what was made so far stays and is used by the next try.
 pub async fn install(connection: &mut Connection) -> Result<SetUp> {
-    if objects(connection).await? != Objects::Complete {
-        install_objects(connection).await?;
-    }
+    install_objects(connection).await?;
     set_identities(connection).await?;
     let slot = find_slot(connection).await?;
     let published = find_publication(connection).await?;
@@ -137,6 +136,101 @@ pub(crate) const DESCRIPTIONS: [&str; 2] =
 /// What the primary has beside them.
 const NOTES: &str = include_str!("setup.sql");
 
+/// Keeps others' event triggers from firing until [`SPEAK`], in one transaction: they know nothing of our
+/// objects. (Whoever changes event triggers fires none.)
+const HUSH: &str = "
+    DO $$
+    DECLARE
+        name text;
+    BEGIN
+        PERFORM pg_catalog.set_config('hihooi.hushed', coalesce((
+            SELECT pg_catalog.jsonb_object_agg(evtname, evtenabled)
+            FROM pg_catalog.pg_event_trigger
+            WHERE evtenabled <> 'D' AND evtname !~ '^!hihooi_'), '{}')::text, true);
+        FOR name IN
+            SELECT pg_catalog.jsonb_object_keys(pg_catalog.current_setting('hihooi.hushed')::jsonb)
+        LOOP
+            EXECUTE pg_catalog.format('ALTER EVENT TRIGGER %I DISABLE', name);
+        END LOOP;
+    END
+    $$;";
+const SPEAK: &str = "
+    DO $$
+    DECLARE
+        one record;
+    BEGIN
+        FOR one IN
+            SELECT * FROM pg_catalog.jsonb_each_text(pg_catalog.current_setting('hihooi.hushed')::jsonb)
+        LOOP
+            EXECUTE pg_catalog.format('ALTER EVENT TRIGGER %I ENABLE %s', one.key,
+                CASE one.value WHEN 'A' THEN 'ALWAYS' WHEN 'R' THEN 'REPLICA' END);
+        END LOOP;
+    END
+    $$;";
+/// Finds what default privileges gave others at our objects: whoever writes there is believed. (PUBLIC has
+/// what the scripts say.)
+const GIVEN: &str = "
+    SELECT ours.name, acl.grantee::pg_catalog.regrole AS grantee
+    FROM (SELECT 'SCHEMA hihooi', n.nspowner, n.nspacl
+        FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hihooi'
+        UNION ALL
+        SELECT pg_catalog.format('TABLE %s', c.oid::pg_catalog.regclass), c.relowner, c.relacl
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'hihooi'
+        UNION ALL
+        SELECT pg_catalog.format('ROUTINE %s', p.oid::pg_catalog.regprocedure), p.proowner, p.proacl
+        FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = 'hihooi') ours(name, owner, acl),
+        LATERAL (SELECT DISTINCT grantee FROM pg_catalog.aclexplode(ours.acl)) acl
+    WHERE acl.grantee NOT IN (0, ours.owner)";
+
+/// Takes it back.
+pub(crate) fn take_back() -> String {
+    format!(
+        "DO $$
+        DECLARE
+            given record;
+        BEGIN
+            FOR given IN {GIVEN} LOOP
+                EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s CASCADE', given.name, given.grantee);
+            END LOOP;
+        END
+        $$;"
+    )
+}
+
+/// Takes it back where our objects are older than what gave it.
+async fn keep_strangers_out(connection: &mut Connection) -> Result<()> {
+    if connection.query(GIVEN).await?.rows.is_empty() {
+        return Ok(());
+    }
+    run_whole(connection, &["BEGIN;", HUSH, &take_back(), SPEAK]).await
+}
+
+/// Runs parts of a transaction, which the first begins.
+async fn run_whole(connection: &mut Connection, parts: &[&str]) -> Result<()> {
+    let script = [parts, &["COMMIT"]].concat().join("\n");
+    let done = connection.simple(&script).await;
+    if done.is_err() {
+        connection.simple("ROLLBACK").await?;
+    }
+    Ok(done.map(drop)?)
+}
+
+/// Drops our functions, of whatever version, and the event triggers that call them.
+pub(crate) const DROP_ROUTINES: &str = "
+    DO $$
+    DECLARE
+        routine pg_catalog.regprocedure;
+    BEGIN
+        FOR routine IN SELECT p.oid FROM pg_catalog.pg_proc p
+            JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'hihooi'
+        LOOP
+            EXECUTE pg_catalog.format('DROP ROUTINE IF EXISTS %s CASCADE', routine);
+        END LOOP;
+    END
+    $$;";
+
 /// How many event triggers are ours.
 const TRIGGERS: &str = "6";
 
@@ -144,6 +238,15 @@ const TRIGGERS: &str = "6";
 fn mark() -> String {
     let scripts = [DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES, identity::TABLE].concat();
     format!("{SETUP_VERSION} {:016x}", xxhash_rust::xxh3::xxh3_64(scripts.as_bytes()))
+}
+
+/// The format of descriptions, which notes tell: those of other versions aren't compared with ours.
+#[must_use]
+pub fn format() -> &'static str {
+    static FORMAT: LazyLock<String> = LazyLock::new(|| {
+        format!("{:016x}", xxhash_rust::xxh3::xxh3_64(DESCRIPTIONS.concat().as_bytes()))
+    });
+    &FORMAT
 }
 
 /// What is there of our schema and event triggers.
@@ -177,39 +280,50 @@ pub async fn objects(connection: &mut Connection) -> Result<Objects> {
     })
 }
 
-/// Makes our objects, in place of those of other versions. Their event triggers go with their
-/// functions; what the tables hold stays.
-async fn install_objects(connection: &mut Connection) -> Result<()> {
+/// Makes our schema and event triggers where they are missing, or those of another version, whose event
+/// triggers go with their functions; what the tables hold stays. `connection` is a superuser's, to the
+/// replicated database.
+///
+/// # Errors
+/// Those of the connection; nothing is changed then.
+pub async fn install_objects(connection: &mut Connection) -> Result<()> {
+    if objects(connection).await? == Objects::Complete {
+        return keep_strangers_out(connection).await;
+    }
     const BEGIN: &str = "BEGIN;
         SET LOCAL client_min_messages = warning;
         SET LOCAL check_function_bodies = off;
         SET LOCAL search_path = pg_catalog;
-        CREATE SCHEMA IF NOT EXISTS hihooi;
         DO $$
         DECLARE
-            function regprocedure;
             trigger name;
         BEGIN
             FOR trigger IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ '^!?hihooi_' LOOP
                 EXECUTE format('DROP EVENT TRIGGER %I', trigger);
             END LOOP;
-            FOR function IN SELECT oid FROM pg_proc WHERE pronamespace = 'hihooi'::regnamespace LOOP
-                EXECUTE format('DROP ROUTINE IF EXISTS %s CASCADE', function);
-            END LOOP;
         END
-        $$;
-        DROP TABLE IF EXISTS hihooi.ddl;";
-    let comment = format!("COMMENT ON SCHEMA hihooi IS '{}'; COMMIT", mark());
+        $$;";
+    let comment = format!("COMMENT ON SCHEMA hihooi IS '{}';", mark());
     let [objects, roles] = DESCRIPTIONS;
-    // The event triggers of the notes come last.
     let identity = [identity::TABLE, identity::BEGIN].concat();
-    let script = [BEGIN, &identity, objects, roles, NOTES, &comment].join("\n");
-    let done = connection.simple(&script).await;
-    if done.is_err() {
-        connection.simple("ROLLBACK").await?;
-    }
-    Ok(done.map(|_| ())?)
+    let notes = NOTES.replace(":format", format());
+    let before_notes = "SELECT pg_catalog.to_regclass('hihooi.ddl')";
+    let is_early = connection.query(before_notes).await?.value().is_some();
+    let schema = "CREATE SCHEMA IF NOT EXISTS hihooi;";
+    let take_back = take_back();
+    let ours = [schema, DROP_ROUTINES, &identity, objects, roles, &notes, &comment, &take_back];
+    // (The second tells of the event triggers as they are behind it.)
+    let (send, tell) =
+        if is_early { (SEND_IDENTITIES, "SELECT hihooi.follow_shared();") } else { ("", "") };
+    run_whole(connection, &[&[BEGIN, HUSH], &ours[..], &[send, SPEAK, tell]].concat()).await
 }
+
+/// Notes the identities that are our doing: versions without notes gave them to the primary's tables alone.
+const SEND_IDENTITIES: &str = "
+    SELECT hihooi.alter_unnoticed(
+        pg_catalog.format('ALTER TABLE ONLY %s REPLICA IDENTITY FULL', c.oid::pg_catalog.regclass))
+    FROM pg_catalog.pg_class c JOIN hihooi.identity h ON h.relation = c.oid
+    WHERE c.relreplident = 'f';";
 
 /// Table by table, so that never more than one is locked.
 async fn set_identities(connection: &mut Connection) -> Result<()> {

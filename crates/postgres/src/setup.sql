@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS hihooi.identity (
 ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS choice "char" NOT NULL DEFAULT 'd';
 ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS index regclass;
 ALTER TABLE hihooi.identity DROP COLUMN IF EXISTS busy;
-DROP TABLE IF EXISTS hihooi.noting;
+DROP TABLE IF EXISTS hihooi.noting, hihooi.query, hihooi.ddl;
 REVOKE ALL ON hihooi.identity FROM PUBLIC;
 GRANT SELECT ON hihooi.identity TO PUBLIC;
 
@@ -72,7 +72,9 @@ AS $$
 DECLARE
     place tid;
 BEGIN
-    INSERT INTO hihooi.note (event, body) VALUES (event, body) RETURNING ctid INTO place;
+    INSERT INTO hihooi.note (event, body) VALUES (event, CASE event
+        WHEN 'command' THEN body || '{"format": ":format"}' ELSE body END)
+        RETURNING ctid INTO place;
     DELETE FROM hihooi.note WHERE ctid = place;
 END
 $$;
@@ -214,6 +216,14 @@ AS $$
         'pg_largeobject_metadata'::regclass, 'pg_tablespace'::regclass, 'pg_database'::regclass,
         'pg_authid'::regclass, to_regclass('pg_publication_namespace'),
         to_regclass('pg_parameter_acl'))) IS TRUE
+$$;
+
+-- Whether an object is hihooi's, with which each site is set up for itself.
+CREATE FUNCTION hihooi.is_ours(class oid, object oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM hihooi.identify(class, object) i
+        WHERE i.schema = 'hihooi' OR i.type = 'schema' AND i.name = 'hihooi')
 $$;
 
 -- A column of a relation whose values nobody can write, NULL if there is none.
@@ -547,22 +557,23 @@ REVOKE ALL ON hihooi.told FROM PUBLIC;
 GRANT SELECT ON hihooi.told TO PUBLIC;
 
 -- Changes with every change of a role, a membership, a setting of a role or this database, rights on
--- this database or on parameters, or an event trigger.
+-- this database or on parameters, or an event trigger. (A transaction that changes a row again gives it
+-- another place, not another xmin.)
 CREATE FUNCTION hihooi.hash_of_shared() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (SELECT md5(string_agg(part, ' ' ORDER BY part)) FROM (
-        SELECT concat('r', oid, '/', xmin) FROM pg_authid
-        UNION ALL SELECT concat('m', roleid, '/', member, '/', xmin) FROM pg_auth_members
-        UNION ALL SELECT concat('s', setrole, '/', setdatabase, '/', s.xmin)
+        SELECT concat('r', oid, '/', xmin, ctid) FROM pg_authid
+        UNION ALL SELECT concat('m', roleid, '/', member, '/', xmin, ctid) FROM pg_auth_members
+        UNION ALL SELECT concat('s', setrole, '/', setdatabase, '/', s.xmin, s.ctid)
             FROM pg_db_role_setting s, pg_database
             WHERE datname = current_database() AND setdatabase IN (0, pg_database.oid)
-        UNION ALL SELECT concat('c', objoid, '/', classoid, '/', xmin) FROM pg_shdescription
+        UNION ALL SELECT concat('c', objoid, '/', classoid, '/', xmin, ctid) FROM pg_shdescription
         UNION ALL SELECT concat('d', datdba, datacl) FROM pg_database
             WHERE datname = current_database()
         UNION ALL SELECT concat('p', hihooi.parameters())
-        UNION ALL SELECT concat('e', oid, '/', xmin) FROM pg_event_trigger
+        UNION ALL SELECT concat('e', oid, '/', xmin, ctid) FROM pg_event_trigger
             WHERE evtname !~ 'hihooi'
         UNION ALL SELECT concat('f', oid, '/', remark)
             FROM pg_event_trigger, obj_description(oid, 'pg_event_trigger') remark
@@ -967,6 +978,7 @@ BEGIN
                        d.address_names[2], 'IN ' || nullif(array_to_string(d.address_args, ', IN '), ''))
                    ELSE d.object_identity END))
                FILTER (WHERE d.original AND d.objsubid = 0 AND NOT hihooi.is_local(d.classid)
+                   AND d.schema_name IS DISTINCT FROM 'hihooi'
                    AND NOT hihooi.is_temporary_drop(d)) AS objects,
                bool_or(d.normal AND NOT d.original) AS cascades
             INTO dropped FROM pg_event_trigger_dropped_objects() d;
@@ -1074,14 +1086,16 @@ BEGIN
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
             SELECT array_agg(hihooi.object_note(g.class, g.object)) INTO objects
                 FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
-                WHERE NOT hihooi.is_temporary(g.class, g.object);
+                WHERE NOT hihooi.is_ours(g.class, g.object)
+                  AND NOT hihooi.is_temporary(g.class, g.object);
             objects := coalesce(objects, '{}');
             CONTINUE;
         END IF;
         IF tag = 'ALTER PUBLICATION' THEN
             PERFORM hihooi.keep_publication();
         END IF;
-        CONTINUE WHEN hihooi.is_local(command.classid);
+        CONTINUE WHEN hihooi.is_local(command.classid) OR command.schema_name = 'hihooi'
+            OR command.object_type = 'schema' AND command.object_identity = 'hihooi';
         IF command.classid = 'pg_class'::regclass THEN
             PERFORM hihooi.check_table(command.objid);
         END IF;

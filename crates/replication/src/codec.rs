@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::entry::{CHUNK_LEN_MAX, Change, Column, Header, Identity, Relation, Tuple, Value};
 use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
-use crate::note::{Command, Note};
+use crate::note::Note;
 
 /// The format that this version writes, and the only one it reads.
 pub const FORMAT_VERSION: u8 = 1;
@@ -374,12 +374,10 @@ impl<'a> Reader<'a> {
                 Change::Note(note.map_err(|_| CodecError::Damaged("a note that can't be read"))?)
             }
             kind::DDL => {
-                let (query, role) = (Some(self.text()?), self.text()?);
-                let settings = self.list(8, |reader| Ok((reader.text()?, reader.text()?)))?;
+                let (query, _role) = (self.text()?, self.text()?);
+                self.list(8, |reader| Ok((reader.text()?, reader.text()?)))?;
                 self.bool()?;
-                let settings = settings.into_iter().collect();
-                let command = Command { query, role, settings, ..Command::default() };
-                Change::Note(Note::Command(Box::new(command)))
+                Change::Note(Note::Unknown(format!("DDL noted by an earlier version: {query}")))
             }
             kind::BYPASSED => {
                 let (command, text) = (self.text()?, self.text()?);
@@ -413,6 +411,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::note::Command;
 
     fn value() -> impl Strategy<Value = Value> {
         prop_oneof![

@@ -39,6 +39,9 @@ pub struct Command {
     /// The primary's major version.
     #[serde(default)]
     pub version: u32,
+    /// The format of its objects' descriptions, which hihooi may change.
+    #[serde(default)]
+    pub format: String,
     /// The settings it ran under.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,

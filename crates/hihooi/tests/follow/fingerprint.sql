@@ -92,6 +92,7 @@ SELECT format('default acl %s %s %s: %s', pg_get_userbyid(defaclrole), n.nspname
 
 SELECT format('comment on %s: %s', pg_describe_object(classoid, objoid, objsubid), description) FROM pg_description d
 WHERE (objoid >= 16384 OR classoid = 'pg_namespace'::regclass) AND classoid NOT IN ('pg_publication'::regclass, 'pg_subscription'::regclass, 'pg_largeobject'::regclass)
+  AND NOT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid WHERE classoid = 'pg_class'::regclass AND x.indexrelid = objoid AND c.relkind = 'i' AND NOT x.indisvalid)
   AND coalesce((pg_identify_object(classoid, objoid, objsubid)).schema, '') !~ '^(hihooi$|pg_)' AND pg_describe_object(classoid, objoid, objsubid) !~ 'pg_temp' AND pg_describe_object(classoid, objoid, objsubid) !~ 'hihooi' ORDER BY 1;
 
 SELECT format('role %I super %s inherit %s createrole %s createdb %s login %s replication %s bypass %s limit %s password %s until %s', rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls, rolconnlimit, rolpassword, rolvaliduntil) FROM pg_authid WHERE rolname !~ '^pg_'

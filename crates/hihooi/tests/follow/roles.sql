@@ -44,6 +44,23 @@ DO $$ BEGIN ALTER ROLE follow_app RENAME TO follow_app2; END $$;
 -- check
 DO $$ BEGIN DROP ROLE follow_app2; END $$;
 
+-- case: changed again behind a note, in one transaction
+CREATE ROLE follow_app CONNECTION LIMIT 1;
+CREATE FUNCTION quiet() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+CREATE EVENT TRIGGER follow_quiet ON ddl_command_end WHEN TAG IN ('CREATE CONVERSION') EXECUTE FUNCTION quiet();
+BEGIN;
+ALTER ROLE follow_app CONNECTION LIMIT 2;
+ALTER ROLE follow_app SET work_mem = '7MB';
+ALTER EVENT TRIGGER follow_quiet DISABLE;
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER ROLE follow_app CONNECTION LIMIT 3;
+ALTER ROLE follow_app SET work_mem = '8MB';
+ALTER EVENT TRIGGER follow_quiet ENABLE;
+COMMIT;
+-- finally
+DROP EVENT TRIGGER follow_quiet;
+DROP ROLE follow_app;
+
 -- case: roles made in functions and used in the same transaction
 CREATE FUNCTION tenant(n text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
   EXECUTE format('CREATE ROLE %I LOGIN', 'follow_' || n);

@@ -20,6 +20,7 @@ use super::statements::{literal, quote};
 use super::unseen::Recent;
 use super::words::{differs, statement_words};
 use crate::connection::{Connection, Error, Result};
+use crate::setup;
 
 /// Settings of an applier that DDL must not change. Function bodies were checked at the primary.
 const KEPT: [&str; 5] = [
@@ -153,7 +154,7 @@ impl Followed {
     }
 
     async fn command(&mut self, connection: &mut Connection, command: &Command) -> Done {
-        const WITHOUT_OBJECTS: [&str; 3] = ["", "ALTER DEFAULT PRIVILEGES", "DROP OWNED"];
+        const WITHOUT_OBJECTS: [&str; 2] = ["ALTER DEFAULT PRIVILEGES", "DROP OWNED"];
         if command.objects.is_empty() && !WITHOUT_OBJECTS.contains(&command.tag.as_str()) {
             return Ok(());
         }
@@ -181,7 +182,8 @@ impl Followed {
         if texts.is_empty() {
             let told = command.query.as_ref().or(command.context.as_ref());
             let words = statement_words(told.map_or("", String::as_str));
-            return Err(Failed::Differs(format!("{}: no such command in: {words}", command.tag)));
+            let what = format!("no {} is to be seen in: {words}", command.tag);
+            return Err(Failed::Differs(super::words::bypassed(&what)));
         }
         connection.query(SAVEPOINT).await?;
         self.try_all(connection, command, &texts).await?;
@@ -284,8 +286,9 @@ impl Followed {
         for object in &command.objects {
             let Some(expected) = &object.description else { continue };
             let (here, version) = describe(connection, object).await?;
-            // Of another major version only that it is there.
-            let is_equal = |here: &String| here == expected || version != command.version;
+            // Of another major version, or another version of ours, only that it is there.
+            let is_alike = version == command.version && setup::format() == command.format;
+            let is_equal = |here: &String| here == expected || !is_alike;
             if here.as_ref().is_some_and(is_equal) || self.recent.hides(self.xid, object) {
                 continue;
             }

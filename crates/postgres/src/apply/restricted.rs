@@ -19,6 +19,7 @@ use hihooi_wire::backend::ErrorFields;
 use super::statements::{quote, quote_value};
 use super::words::What;
 use crate::connection::{Connection, Error, Result};
+use crate::setup;
 
 /// Sets what `hihooi.carry_out()` does next.
 pub(super) const SET_WORK: &str = "select pg_catalog.set_config('hihooi.work', $1, true)";
@@ -39,8 +40,10 @@ pub(super) async fn prepare(control: &mut Connection) -> Result<()> {
         SET LOCAL client_min_messages = warning;
         CREATE SCHEMA IF NOT EXISTS hihooi;";
     let script = include_str!("restricted.sql");
-    let [objects, roles] = crate::setup::DESCRIPTIONS;
-    let done = control.simple(&[BEGIN, objects, roles, script, "COMMIT"].join("\n")).await;
+    let [objects, roles] = setup::DESCRIPTIONS;
+    let take_back = setup::take_back();
+    let parts = [BEGIN, setup::DROP_ROUTINES, objects, roles, script, &take_back, "COMMIT"];
+    let done = control.simple(&parts.join("\n")).await;
     if done.is_err() {
         control.simple("ROLLBACK").await?;
     }

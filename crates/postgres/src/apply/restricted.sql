@@ -8,10 +8,9 @@
 ALTER SCHEMA hihooi OWNER TO CURRENT_USER;
 REVOKE CREATE ON SCHEMA hihooi FROM PUBLIC;
 GRANT USAGE ON SCHEMA hihooi TO PUBLIC;
-DROP EVENT TRIGGER IF EXISTS hihooi_rows;
--- CASCADE: what a role made at the replica only, to be in the way.
-DROP FUNCTION IF EXISTS hihooi.carry_out() CASCADE;
-DROP FUNCTION IF EXISTS hihooi.refuse_ddl();
+-- What earlier versions left at the primary, and copies have.
+DROP MATERIALIZED VIEW IF EXISTS hihooi.shape;
+DROP TABLE IF EXISTS hihooi.query, hihooi.contents;
 
 -- Carries out the statements of the setting hihooi.work, which is read once, before any of them:
 -- pairs of the rows that a statement must touch (or NULL) and its text. An error says in front
