@@ -30,9 +30,11 @@ build: setup
 demo: build
 	scripts/demo
 
-# Smoke tests on the oldest and the newest PostgreSQL; without them the tests say so.
+# Smoke tests on the oldest and the newest PostgreSQL, and on one with another ICU than the installed one;
+# without them the tests say so.
 versions: setup
 	-@scripts/fetch-postgres 14 >/dev/null
+	-@scripts/fetch-postgres 15 >/dev/null
 	-@scripts/fetch-postgres 18 >/dev/null
 
 test: setup versions

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use hihooi_postgres::collations::Collations;
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::identity::Identity;
 use hihooi_postgres::setup::{self, Problem};
@@ -41,8 +42,12 @@ async fn check(args: &ServeArgs) -> Result<()> {
     }
 }
 
-/// What is wrong with a site. `primary` is what the first of them, the primary, says that it is.
-async fn problems(site: &Site, config: &Config, primary: &mut Option<Identity>) -> Vec<Problem> {
+/// What is wrong with a site. `primary` is what the first of them, the primary, says of itself.
+async fn problems(
+    site: &Site,
+    config: &Config,
+    primary: &mut Option<(Identity, Collations)>,
+) -> Vec<Problem> {
     let login = Login::new(site.address.clone(), &site.user, config.database(), "hihooi check");
     let found = async {
         let mut connection = Connection::open(&login).await?;
@@ -51,8 +56,12 @@ async fn problems(site: &Site, config: &Config, primary: &mut Option<Identity>) 
             Role::Primary => setup::check(&mut connection).await?,
             Role::Replica | Role::Seed => replica_problems(&mut connection).await?,
         };
+        let collations = Collations::read(&mut connection).await?;
         connection.close().await;
-        let primary = primary.get_or_insert_with(|| identity.clone());
+        let (primary, sorts) =
+            primary.get_or_insert_with(|| (identity.clone(), collations.clone()));
+        let unread = collations.problem(sorts).map(|why| format!("{why}; no read runs there"));
+        found.extend(unread.map(|text| Problem { fatal: false, text }));
         let cluster = primary.cluster.as_ref().or(identity.cluster.as_ref());
         let cluster = cluster.map(String::as_str).unwrap_or_default();
         let stranger = identity.problem(cluster, &primary.system, &site.name);

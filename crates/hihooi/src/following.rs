@@ -1,13 +1,15 @@
 //! Has the primary note what no event trigger was told of and no session of ours asked about: roles
 //! and indexes that somebody changed at the primary itself (I2). And looks whether what takes the notes
-//! is still there.
+//! is still there, and whether the primary came back with other libraries.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hihooi_postgres::connection::Connection;
+use hihooi_postgres::collations;
+use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::identity;
 use hihooi_postgres::setup::{self, Objects};
+use hihooi_postgres::site::{Replica, Site};
 use tokio::time::sleep;
 
 use crate::failure::{Failure, Result};
@@ -21,25 +23,50 @@ const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes(), hi
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(replication: Arc<Replication>) {
     let login = replication.login("hihooi following");
+    let mut told = String::new();
     loop {
         let ended = match Connection::open(&login).await {
             Ok(connection) => look(&replication, connection).await,
             Err(error) => Err(Failure::new(error)),
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "can't look for changed roles");
+            let error = error.to_string();
+            if error != told {
+                tracing::warn!(
+                    error,
+                    "can't look what nobody told of at the primary; it is tried again"
+                );
+            }
+            told = error;
         }
         sleep(LOOK_EVERY).await;
     }
 }
 
 async fn look(replication: &Replication, mut connection: Connection) -> Result<()> {
+    // It may have been restarted.
+    if collations::note_primary(&mut connection, &replication.log).await.map_err(Failure::new)? {
+        for replica in &replication.replicas {
+            compare_collations(replication, replica).await;
+        }
+    }
     loop {
         if setup::objects(&mut connection).await.map_err(Failure::new)? != Objects::Complete {
             make_again(replication, &mut connection).await?;
         }
         connection.query(FOLLOW).await.map_err(Failure::new)?;
         sleep(LOOK_EVERY).await;
+    }
+}
+
+/// (A replica that can't be asked is compared when it is taken again.)
+async fn compare_collations(replication: &Replication, replica: &Replica) {
+    let Site { address, user, .. } = &replica.site;
+    let login = Login::new(address.clone(), user, &replication.database, "hihooi following");
+    if let Ok(mut connection) = Connection::open(&login).await
+        && let Ok(problem) = collations::problem(&mut connection, &replication.log).await
+    {
+        replica.set_unfit(problem);
     }
 }
 

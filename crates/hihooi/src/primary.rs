@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use hihooi_postgres::cluster::fence::{self, Fence};
+use hihooi_postgres::collations;
 use hihooi_postgres::connection::Connection;
 use hihooi_postgres::identity;
 use hihooi_postgres::setup::{self, Objects, SLOT};
@@ -59,6 +60,7 @@ pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
     }
     setup::install(&mut connection).await.map_err(|error| at_site(primary, &error))?;
     identity::take_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;
+    collations::note_primary(&mut connection, log).await.map_err(unknown)?;
     connection.close().await;
     match log.meta(INCARNATION)? {
         Some(bytes) => String::from_utf8_lossy(&bytes)

@@ -2,14 +2,17 @@
 //!
 //! The server programs are those of `HIHOOI_TEST_PG14` and `HIHOOI_TEST_PG18` (their `bin`
 //! folders), else those that `scripts/fetch-postgres` left under `.tools/`. Without them the
-//! tests say so and pass.
+//! tests say so and pass. And PostgreSQL 15 built with another ICU, if `scripts/fetch-postgres` left it there.
 
 mod harness;
 
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use harness::load::{self, Load};
-use harness::{Cluster, Options, alone, succeed, target_is_plain, tool};
+use harness::{Cluster, Options, alone, bin_dir, eventually, succeed, target_is_plain, tool};
 
 fn programs(version: u32) -> Option<PathBuf> {
     if let Some(given) = std::env::var_os(format!("HIHOOI_TEST_PG{version}")) {
@@ -95,4 +98,79 @@ fn postgresql_14() {
 #[test]
 fn postgresql_18() {
     smoke(18);
+}
+
+/// Has a server of `serve` end, and starts it with these programs.
+fn restart(cluster: &Cluster, site: &str, bin: &Path) {
+    let data = cluster.data().join(site);
+    let owner = std::fs::metadata(&data).expect("its data");
+    let pg_ctl = |words: &[&str]| {
+        let mut command = Command::new(bin.join("pg_ctl"));
+        command.arg("-D").arg(&data).args(words).current_dir("/");
+        command.uid(owner.uid()).gid(owner.gid());
+        command
+    };
+    succeed(&mut pg_ctl(&["stop", "-w", "-m", "fast"]));
+    succeed(&mut pg_ctl(&["start", "-w", "-l", "/dev/null"]));
+}
+
+/// I3: a read's answer doesn't depend on who sorts it.
+#[test]
+fn who_sorts_otherwise_is_not_read() {
+    if target_is_plain() {
+        return;
+    }
+    let Some(other) = programs(15).filter(|bin| *bin != bin_dir()) else {
+        eprintln!(
+            "no other build of PostgreSQL 15 is there (scripts/fetch-postgres 15): not tested"
+        );
+        return;
+    };
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.kill_manager();
+    cluster.serve();
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (a text COLLATE \"de-x-icu\"); INSERT INTO t VALUES ('a'), ('B')");
+    cluster.caught_up();
+    let mut reads_at = |site: &str| {
+        eventually("it reads there", || {
+            session = cluster.connect();
+            session.run("SELECT a FROM t ORDER BY a");
+            session.route().site() == site
+        });
+    };
+    let sorts_otherwise = || {
+        let replica = &cluster.show_replicas()["replica1"];
+        replica["state"] == "different" && replica["reason"].contains("sorts text otherwise")
+    };
+    reads_at("replica1");
+    restart(&cluster, "replica1", &other);
+    let version = "SELECT pg_collation_actual_version('\"de-x-icu\"'::regcollation)";
+    if ["primary", "replica1"]
+        .map(|site| cluster.direct(site).value(version))
+        .windows(2)
+        .all(|v| v[0] == v[1])
+    {
+        eprintln!("both builds have the same ICU: not tested");
+        return;
+    }
+    for site in ["replica1", "primary"] {
+        if site == "primary" {
+            restart(&cluster, site, &other);
+        }
+        eventually("it is not read", sorts_otherwise);
+        reads_at("primary");
+        cluster.connect().run("INSERT INTO t VALUES ('c')");
+        let rows = |site: &str| cluster.direct(site).value("SELECT count(*) FROM t");
+        eventually("rows reach it", || rows("replica1") == rows("primary"));
+        let mut check = Command::new(harness::program());
+        check.args(["check", "--config"]).arg(cluster.data().join("hihooi.toml"));
+        // (Not fit is the primary, whose slot is in use.)
+        let told = String::from_utf8(check.output().expect("runs").stdout).expect("text");
+        assert!(told.contains("replica1: warning: it sorts text otherwise"), "{told}");
+        restart(&cluster, site, &bin_dir());
+        eventually("it serves", || cluster.state("replica1") == "serving");
+        reads_at("replica1");
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod cluster;
+pub mod collations;
 pub mod collector;
 pub mod connection;
 pub mod control;

@@ -61,7 +61,8 @@ pub enum State {
     Draining = 4,
     /// Out of routing; the reason is told.
     Failed = 5,
-    /// Known to differ from the primary: out of routing, although it applies.
+    /// Known to differ from the primary, in what it holds or how it sorts: out of routing, although it
+    /// applies.
     Different = 6,
 }
 
@@ -135,6 +136,8 @@ struct Told {
     reason: String,
     /// How it differs from the primary; empty if it isn't known to.
     difference: String,
+    /// Why it would answer otherwise than the primary from the same rows, if it would.
+    unfit: Option<String>,
     /// The state that the operator's log told last.
     logged: Option<State>,
 }
@@ -153,6 +156,7 @@ impl Replica {
                 state: State::Failed,
                 reason,
                 difference: String::new(),
+                unfit: None,
                 logged: None,
             }),
             silence: watch::Sender::new(None),
@@ -259,18 +263,28 @@ impl Replica {
         }
     }
 
+    /// Publishes why it would answer otherwise than the primary from the same rows, or that it would not.
+    pub fn set_unfit(&self, why: Option<String>) {
+        let mut told = self.lock();
+        if told.unfit != why {
+            told.unfit = why;
+            self.publish(&mut told);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state that others see, and its reason.
     fn in_force(&self, told: &Told) -> (State, String) {
-        match &*self.silence.borrow() {
-            Some(why) => (State::Failed, why.clone()),
-            None if told.state.is_readable() && !told.difference.is_empty() => {
-                (State::Different, told.difference.clone())
-            }
-            None => (told.state, told.reason.clone()),
+        if let Some(why) = &*self.silence.borrow() {
+            return (State::Failed, why.clone());
+        }
+        let known = (!told.difference.is_empty()).then_some(&told.difference);
+        match known.or(told.unfit.as_ref()) {
+            Some(why) if told.state.is_readable() => (State::Different, why.clone()),
+            _ => (told.state, told.reason.clone()),
         }
     }
 

@@ -26,6 +26,7 @@ use super::unseen::Recent;
 use super::work::{Failure, Unit, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
 use super::{Config, progress};
+use crate::collations;
 use crate::connection::{Connection, Error};
 use crate::identity;
 use crate::setup::REBUILD;
@@ -128,6 +129,7 @@ impl<'a> Round<'a> {
         let login = progress::control_login(site, &config.database);
         let mut control = Connection::open(&login).await?;
         identity::take_replica(&mut control, &config.log, &site.name).await?;
+        config.replica.set_unfit(collations::problem(&mut control, &config.log).await?);
         progress::end_orphans(&mut control).await?;
         for line in progress::prepare_replica(&mut control).await? {
             tracing::info!(site = site.name, "prepared: {line}");
