@@ -352,6 +352,18 @@ fn every_kind_of_difference_stops_the_replica() {
             "GRANT USAGE ON SCHEMA other TO joe",
             &["schema other", "joe"],
         ),
+        (
+            "ALTER DEFAULT PRIVILEGES GRANT DELETE ON TABLES TO joe",
+            "ALTER DEFAULT PRIVILEGES REVOKE DELETE ON TABLES FROM joe",
+            "ALTER DEFAULT PRIVILEGES GRANT INSERT ON TABLES TO joe",
+            &["default", "DELETE"],
+        ),
+        (
+            "REVOKE DELETE ON TABLE t FROM postgres",
+            "GRANT DELETE ON TABLE t TO postgres; REVOKE ALL ON TABLE t FROM joe",
+            "DROP OWNED BY joe",
+            &["table public.t", "DELETE"],
+        ),
         // Rows that a CHECK finds, also beside one that only the primary can ask.
         (
             "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 7)",

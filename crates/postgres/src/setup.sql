@@ -755,7 +755,7 @@ END
 $$;
 
 -- How many commands have begun, one in the other, that have not been noted yet: code that they run may
--- run others.
+-- run others. (It counts for the statement that the client sent, in which all of them run.)
 CREATE FUNCTION hihooi.depth() RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -767,7 +767,7 @@ BEGIN
 END
 $$;
 
--- (It ends with the transaction, with a part of it that is rolled back, and by CONCURRENTLY.)
+-- (It ends with the statement, with a part of it that is rolled back, and by CONCURRENTLY.)
 CREATE FUNCTION hihooi.set_depth(depth int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -780,7 +780,8 @@ CREATE FUNCTION hihooi.sealed_depth(depth text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (SELECT concat(depth, ' ', md5(concat_ws(' ', value, depth, now(), pg_backend_pid())))
+    RETURN (SELECT concat(depth, ' ', md5(concat_ws(' ', value, depth,
+            statement_timestamp(), pg_backend_pid())))
         FROM hihooi.secret);
 END
 $$;
@@ -923,7 +924,7 @@ BEGIN
         PERFORM hihooi.follow(true);
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
-    IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE') THEN
+    IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
 END
@@ -1140,6 +1141,18 @@ BEGIN
             objects := objects || CASE WHEN root.object = ANY (healed) THEN note - 'description'
                 ELSE note END;
         END LOOP;
+    END IF;
+    -- These tell nothing of what they change.
+    IF tag = 'ALTER DEFAULT PRIVILEGES' THEN
+        SELECT coalesce(array_agg(hihooi.object_note('pg_default_acl'::regclass, d.oid)), '{}')
+            INTO objects FROM pg_default_acl d
+            WHERE age(d.xmin) <= 0 AND hihooi.is_own(d.xmin)
+              AND NOT hihooi.is_temporary('pg_default_acl'::regclass, d.oid);
+    ELSIF tag = 'DROP OWNED' THEN
+        SELECT coalesce(array_agg(hihooi.object_note(g.class, g.object)), '{}') INTO objects
+            FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
+            WHERE NOT hihooi.is_ours(g.class, g.object)
+              AND NOT hihooi.is_temporary(g.class, g.object);
     END IF;
     objects := array_remove(objects, NULL); -- what is gone already
     WITH taken AS (DELETE FROM hihooi.rewrite r WHERE r.context = stack RETURNING relation)
