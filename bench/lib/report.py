@@ -279,8 +279,8 @@ def _state(rounds):
         rows.append((name, *(spread(took[v], 0) for v in state.VARIANTS), spread(added, 0)))
     head = ("statement", "direct, µs", "PgBouncer, µs", "hihooi, µs", "added by hihooi")
     return table(head, rows) + [
-        "Behind statements that may have changed the session's state hihooi asks what it is, in the same "
-        "round trip. PgBouncer doesn't ask: the next client finds what was left.",
+        "Behind the answer to statements that may have changed the session's state hihooi asks what it is, in "
+        "a round trip of its own. PgBouncer doesn't ask: the next client finds what was left.",
         "",
     ]
 

@@ -302,8 +302,7 @@ async fn start_applier(fence: Fence, config: apply::Config, appliers: Appliers) 
 /// origins above all.
 async fn take_replica(fence: &Fence, config: &apply::Config) -> Result<()> {
     let site = &config.replica.site;
-    let login = Login::new(site.address.clone(), &site.user, &config.database, "hihooi fence")
-        .with("default_transaction_read_only", "off");
+    let login = Login::new(site.address.clone(), &site.user, &config.database, "hihooi fence");
     let mut connection = Connection::open(&login).await.map_err(Failure::new)?;
     identity::take_replica(&mut connection, &config.log, &site.name).await.map_err(Failure::new)?;
     fence.end_older(site).await.map_err(Failure::new)?;

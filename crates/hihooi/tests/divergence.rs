@@ -5,7 +5,7 @@ mod harness;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use harness::{Cluster, Options, alone, eventually, ms, target_is_plain};
+use harness::{Cluster, Options, Session, alone, eventually, ms, target_is_plain};
 
 fn start(replicas: usize) -> Cluster {
     let cluster = Cluster::start(Options::replicas(replicas));
@@ -21,9 +21,7 @@ fn start(replicas: usize) -> Cluster {
 
 /// Changes a replica's data as only a superuser behind our back can.
 fn tamper(cluster: &Cluster, site: &str, text: &str) {
-    cluster.direct(site).run(&format!(
-        "SET default_transaction_read_only = off; SET session_replication_role = replica; {text}"
-    ));
+    cluster.repair(site).run(text);
 }
 
 /// The replica stops, says why, serves no read any more; the others go on.
@@ -236,7 +234,7 @@ fn a_definition_that_differs_stops_the_replica() {
     }
     let _alone = alone();
     let cluster = start(2);
-    cluster.direct("replica1").run("ALTER TABLE keyed ADD COLUMN planted int");
+    tamper(&cluster, "replica1", "ALTER TABLE keyed ADD COLUMN planted int");
     cluster.connect().run("ALTER TABLE keyed ADD COLUMN extra int");
     expect_failed(&cluster, "replica1", &["public.keyed", "planted"]);
     // The primary and the other replica serve on.
@@ -244,7 +242,7 @@ fn a_definition_that_differs_stops_the_replica() {
     session.run("UPDATE keyed SET v = 'x' WHERE id = 7");
     assert_eq!(session.value("SELECT v FROM keyed WHERE id = 7"), "x");
     // Repaired by hand as the reason says, then RESUME.
-    cluster.direct("replica1").run("ALTER TABLE keyed DROP COLUMN planted");
+    tamper(&cluster, "replica1", "ALTER TABLE keyed DROP COLUMN planted");
     cluster.command("RESUME REPLICA replica1");
     cluster.caught_up();
     cluster.assert_equal("SELECT * FROM keyed ORDER BY id");
@@ -366,21 +364,21 @@ fn every_kind_of_difference_stops_the_replica() {
         ),
         // Rows that a CHECK finds, also beside one that only the primary can ask.
         (
-            "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 7)",
-            "SET session_replication_role = replica; DELETE FROM rows",
+            "INSERT INTO rows VALUES (1, 7)",
+            "DELETE FROM rows",
             "ALTER TABLE rows ADD CONSTRAINT few CHECK (d < 7)",
             &["ALTER TABLE rows", "few"],
         ),
         (
-            "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 6)",
-            "SET session_replication_role = replica; DELETE FROM rows",
+            "INSERT INTO rows VALUES (1, 6)",
+            "DELETE FROM rows",
             "ALTER TABLE rows ADD CHECK (current_setting('application_name') <> 'hihooi'), \
              ADD CONSTRAINT fewer CHECK (d < 6)",
             &["ALTER TABLE rows"],
         ),
         (
-            "SET session_replication_role = replica; INSERT INTO rows VALUES (1, 5)",
-            "SET session_replication_role = replica; DELETE FROM rows",
+            "INSERT INTO rows VALUES (1, 5)",
+            "DELETE FROM rows",
             "ALTER DOMAIN d ADD CONSTRAINT tiny CHECK (VALUE < 5)",
             &["ALTER DOMAIN d"],
         ),
@@ -403,8 +401,13 @@ fn every_kind_of_difference_stops_the_replica() {
     );
     cluster.caught_up();
     for (plant, undo, touch, named) in PLANTED {
-        let mut replica = cluster.direct("replica1");
+        let mut replica = cluster.repair("replica1");
         replica.run(plant);
+        let (is_equal, told) = cluster.run_verify();
+        let is_told = named[1..].iter().all(|word| told.contains(word))
+            || touch.contains("CHECK") // rows differ, not definitions
+            || touch.contains("DEFAULT PRIVILEGES") && told.contains("default acl");
+        assert!(!is_equal && is_told, "{plant}: verify says {told}");
         session.run(touch);
         eventually(&format!("{plant}, then {touch}: failed, naming {named:?}"), || {
             let row =
@@ -543,4 +546,55 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Nobody makes a replica differ by mistake at its own port: not a superuser, not in BEGIN READ WRITE as far
+/// as definitions go. Who means it says so (docs/differences.md).
+#[test]
+fn a_replicas_own_port_takes_no_ordinary_writes() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    cluster.connect().run("CREATE ROLE app LOGIN; GRANT ALL ON keyed TO app");
+    cluster.caught_up();
+    let refuses = || {
+        let site = cluster.site("replica1");
+        for user in [harness::USER, "app"] {
+            let mut session =
+                Session::open(site.port, &[("user", user), ("database", harness::DATABASE)])
+                    .expect("a session at the replica");
+            for text in [
+                "INSERT INTO keyed VALUES (7000, 'here')",
+                "UPDATE keyed SET v = 'here'",
+                "TRUNCATE keyed",
+                "CREATE TABLE here (id int)",
+                "DROP TABLE keyed",
+                "DO $$ BEGIN DELETE FROM keyed; END $$",
+                "BEGIN READ WRITE; CREATE TABLE here (id int)",
+                "ROLLBACK; BEGIN READ WRITE; ALTER TABLE keyed ADD here int",
+            ] {
+                let code = session.error(text).code().to_owned();
+                let is_owners = user == "app" && code == "42501";
+                assert!(code == "25006" || is_owners, "{user}: {text}: {code}");
+            }
+        }
+    };
+    refuses();
+    // A server that doesn't have the setting from `up`.
+    let mut session = cluster.direct("replica1");
+    session.run("ALTER SYSTEM SET default_transaction_read_only = off");
+    session.run("SELECT pg_reload_conf()");
+    session.close();
+    cluster.kill_manager();
+    cluster.serve();
+    eventually("it is read-only again", || {
+        cluster.direct("replica1").value("SHOW default_transaction_read_only") == "on"
+    });
+    refuses();
+    let mut session = cluster.repair("replica1");
+    session.run("CREATE TABLE here (id int); DROP TABLE here");
+    session.close();
+    cluster.assert_verified();
 }

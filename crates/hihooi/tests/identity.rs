@@ -272,7 +272,7 @@ fn who_comes_back_is_looked_at() {
     cluster.kill_manager();
     cluster.serve();
     let become_other = |site: &str, id: &str| {
-        let mut session = cluster.direct(site);
+        let mut session = cluster.repair(site);
         session.run(&format!("UPDATE hihooi.cluster SET id = {id}"));
         session.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -305,9 +305,7 @@ fn earlier_clusters_get_an_id() {
     let before = id(&cluster);
     cluster.stop_manager(Signal::SIGKILL);
     for site in ["primary", "replica1"] {
-        let mut session = cluster.direct(site);
-        session
-            .run("SET session_replication_role = replica; SET default_transaction_read_only = off");
+        let mut session = cluster.repair(site);
         session.run(
             "DO $$ DECLARE n name; BEGIN FOR n IN SELECT evtname FROM pg_event_trigger LOOP
              EXECUTE format('DROP EVENT TRIGGER %I', n); END LOOP; END $$; DROP TABLE hihooi.cluster",

@@ -58,11 +58,8 @@ fn replicas_are_made_anew() {
 
     // A slot that is gone, and a replica with rows and tables of its own:
     cluster.kill_manager();
-    let mut replica = cluster.direct("replica1");
-    replica.run(
-        "SET session_replication_role = replica; SET default_transaction_read_only = off;
-         DELETE FROM t; CREATE TABLE own (id int); INSERT INTO keyless VALUES ('y')",
-    );
+    let mut replica = cluster.repair("replica1");
+    replica.run("DELETE FROM t; CREATE TABLE own (id int); INSERT INTO keyless VALUES ('y')");
     let mut primary = cluster.direct("primary");
     primary.run("INSERT INTO t (v) VALUES ('c')");
     eventually("the slot is free", || {

@@ -8,9 +8,7 @@ use nix::sys::signal::Signal;
 
 /// Runs SQL at a replica, as an operator may.
 fn at_replica(cluster: &Cluster, sql: &str) {
-    let mut session = cluster.direct("replica1");
-    session.run("SET default_transaction_read_only = off; SET session_replication_role = replica");
-    session.run(sql);
+    cluster.repair("replica1").run(sql);
 }
 
 /// Makes the set-up that of another version, for the next manager.
@@ -137,10 +135,7 @@ fn default_privileges_give_nobody_our_objects() {
 
     // What an earlier version let happen.
     for site in ["primary", "replica1"] {
-        let mut session = cluster.direct(site);
-        session
-            .run("SET default_transaction_read_only = off; SET session_replication_role = replica");
-        session.run(
+        cluster.repair(site).run(
             "GRANT ALL ON hihooi.cluster TO app WITH GRANT OPTION; GRANT ALL ON SCHEMA hihooi TO app;
              GRANT ALL ON ALL FUNCTIONS IN SCHEMA hihooi TO app",
         );

@@ -154,7 +154,7 @@ pub struct Login {
 impl Login {
     /// A login with no schema in its `search_path` but PostgreSQL's own: our sessions are
     /// superusers', and nobody who may make operators or functions elsewhere can have them run
-    /// there (manual, chapter 5.9.3).
+    /// there (manual, chapter 5.9.3). It may write, also at replicas, which are read-only for others.
     #[must_use]
     pub fn new(address: Address, user: &str, database: &str, application: &str) -> Login {
         Login {
@@ -165,6 +165,7 @@ impl Login {
         }
         .with("application_name", application)
         .with("search_path", "pg_catalog")
+        .with("default_transaction_read_only", "off")
     }
 
     /// Adds start-up parameters.

@@ -221,6 +221,14 @@ impl Cluster {
         }
     }
 
+    /// A session at a replica's own port that may change it, with the words that its refusal names.
+    pub fn repair(&self, site: &str) -> Session {
+        let mut session = self.direct(site);
+        session
+            .run("SET default_transaction_read_only = off; SET session_replication_role = replica");
+        session
+    }
+
     /// A site by its name.
     pub fn site(&self, name: &str) -> Site {
         let sites = self.sites();

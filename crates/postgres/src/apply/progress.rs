@@ -26,7 +26,7 @@ const ORPHANS_GRACE_MS: u64 = 60;
 const ORPHANS_LOOK_MS: u64 = 5;
 
 /// What an applier must not be disturbed by, beside the text format of values.
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 9] = [
     ("xmloption", "content"),
     ("standard_conforming_strings", "on"),
     ("session_replication_role", "replica"),
@@ -34,7 +34,6 @@ const SETTINGS: [(&str, &str); 10] = [
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
-    ("default_transaction_read_only", "off"),
     ("check_function_bodies", "off"),
     ("plan_cache_mode", "force_generic_plan"),
 ];
@@ -49,8 +48,8 @@ pub(super) fn applier_login(site: &Site, database: &str) -> Login {
 /// The login of a connection beside those that write.
 pub(super) fn control_login(site: &Site, database: &str) -> Login {
     Login::new(site.address.clone(), &site.user, database, BESIDE)
+        .with("session_replication_role", "replica")
         .with("statement_timeout", "0")
-        .with("default_transaction_read_only", "off")
         .with("jit", "off")
 }
 
@@ -113,7 +112,8 @@ pub async fn position(control: &mut Connection, prefix: &str, flushed: bool) -> 
 }
 
 /// Makes a replica safe to apply to: what a copy of the primary carries along and would act on
-/// its own is dropped or disabled. Idempotent. Returns a line for each thing changed.
+/// its own is dropped or disabled, and its own port takes no ordinary writes. Idempotent. Returns a line for
+/// each thing changed.
 ///
 /// # Errors
 /// Those of the connection.
@@ -128,11 +128,18 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
         union all
         select pg_catalog.format('drop event trigger %I', evtname)
         from pg_catalog.pg_event_trigger
-        where evtname like 'hihooi\\_%' and evtname <> 'hihooi_rows'
+        where evtname like 'hihooi\\_%' and evtname not in ('hihooi_rows', 'hihooi_guard')
         union all
         select 'alter subscription ' || pg_catalog.quote_ident(subname) || ' disable'
         from pg_catalog.pg_subscription s, pg_catalog.pg_database d
-        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()";
+        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()
+        union all
+        select pg_catalog.unnest(array['alter system set default_transaction_read_only = on',
+                                       'select pg_catalog.pg_reload_conf()'])
+        where not exists (
+            select from pg_catalog.pg_file_settings
+            where name = 'default_transaction_read_only' and applied
+              and setting in ('on', 'true', 'yes', '1'))";
     let mut done = run_all(control, commands).await?;
     done.extend(disable_own_actions(control).await?);
     restricted::prepare(control).await?;

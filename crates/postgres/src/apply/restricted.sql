@@ -60,3 +60,20 @@ $$;
 REVOKE ALL ON FUNCTION hihooi.refuse_ddl() FROM PUBLIC;
 CREATE EVENT TRIGGER hihooi_rows ON ddl_command_start EXECUTE FUNCTION hihooi.refuse_ddl();
 ALTER EVENT TRIGGER hihooi_rows ENABLE REPLICA;
+
+-- At the replica's own port nobody changes the schema by accident; a transaction that only reads can't, but
+-- BEGIN READ WRITE is allowed to everybody. Appliers, and who repairs the replica, have
+-- session_replication_role = replica, for which this doesn't fire.
+CREATE FUNCTION hihooi.refuse_change() RETURNS event_trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION 'cannot execute % at a replica of hihooi', tg_tag USING
+        ERRCODE = 'read_only_sql_transaction',
+        DETAIL = 'It follows the primary, and would differ from it.',
+        HINT = 'Connect to hihooi. To repair this replica: SET default_transaction_read_only = off; SET'
+            ' session_replication_role = replica; then run VERIFY.';
+END
+$$;
+REVOKE ALL ON FUNCTION hihooi.refuse_change() FROM PUBLIC;
+CREATE EVENT TRIGGER hihooi_guard ON ddl_command_start EXECUTE FUNCTION hihooi.refuse_change();

@@ -183,6 +183,8 @@ impl Server {
             // A copy must neither archive nor subscribe in the primary's place.
             settings.push(("archive_mode", "off".to_owned()));
             settings.push(("max_logical_replication_workers", "0".to_owned()));
+            // Who writes at its own port makes it differ.
+            settings.push(("default_transaction_read_only", "on".to_owned()));
         }
         let mut text = "# Written by hihooi at every start: change postgresql.auto.conf instead \
                         (ALTER SYSTEM).\n"

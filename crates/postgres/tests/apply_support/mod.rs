@@ -88,7 +88,8 @@ impl Cluster {
     /// Runs something on the first replica behind hihooi's back.
     pub async fn run_behind(&self, script: &str) {
         let mut connection = self.followers[0].server.connect().await;
-        connection.simple(script).await.expect("the script runs");
+        let script = format!("SET session_replication_role = replica; {script}");
+        connection.simple(&script).await.expect("the script runs");
     }
 
     /// Waits until the log has all of the primary; returns its end.
