@@ -34,6 +34,10 @@ use crate::stopping;
 /// Flush (I8).
 const UNIT_LEN_MAX: usize = 1 << 20;
 
+/// A client that has sent a part of a unit and then nothing for so long waits for something: an error, or a
+/// timeout's end. Until then the rest may be on its way, and the unit a read that a replica can run.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// Why a session ends.
 #[derive(Debug)]
 pub enum End {
@@ -240,13 +244,28 @@ impl Session {
                 Ok(None) if self.client.gone => return Err(End::Client),
                 Ok(None) => {
                     self.info.is_waiting.set(true);
-                    self.wait_for_input().await?;
+                    let came = self.input_came().await?;
                     self.info.is_waiting.set(false);
+                    if !came {
+                        self.extended().await?;
+                    }
                 }
                 Err(error) => {
                     return Err(End::Fatal(crate::handshake::protocol_report(&error)));
                 }
             }
+        }
+    }
+
+    /// Waits for input. False if the client waits as well, in the middle of a unit: servers run its messages
+    /// as they come, though nothing has to be answered before Sync or Flush but an error.
+    async fn input_came(&mut self) -> Work<bool> {
+        if self.gathered.is_empty() || self.is_skipping {
+            return self.wait_for_input().await.map(|()| true);
+        }
+        match tokio::time::timeout(PAUSE, self.wait_for_input()).await {
+            Ok(came) => came.map(|()| true),
+            Err(_) => Ok(false),
         }
     }
 
@@ -265,7 +284,9 @@ impl Session {
             }
             Some(server) => {
                 let (relay, defined) = (self.relay.clone(), self.doubts.defined);
-                let waits = self.pin == Some(Pin::Catalog) && server.status == Status::Idle;
+                let waits = self.pin == Some(Pin::Catalog)
+                    && server.status == Status::Idle
+                    && self.gathered.is_empty();
                 let known = async {
                     match waits {
                         true => relay.until_known(defined).await,
