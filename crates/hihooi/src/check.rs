@@ -54,7 +54,7 @@ async fn problems(
         let identity = Identity::read(&mut connection).await?;
         let mut found = match site.role {
             Role::Primary => setup::check(&mut connection).await?,
-            Role::Replica | Role::Seed => replica_problems(&mut connection).await?,
+            Role::Replica => replica_problems(&mut connection).await?,
         };
         let collations = Collations::read(&mut connection).await?;
         connection.close().await;

@@ -18,8 +18,6 @@ pub enum Role {
     Primary,
     /// Serves reads.
     Replica,
-    /// Serves nobody; others are cloned from it.
-    Seed,
 }
 
 impl fmt::Display for Role {
@@ -27,7 +25,6 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Role::Primary => "primary",
             Role::Replica => "replica",
-            Role::Seed => "seed",
         })
     }
 }
@@ -57,8 +54,6 @@ pub enum State {
     Serving = 2,
     /// Applies nothing on the operator's request; serves what is fresh.
     Paused = 3,
-    /// Takes no new reads and will leave.
-    Draining = 4,
     /// Out of routing; the reason is told.
     Failed = 5,
     /// Known to differ from the primary, in what it holds or how it sorts: out of routing, although it
@@ -85,7 +80,6 @@ impl State {
             1 => State::CatchingUp,
             2 => State::Serving,
             3 => State::Paused,
-            4 => State::Draining,
             6 => State::Different,
             _ => State::Failed,
         }
@@ -99,7 +93,6 @@ impl fmt::Display for State {
             State::CatchingUp => "catching_up",
             State::Serving => "serving",
             State::Paused => "paused",
-            State::Draining => "draining",
             State::Failed => "failed",
             State::Different => "different",
         })

@@ -17,9 +17,10 @@ use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::client::{Client, Message};
+use crate::client::Client;
 use crate::relay::Relay;
-use crate::route::PRIMARY;
+use hihooi_session::downstream::Message;
+use hihooi_session::route::PRIMARY;
 
 /// Name of the admin database.
 pub const DATABASE: &str = "hihooi";
@@ -84,7 +85,7 @@ impl Admin {
         let place = relay.stopping.enter();
         let served = place.unless_stopped(&Cell::new(true), pin!(self.turns())).await;
         if served.is_none() {
-            crate::stopping::report().write(&mut self.client.output);
+            crate::stopping::report().write(&mut self.client.down.output);
             self.client.flush().await;
         }
     }
@@ -97,7 +98,7 @@ impl Admin {
                 Ok(Some(message)) => self.take(&message).await,
                 Ok(None) => return,
                 Err(error) => {
-                    crate::handshake::protocol_report(&error).write(&mut self.client.output);
+                    crate::handshake::protocol_report(&error).write(&mut self.client.down.output);
                     self.client.flush().await;
                     return;
                 }
@@ -106,7 +107,7 @@ impl Admin {
     }
 
     fn welcome(&mut self) {
-        let out = &mut self.client.output;
+        let out = &mut self.client.down.output;
         backend::authentication_ok(out);
         let known = self.relay.welcomes.borrow().values().next().cloned();
         let version = known
@@ -132,7 +133,7 @@ impl Admin {
     async fn take(&mut self, message: &Message) {
         if message.tag == tag::SYNC {
             self.is_skipping = false;
-            return backend::ready_for_query(self.status, &mut self.client.output);
+            return backend::ready_for_query(self.status, &mut self.client.down.output);
         }
         if self.is_skipping {
             return;
@@ -149,13 +150,13 @@ impl Admin {
                 {
                     self.statements.remove(name);
                 }
-                backend::empty(server_tag::CLOSE_COMPLETE, &mut self.client.output);
+                backend::empty(server_tag::CLOSE_COMPLETE, &mut self.client.down.output);
                 Ok(())
             }
             _ => Ok(()),
         };
         if let Err(report) = taken {
-            report.write(&mut self.client.output);
+            report.write(&mut self.client.down.output);
             self.is_skipping = true;
         }
     }
@@ -164,18 +165,18 @@ impl Admin {
         let text = frontend::read_query(message.body()).map(String::from_utf8_lossy);
         let text = text.unwrap_or_default().into_owned();
         if is_empty(&text) {
-            backend::empty(server_tag::EMPTY_QUERY, &mut self.client.output);
+            backend::empty(server_tag::EMPTY_QUERY, &mut self.client.down.output);
         } else {
             match self.command(&text).await {
                 Ok(table) => self.answer(&table, true),
-                Err(report) => report.write(&mut self.client.output),
+                Err(report) => report.write(&mut self.client.down.output),
             }
         }
-        backend::ready_for_query(self.status, &mut self.client.output);
+        backend::ready_for_query(self.status, &mut self.client.down.output);
     }
 
     fn answer(&mut self, table: &Table, describe: bool) {
-        let out = &mut self.client.output;
+        let out = &mut self.client.down.output;
         if describe && !table.columns.is_empty() {
             backend::row_description(&table.columns, out);
         }
@@ -189,14 +190,14 @@ impl Admin {
         let parse = Parse::read(message.body()).map_err(|e| protocol(&e))?;
         let text = String::from_utf8_lossy(parse.query).into_owned();
         self.statements.insert(parse.statement.to_vec(), text);
-        backend::empty(server_tag::PARSE_COMPLETE, &mut self.client.output);
+        backend::empty(server_tag::PARSE_COMPLETE, &mut self.client.down.output);
         Ok(())
     }
 
     fn bind(&mut self, message: &Message) -> Result<(), Report> {
         let bind = frontend::Bind::read(message.body()).map_err(|e| protocol(&e))?;
         self.portal = self.statement(bind.statement)?;
-        backend::empty(server_tag::BIND_COMPLETE, &mut self.client.output);
+        backend::empty(server_tag::BIND_COMPLETE, &mut self.client.down.output);
         Ok(())
     }
 
@@ -215,7 +216,7 @@ impl Admin {
                 let text = self.statement(name)?;
                 frontend::message(
                     server_tag::PARAMETER_DESCRIPTION,
-                    &mut self.client.output,
+                    &mut self.client.down.output,
                     |out| out.extend_from_slice(&[0, 0]),
                 );
                 text
@@ -223,8 +224,8 @@ impl Admin {
             Target::Portal => self.portal.clone(),
         };
         match columns(&text) {
-            [] => backend::empty(server_tag::NO_DATA, &mut self.client.output),
-            columns => backend::row_description(columns, &mut self.client.output),
+            [] => backend::empty(server_tag::NO_DATA, &mut self.client.down.output),
+            columns => backend::row_description(columns, &mut self.client.down.output),
         }
         Ok(())
     }
@@ -474,7 +475,7 @@ impl Admin {
 
     async fn notice(&mut self, line: String) {
         let severity = Severity::Notice;
-        Report { severity, ..Report::error("00000", line) }.write(&mut self.client.output);
+        Report { severity, ..Report::error("00000", line) }.write(&mut self.client.down.output);
         self.client.flush().await;
     }
 }

@@ -1,45 +1,21 @@
-//! A pooled connection to a server, and what must be known of it before another client may use
-//! it: prepared statements, settings, transaction status, cancel requests on their way.
+//! A pooled connection to a server: its socket, its places in the pool and at the site, cancel requests on
+//! their way. What was said on it stands in its [`Upstream`].
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ahash::AHashSet;
-use bytes::{Bytes, BytesMut};
 use hihooi_log::BackendRecord;
 use hihooi_postgres::connection::{BackendKey, Parts};
-use hihooi_wire::backend::{Status, tag};
-use hihooi_wire::frontend::{self, Target};
+use hihooi_session::upstream::Upstream;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::answers::{Answers, Audience, Sent};
 use crate::configuration::Given;
 use crate::pool::Pool;
 use crate::room::Place;
 use crate::startup_key::StartupKey;
-use crate::state::CarriedSettings;
-
-/// Prepared statements kept on one server connection; the oldest is closed beyond that (I8).
-pub const STATEMENTS_MAX: usize = 1_000;
-/// The statement that asks for the transaction id.
-const XID_STATEMENT: &[u8] = b"hihooi_xid";
-const XID_QUERY: &[u8] = b"SELECT pg_catalog.pg_current_xact_id_if_assigned()";
-/// Has the primary note what no event trigger was told of, behind what committed by itself.
-pub const FOLLOW: &str = "SELECT hihooi.follow(false)";
-/// Has the primary note what no event trigger was told of, in front of a commit.
-pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true)";
-
-/// An unnamed statement that is no client's.
-pub const NOBODYS: u64 = 0;
-
-/// The name at servers of the prepared statement with this id.
-#[must_use]
-pub fn server_name(id: u64) -> Vec<u8> {
-    format!("hihooi_{id}").into_bytes()
-}
+use hihooi_session::route::PRIMARY;
 
 /// The identity of a server's backend, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,72 +41,20 @@ pub struct Backend {
     pub identity: Rc<Identity>,
     /// The socket.
     pub stream: TcpStream,
-    /// Bytes to send.
-    pub output: BytesMut,
-    /// Bytes that came and were not looked at yet.
-    pub input: BytesMut,
-    /// What the server still has to answer.
-    pub answers: Answers,
-    /// Transaction status.
-    pub status: Status,
-    /// Settings in force that differ from those after start-up.
-    pub settings: Rc<CarriedSettings>,
+    /// What was said on it.
+    pub up: Upstream,
     /// When it came back to the pool.
     pub idle_since: Instant,
     /// The session that used it last.
     pub last_session: u64,
-    /// The session whose numbers `currval` and `lastval` may know here.
-    pub numbers_of: Option<u64>,
-    /// The session whose code may have changed settings here that nobody knows of.
-    pub unseen_code_of: Option<u64>,
     /// Cancel requests on their way to it: until they arrived, nobody else may use it.
     pub cancels: Rc<Cell<u32>>,
-    /// Server-side id of the unnamed statement; [`NOBODYS`] if there may be one of ours.
-    pub unnamed: Option<u64>,
-    statements: AHashSet<u64>,
-    order: VecDeque<u64>,
-    xid_prepared: bool,
     /// The place in the pool that it takes while a session uses it.
     pub permit: Option<OwnedSemaphorePermit>,
     /// The place at the site that it takes as long as it is there.
     pub place: Option<Place>,
-    /// Rest of a large frame that is passed through in pieces.
-    pub passing: Passing,
-    /// How many Parse and Close of the client were answered since the unit began.
-    pub names_done: usize,
-    /// Whether a statement failed since the unit began.
-    pub failed: bool,
-    /// Statements that exist at the server under a client's own name for one unit.
-    pub literal_names: Vec<Bytes>,
-    /// The end of an answer in simple clothes, held back until it is known to be final.
-    pub deferred: Option<Deferred>,
-    /// Changed parameters of a query that runs one by one: told at its end, as servers do.
-    pub changed_parameters: BytesMut,
-    /// Whether row descriptions of the answer in simple clothes are held back: a server runs
-    /// what writes to its end before it describes the rows.
-    pub defers_rows: bool,
-    /// The server has said why it closes the connection.
-    pub said_goodbye: bool,
     /// Parameters that the server reported at start-up.
     pub parameters: Vec<(String, String)>,
-}
-
-/// A message that the client gets when what follows shows that it stands.
-#[derive(Debug)]
-pub struct Deferred {
-    /// Its type.
-    pub tag: u8,
-    /// The whole message.
-    pub message: Bytes,
-}
-
-/// A large frame that is passed through without ever being held whole.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Passing {
-    /// Bytes still to come.
-    pub rest: usize,
-    /// Whether the client gets them.
-    pub relay: bool,
 }
 
 impl Backend {
@@ -144,235 +68,21 @@ impl Backend {
         record: BackendRecord,
         place: Place,
     ) -> Backend {
+        let site = pool.site();
         Backend {
-            site: pool.site(),
+            site,
+            up: Upstream::new(site != PRIMARY, record.pid, parts.input),
             pool,
             startup,
             given,
             identity: Rc::new(Identity { key: parts.key, record }),
             stream: parts.stream,
-            output: BytesMut::new(),
-            input: parts.input,
-            answers: Answers::default(),
-            status: Status::Idle,
-            settings: Rc::default(),
             idle_since: Instant::now(),
             last_session: 0,
-            numbers_of: None,
-            unseen_code_of: None,
             cancels: Rc::default(),
-            unnamed: None,
-            statements: AHashSet::new(),
-            order: VecDeque::new(),
-            xid_prepared: false,
             permit: None,
             place: Some(place),
-            passing: Passing::default(),
-            names_done: 0,
-            failed: false,
-            literal_names: Vec::new(),
-            deferred: None,
-            changed_parameters: BytesMut::new(),
-            defers_rows: false,
-            said_goodbye: false,
             parameters: parts.parameters,
         }
     }
-
-    /// A unit of the client begins.
-    pub fn begin_unit(&mut self) {
-        self.names_done = 0;
-        self.failed = false;
-        self.defers_rows = false;
-    }
-
-    /// Whether nothing is under way and another client could use it after its settings are
-    /// changed.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.status == Status::Idle
-            && self.answers.is_empty()
-            && !self.answers.is_unsynced()
-            && self.input.is_empty()
-            && self.output.is_empty()
-    }
-
-    /// Whether its site's applier ended what it did.
-    #[must_use]
-    pub fn was_in_the_way(&self) -> bool {
-        let process = self.identity.record.pid;
-        self.pool.replica().is_some_and(|replica| replica.has_ended_session(process))
-    }
-
-    /// Whether the server has the prepared statement.
-    #[must_use]
-    pub fn has_statement(&self, id: u64) -> bool {
-        self.statements.contains(&id)
-    }
-
-    /// The server created a prepared statement.
-    pub fn parsed(&mut self, id: u64) {
-        if self.statements.insert(id) {
-            self.order.push_back(id);
-        }
-    }
-
-    /// The server closed a prepared statement.
-    pub fn closed(&mut self, id: u64) {
-        if self.statements.remove(&id) {
-            self.order.retain(|&other| other != id);
-        }
-    }
-
-    /// All prepared statements of the session are gone, ours too (DISCARD ALL), or may be.
-    pub fn forget_statements(&mut self) {
-        self.statements.clear();
-        self.order.clear();
-        self.unnamed = None;
-        self.xid_prepared = false;
-    }
-
-    /// The question for the transaction's id may be gone.
-    pub fn forget_xid_question(&mut self) {
-        self.xid_prepared = false;
-    }
-
-    /// Writes Close for the oldest statements while there are too many.
-    pub fn close_surplus(&mut self) {
-        while self.order.len() > STATEMENTS_MAX
-            && let Some(id) = self.order.pop_front()
-        {
-            self.statements.remove(&id);
-            frontend::close(Target::Statement, &server_name(id), &mut self.output);
-            self.answers.sent(Sent::Close(None), Audience::Us);
-        }
-    }
-
-    /// Writes Parse of a statement that a client prepared elsewhere.
-    pub fn write_missing_statement(&mut self, id: u64, query: &[u8], types: &[u8]) {
-        let name = server_name(id);
-        // Closed first: it may be there although we forgot it.
-        frontend::close(Target::Statement, &name, &mut self.output);
-        self.answers.sent(Sent::Close(None), Audience::Hidden);
-        frontend::Parse { statement: &name, query, types }.write(&mut self.output);
-        self.answers.sent(Sent::Parse(Some(id)), Audience::Hidden);
-    }
-
-    /// Writes Parse of a statement under a client's own name, which is closed after the unit.
-    pub fn write_named(&mut self, name: &[u8], query: &[u8], types: &[u8], audience: Audience) {
-        frontend::Parse { statement: name, query, types }.write(&mut self.output);
-        self.answers.sent(Sent::Parse(None), audience);
-        self.literal_names.push(Bytes::copy_from_slice(name));
-    }
-
-    /// Writes the question for the transaction's id; its answer is a row of the session's own.
-    /// It runs in whatever transaction is open and is no unit of its own.
-    pub fn write_xid_question(&mut self, audience: Audience) {
-        if !self.xid_prepared {
-            // Closed first: the name may be taken if somebody's DEALLOCATE missed it.
-            frontend::close(Target::Statement, XID_STATEMENT, &mut self.output);
-            self.answers.sent(Sent::Close(None), audience);
-            frontend::parse(XID_STATEMENT, XID_QUERY, &mut self.output);
-            self.answers.sent(Sent::Parse(None), audience);
-            self.xid_prepared = true;
-        }
-        // A portal of its own: the client's unnamed portal must live on.
-        let portal = b"hihooi_xid";
-        frontend::bind(portal, XID_STATEMENT, std::iter::empty(), &mut self.output);
-        self.answers.sent(Sent::Bind, audience);
-        frontend::execute(portal, 0, &mut self.output);
-        self.answers.sent(Sent::Execute, audience);
-        frontend::close(Target::Portal, portal, &mut self.output);
-        self.answers.sent(Sent::Close(None), audience);
-    }
-
-    /// Has the primary note what no event trigger was told of. (Its row isn't anybody's.)
-    pub fn write_follow(&mut self, audience: Audience) {
-        frontend::parse(b"", FOLLOW_OWN.as_bytes(), &mut self.output);
-        self.answers.sent(Sent::Parse(None), audience);
-        self.unnamed = Some(NOBODYS);
-        let portal = b"hihooi_follow";
-        frontend::bind(portal, b"", std::iter::empty(), &mut self.output);
-        self.answers.sent(Sent::Bind, audience);
-        frontend::execute(portal, 0, &mut self.output);
-        self.answers.sent(Sent::Execute, audience);
-        frontend::close(Target::Portal, portal, &mut self.output);
-        self.answers.sent(Sent::Close(None), audience);
-    }
-
-    /// A unit failed, perhaps the one that should have prepared the question.
-    pub fn unit_failed(&mut self) {
-        self.failed = true;
-        self.xid_prepared = false;
-        self.unnamed = Some(NOBODYS);
-    }
-
-    /// Writes a query of the session's own into a unit of the client's.
-    pub fn write_own(&mut self, query: &str, values: &[Option<&[u8]>]) {
-        self.unnamed = Some(NOBODYS);
-        frontend::parse(b"", query.as_bytes(), &mut self.output);
-        self.answers.sent(Sent::Parse(None), Audience::Hidden);
-        // A portal of its own: the client's unnamed portal must live on.
-        frontend::bind(b"hihooi_own", b"", values.iter().copied(), &mut self.output);
-        self.answers.sent(Sent::Bind, Audience::Hidden);
-        frontend::execute(b"hihooi_own", 0, &mut self.output);
-        self.answers.sent(Sent::Execute, Audience::Hidden);
-        frontend::close(Target::Portal, b"hihooi_own", &mut self.output);
-        self.answers.sent(Sent::Close(None), Audience::Hidden);
-    }
-
-    /// Writes Close for what exists under clients' own names, as a unit of the session's own.
-    /// Whether there was anything to close.
-    pub fn write_cleanup(&mut self) -> bool {
-        let any = !self.literal_names.is_empty();
-        for name in std::mem::take(&mut self.literal_names) {
-            frontend::close(Target::Statement, &name, &mut self.output);
-            self.answers.sent(Sent::Close(None), Audience::Us);
-        }
-        if any {
-            self.write_sync(Audience::Us);
-        }
-        any
-    }
-
-    /// Writes a simple query of the session's own, which destroys the unnamed statement (manual, "Extended
-    /// Query").
-    pub fn write_own_query(&mut self, query: &str) {
-        self.unnamed = None;
-        frontend::query(query.as_bytes(), &mut self.output);
-        self.answers.sent(Sent::Query, Audience::Us);
-    }
-
-    /// Has the server forget what sequences gave, in front of another session's unit.
-    pub fn write_forget_numbers(&mut self) {
-        self.write_own_query("DISCARD SEQUENCES");
-        self.numbers_of = None;
-    }
-
-    /// Writes Sync.
-    pub fn write_sync(&mut self, audience: Audience) {
-        frontend::sync(&mut self.output);
-        self.answers.sent(Sent::Sync, audience);
-    }
-
-    /// Writes Flush, which has no answer of its own.
-    pub fn write_flush(&mut self) {
-        frontend::flush(&mut self.output);
-    }
-}
-
-/// Whether a frame is the first part of an answer that can't be taken back once the client has
-/// it.
-#[must_use]
-pub fn commits_answer(tag: u8) -> bool {
-    matches!(
-        tag,
-        tag::DATA_ROW
-            | tag::COMMAND_COMPLETE
-            | tag::EMPTY_QUERY
-            | tag::COPY_OUT
-            | tag::COPY_IN
-            | tag::PORTAL_SUSPENDED
-            | tag::READY_FOR_QUERY
-    )
 }

@@ -5,8 +5,9 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
-use hihooi_wire::{ProtocolError, frame, frontend};
+use bytes::{Buf, BytesMut};
+use hihooi_session::downstream::{Downstream, Message};
+use hihooi_wire::ProtocolError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -23,87 +24,37 @@ const IDLE_CAPACITY_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct Client {
     stream: Option<TcpStream>,
-    /// What the client sent and was not looked at yet.
-    pub input: BytesMut,
-    /// What the client gets.
-    pub output: BytesMut,
-    /// The client has gone: nothing can be read or written any more.
-    pub gone: bool,
-    /// Its process number, as it knows it.
-    pub process: i32,
-    /// `output` ends within a message, the rest of which the server has yet to send.
-    pub is_amid_message: bool,
-    /// Whoever waits for a server wants to know when the client goes.
-    pub tells_leaving: bool,
-}
-
-/// One message of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Its type (see [`hihooi_wire::frontend::tag`]).
-    pub tag: u8,
-    /// The whole message, tag and length included.
-    pub bytes: Bytes,
-}
-
-impl Message {
-    /// The message's body.
-    #[must_use]
-    pub fn body(&self) -> &[u8] {
-        frame::body(&self.bytes)
-    }
+    /// What was said on it.
+    pub down: Downstream,
 }
 
 impl Client {
     /// Takes over an accepted socket.
     #[must_use]
     pub fn new(stream: TcpStream) -> Client {
-        Client { stream: Some(stream), gone: false, ..Client::nobody() }
+        Client { stream: Some(stream), down: Downstream::default() }
     }
 
     /// A client that is not there.
     #[must_use]
     pub fn nobody() -> Client {
-        Client {
-            stream: None,
-            input: BytesMut::new(),
-            output: BytesMut::new(),
-            gone: true,
-            process: 0,
-            is_amid_message: false,
-            tells_leaving: false,
-        }
-    }
-
-    /// The next message if it has arrived whole.
-    ///
-    /// # Errors
-    /// Bytes that are no message of a client.
-    pub fn buffered(&mut self) -> Result<Option<Message>, ProtocolError> {
-        let Some(head) = frame::peek(&self.input)? else { return Ok(None) };
-        if !frontend::is_known(head.tag) {
-            return Err(ProtocolError::Tag(head.tag));
-        }
-        if self.input.len() < head.len {
-            return Ok(None);
-        }
-        Ok(Some(Message { tag: head.tag, bytes: self.input.split_to(head.len).freeze() }))
+        Client { stream: None, down: Downstream { gone: true, ..Downstream::default() } }
     }
 
     /// Reads what has come into `input`; waits for nothing. `Ready` when something was read or
     /// the client turned out to be gone.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.gone) else {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.down.gone) else {
             return Poll::Pending;
         };
         let read = scratch::with(|buffer| {
             let mut buffer = ReadBuf::new(buffer);
             ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-            self.input.extend_from_slice(buffer.filled());
+            self.down.input.extend_from_slice(buffer.filled());
             Poll::Ready(io::Result::Ok(buffer.filled().len()))
         });
         if !matches!(ready!(read), Ok(count) if count > 0) {
-            self.gone = true;
+            self.down.gone = true;
         }
         Poll::Ready(())
     }
@@ -111,14 +62,14 @@ impl Client {
     /// Writes as much of `output` as the socket takes. `Ready` when progress was made.
     pub fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(stream) = &mut self.stream else {
-            self.output.clear();
+            self.down.output.clear();
             return Poll::Ready(());
         };
-        match ready!(Pin::new(stream).poll_write(cx, &self.output)) {
-            Ok(count) if count > 0 => written(&mut self.output, count),
+        match ready!(Pin::new(stream).poll_write(cx, &self.down.output)) {
+            Ok(count) if count > 0 => written(&mut self.down.output, count),
             _ => {
-                self.gone = true;
-                self.output.clear();
+                self.down.gone = true;
+                self.down.output.clear();
             }
         }
         Poll::Ready(())
@@ -127,23 +78,23 @@ impl Client {
     /// Sends all of `output`.
     pub async fn flush(&mut self) {
         poll_fn(|cx| {
-            while !self.output.is_empty() && !self.gone {
+            while !self.down.output.is_empty() && !self.down.gone {
                 ready!(self.poll_write(cx));
             }
             Poll::Ready(())
         })
         .await;
-        if self.output.capacity() > IDLE_CAPACITY_MAX {
-            self.output = BytesMut::new();
+        if self.down.output.capacity() > IDLE_CAPACITY_MAX {
+            self.down.output = BytesMut::new();
         }
     }
 
     /// Waits for more input.
     pub async fn read(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > 0 {
-            self.input = BytesMut::new();
+        if self.down.input.is_empty() && self.down.input.capacity() > 0 {
+            self.down.input = BytesMut::new();
         }
-        poll_fn(|cx| if self.gone { Poll::Ready(()) } else { self.poll_read(cx) }).await;
+        poll_fn(|cx| if self.down.gone { Poll::Ready(()) } else { self.poll_read(cx) }).await;
     }
 
     /// The next message; `None` when the client has gone.
@@ -152,10 +103,10 @@ impl Client {
     /// Bytes that are no message of a client.
     pub async fn next(&mut self) -> Result<Option<Message>, ProtocolError> {
         loop {
-            if let Some(message) = self.buffered()? {
+            if let Some(message) = self.down.buffered()? {
                 return Ok(Some(message));
             }
-            if self.gone {
+            if self.down.gone {
                 return Ok(None);
             }
             self.read().await;

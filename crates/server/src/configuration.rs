@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::route::PRIMARY;
+use hihooi_session::route::PRIMARY;
 
 /// Settings that answers depend on, and their values; none for what only superusers may change there.
 pub type Configuration = BTreeMap<String, Option<String>>;

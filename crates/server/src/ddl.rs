@@ -6,9 +6,10 @@
 use hihooi_replication::items::Items;
 use hihooi_sql::{Kind, Statement};
 
-use crate::backend::{Backend, FOLLOW};
+use crate::backend::Backend;
 use crate::relay::Outcome;
 use crate::session::{Session, Work};
+use hihooi_session::upstream::FOLLOW;
 
 impl Session {
     /// Whether a statement may change what replicas have without an event trigger being told.
@@ -31,11 +32,11 @@ impl Session {
     /// Has the primary note what code did that has committed by itself.
     pub(crate) async fn follow_afterwards(&mut self, server: &mut Backend) -> Work<()> {
         let write = self.begin_write(Items::Everything);
-        server.write_own_query(FOLLOW);
+        server.up.write_own_query(FOLLOW);
         match self.drain(server).await {
             Ok(_) => {
-                server.answers.take_rows();
-                server.answers.take_error(); // the manager asks again, every few seconds
+                server.up.answers.take_rows();
+                server.up.answers.take_error(); // the manager asks again, every few seconds
                 self.relay.end_write(write, Outcome::Unidentified);
                 Ok(())
             }

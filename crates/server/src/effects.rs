@@ -2,7 +2,7 @@
 //! transaction has ended. What can't be read back keeps the session at its connection, or has the
 //! connection's settings reset before another session gets it (`docs/decisions/0006-session-state.md`).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hihooi_replication::freshness::WriteId;
@@ -11,7 +11,7 @@ use hihooi_wire::backend::{self, Report};
 
 use crate::backend::Backend;
 use crate::session::{End, Session, Work, may_change_path, mentions};
-use crate::state::{self, CarriedSettings, Pin, SessionState};
+use hihooi_session::state::{self, CarriedSettings, Pin, SessionState};
 
 /// Texts are kept for another look up to this length.
 const UNSURE_LEN_MAX: usize = 64 << 10;
@@ -62,13 +62,13 @@ impl Session {
             self.doubts.unit.any_setting = any_setting; // to be told later
         }
         if self.effects.unseen_code || self.doubts.was_unread {
-            server.unseen_code_of = Some(self.id);
+            server.up.unseen_code_of = Some(self.id);
         }
         // What comes next in this transaction may have to be prepared again.
         if self.effects.prepared || self.effects.discard_all {
-            server.forget_statements();
+            server.up.forget_statements();
         } else if is_unsure {
-            server.forget_xid_question();
+            server.up.forget_xid_question();
         }
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.
@@ -99,7 +99,7 @@ impl Session {
             self.lasting_pin = None;
         }
         if effects.discard_all || effects.prepared {
-            server.forget_statements();
+            server.up.forget_statements();
         }
         self.note_lasting(&effects);
         if is_visible(&effects) {
@@ -129,10 +129,10 @@ impl Session {
 
     /// What a query for the session's state tells.
     async fn asked_state(&mut self, server: &mut Backend, query: &str) -> Work<SessionState> {
-        server.write_own_query(query);
+        server.up.write_own_query(query);
         self.own(server).await?;
-        let found = state::read(&server.answers.take_rows());
-        match server.answers.take_error() {
+        let found = state::read(&server.up.answers.take_rows());
+        match server.up.answers.take_error() {
             None => Ok(found),
             Some(error) => {
                 // Nobody may get a connection of which it isn't known what is left in it.
@@ -151,8 +151,8 @@ impl Session {
         let defaults = &self.startup.defaults.settings;
         values.retain(|setting| !setting.0.contains('.') || !defaults.contains(setting));
         values.sort();
-        self.settings = Rc::new(CarriedSettings { values });
-        server.settings = self.settings.clone();
+        self.settings = Arc::new(CarriedSettings { values });
+        server.up.settings = self.settings.clone();
     }
 
     /// Notes what can't be read back from the server.
@@ -175,8 +175,8 @@ impl Session {
     pub(crate) fn end_effects(&mut self, server: &Backend) {
         let unit = std::mem::take(&mut self.doubts.unit);
         // DISCARD ALL that failed, in a block for example, has discarded nothing.
-        self.effects.discard_all &= !server.failed;
-        if server.failed && unit.statements == 1 && !unit.may_commit_inside {
+        self.effects.discard_all &= !server.up.failed;
+        if server.up.failed && unit.statements == 1 && !unit.may_commit_inside {
             self.doubts.unsure.truncate(self.doubts.unsure.len() - unit.unsure);
         } else {
             self.effects.any_setting |= unit.any_setting;
@@ -198,7 +198,7 @@ impl Session {
         }
         self.effects.any_setting |= std::mem::take(&mut self.doubts.unit).any_setting;
         if self.effects.unseen_code {
-            server.unseen_code_of = Some(self.id);
+            server.up.unseen_code_of = Some(self.id);
         }
     }
 

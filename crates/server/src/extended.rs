@@ -10,14 +10,14 @@ use hihooi_sql::{Analysis, HihooiCommand, Kind};
 use hihooi_wire::backend::{self, Report, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
-use crate::answers::Audience;
-use crate::client::Message;
 use crate::hihooi_settings::Answer;
 use crate::read::Sends;
 use crate::relay::Prepared;
-use crate::route::Route;
 use crate::session::{End, Session, Work, may_change_path};
 use crate::unit::{Ends, Op, Unit};
+use hihooi_session::answers::Audience;
+use hihooi_session::downstream::Message;
+use hihooi_session::route::Route;
 
 /// A change of the session's names, to be taken back if the server did not come to it.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Session {
             if ends_with_sync {
                 self.is_skipping = false;
                 self.is_unit_open = false;
-                backend::ready_for_query(self.status(), &mut self.client.output);
+                backend::ready_for_query(self.status(), &mut self.client.down.output);
                 self.client.flush().await;
             }
             return Ok(());
@@ -80,7 +80,7 @@ impl Session {
     async fn dispatch(&mut self, unit: Unit) -> Work<()> {
         if unit.ops.is_empty() && self.server.is_none() {
             if unit.ends != Ends::Flush {
-                backend::ready_for_query(self.status(), &mut self.client.output);
+                backend::ready_for_query(self.status(), &mut self.client.down.output);
                 self.client.flush().await;
             }
             return Ok(());
@@ -148,7 +148,7 @@ impl Session {
             backend::empty(tag, self.output());
         }
         if unit.ends != Ends::Flush {
-            backend::ready_for_query(self.status(), &mut self.client.output);
+            backend::ready_for_query(self.status(), &mut self.client.down.output);
         }
         self.renamed.clear();
         self.client.flush().await;
@@ -170,11 +170,15 @@ impl Session {
         }
     }
 
-    fn reason_of(&self, unit: &Unit, reason: crate::route::Reason) -> crate::route::Reason {
+    fn reason_of(
+        &self,
+        unit: &Unit,
+        reason: hihooi_session::route::Reason,
+    ) -> hihooi_session::route::Reason {
         let statement = unit.ops.iter().find_map(Op::statement);
         match statement {
             Some(statement) if statement.is_write() && self.server.is_none() => {
-                crate::route::Reason::Write
+                hihooi_session::route::Reason::Write
             }
             _ => reason,
         }
@@ -277,7 +281,7 @@ impl Session {
         if ends == Ends::Flush {
             self.is_skipping = true;
         } else {
-            backend::ready_for_query(self.status(), &mut self.client.output);
+            backend::ready_for_query(self.status(), &mut self.client.down.output);
         }
         self.client.flush().await;
         Ok(())
@@ -313,7 +317,7 @@ impl Session {
             }
         }
         if unit.ends != Ends::Flush {
-            backend::ready_for_query(self.status(), &mut self.client.output);
+            backend::ready_for_query(self.status(), &mut self.client.down.output);
         }
         self.client.flush().await;
         Ok(())

@@ -13,11 +13,11 @@ use tokio::net::TcpStream;
 
 use crate::client::Client;
 use crate::pool::Refusal;
-use crate::pump::Step;
 use crate::relay::{Relay, RunningOn};
-use crate::route::PRIMARY;
 use crate::startup_key::StartupKey;
-use crate::state;
+use hihooi_session::relaying::Step;
+use hihooi_session::route::PRIMARY;
+use hihooi_session::state;
 
 /// Start-up parameters that are remembered with their welcome; all are forgotten beyond (I8).
 const WELCOMES_MAX: usize = 4_096;
@@ -55,7 +55,7 @@ pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
         Ok(Ok(Some(packet))) => admit(client, packet).await,
         Ok(Ok(None) | Err(ProtocolError::Stranger)) | Err(_) => Greeting::Done,
         Ok(Err(error)) => {
-            let out = &mut client.output;
+            let out = &mut client.down.output;
             match error {
                 // As these versions had their errors.
                 ProtocolError::Version(..=2, _) => {
@@ -75,9 +75,9 @@ async fn first_packet(
     relay: &Rc<Relay>,
 ) -> Result<Option<Startup>, ProtocolError> {
     loop {
-        match startup::parse(&mut client.input)? {
+        match startup::parse(&mut client.down.input)? {
             Some(Packet::Ssl | Packet::Gss) => {
-                client.output.extend_from_slice(b"N");
+                client.down.output.extend_from_slice(b"N");
                 client.flush().await;
             }
             Some(Packet::Cancel { process, secret }) => {
@@ -85,7 +85,7 @@ async fn first_packet(
                 return Ok(None);
             }
             Some(Packet::Startup(packet)) => return Ok(Some(packet)),
-            None if client.gone => return Ok(None),
+            None if client.down.gone => return Ok(None),
             None => client.read().await,
         }
     }
@@ -99,7 +99,7 @@ async fn admit(client: &mut Client, packet: Startup) -> Greeting {
         .filter(|name| name.starts_with("_pq_."))
         .collect();
     if packet.minor > 0 || !unknown.is_empty() {
-        backend::negotiate_protocol_version(&unknown, &mut client.output);
+        backend::negotiate_protocol_version(&unknown, &mut client.down.output);
     }
     let refusal = match StartupKey::of(&packet) {
         None => Report::fatal("28000", "no PostgreSQL user name specified in startup packet"),
@@ -109,7 +109,7 @@ async fn admit(client: &mut Client, packet: Startup) -> Greeting {
         }
         Some(key) => return Greeting::Session(packet, key),
     };
-    refusal.write(&mut client.output);
+    refusal.write(&mut client.down.output);
     client.flush().await;
     Greeting::Done
 }
@@ -172,15 +172,15 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     let pool = relay.pools.pool(PRIMARY, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
     // It may have served others that began alike.
-    server.write_own_query(&state::CarriedSettings::default().statements(true));
+    server.up.write_own_query(&state::CarriedSettings::default().statements(true));
     let step = pump_alone(&mut server).await?;
     debug_assert!(matches!(step, Step::Ready(Status::Idle)));
-    server.answers.take_rows();
-    (server.settings, server.unseen_code_of) = (Rc::default(), None);
-    server.write_own_query(&state::query(std::iter::empty()));
+    server.up.answers.take_rows();
+    (server.up.settings, server.up.unseen_code_of) = (std::sync::Arc::default(), None);
+    server.up.write_own_query(&state::query(std::iter::empty()));
     let step = pump_alone(&mut server).await?;
     debug_assert!(matches!(step, Step::Ready(Status::Idle)));
-    let found = state::read(&server.answers.take_rows());
+    let found = state::read(&server.up.answers.take_rows());
     let welcome = Rc::new(Welcome {
         parameters: server.parameters.clone(),
         path: SearchPath::new(&found.path),

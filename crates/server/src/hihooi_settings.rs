@@ -3,8 +3,8 @@
 use hihooi_sql::HihooiCommand;
 use hihooi_wire::backend::Report;
 
-use crate::route::Consistency;
 use crate::session::Session;
+use hihooi_session::route::Consistency;
 
 /// What the client gets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 //! What this crate must NOT know: how entries are made, stored and applied.
 
 pub mod admin;
-pub mod answers;
 pub mod backend;
 pub mod client;
 mod configuration;
@@ -18,7 +17,6 @@ pub mod extended;
 pub mod handshake;
 pub mod hihooi_settings;
 mod idle;
-pub mod own_types;
 mod passwords;
 pub mod pool;
 pub mod pump;
@@ -26,13 +24,11 @@ pub mod read;
 pub mod relay;
 pub mod resolve;
 pub(crate) mod room;
-pub mod route;
 pub mod scratch;
 pub mod session;
 pub mod silence;
 pub mod simple;
 pub mod startup_key;
-pub mod state;
 pub mod stopping;
 pub mod unit;
 
@@ -51,10 +47,10 @@ use crate::client::Client;
 use crate::handshake::{Greeting, greet, welcome, write_welcome};
 pub use crate::relay::{ApplyStatsOf, Settings, Shared};
 use crate::relay::{Relay, SessionInfo};
-pub use crate::route::Consistency;
-use crate::route::{PRIMARY, Reason, Route};
 use crate::session::Session;
 use crate::startup_key::StartupKey;
+pub use hihooi_session::route::Consistency;
+use hihooi_session::route::{PRIMARY, Reason, Route};
 
 /// After a failure to accept (no file descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -132,7 +128,7 @@ async fn serve_admin(relay: Rc<Relay>, mut client: Client, key: StartupKey) {
     }
     Report::fatal("42501", format!("user \"{}\" may not use the admin database", key.user))
         .hint("List the user in admin_users.")
-        .write(&mut client.output);
+        .write(&mut client.down.output);
     client.flush().await;
 }
 
@@ -161,12 +157,12 @@ async fn open(
         }
     };
     let Some(info) = register(relay, key, address) else {
-        Report::fatal("53000", "no random numbers to be had").write(&mut client.output);
+        Report::fatal("53000", "no random numbers to be had").write(&mut client.down.output);
         client.flush().await;
         return None;
     };
-    client.process = info.process;
-    write_welcome(&welcomed, info.process, &info.secret, &mut client.output);
+    client.down.process = info.process;
+    write_welcome(&welcomed, info.process, &info.secret, &mut client.down.output);
     client.flush().await;
     let mut session = Session::new(relay.clone(), info, id, client, &welcomed);
     apply_own_settings(&mut session, &packet);
@@ -194,12 +190,12 @@ async fn startup_key(
 
 async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key: &StartupKey) {
     match refusal {
-        pool::Refusal::Server(fields) => fields.write(&mut client.output),
+        pool::Refusal::Server(fields) => fields.write(&mut client.down.output),
         _ => {
             let report = refusal.report(&relay.sites[PRIMARY].name, key);
             Report::fatal(report.code, report.message)
                 .detail(report.detail.unwrap_or_default())
-                .write(&mut client.output);
+                .write(&mut client.down.output);
         }
     }
     client.flush().await;

@@ -11,10 +11,10 @@ use hihooi_wire::frontend::{Parse, tag};
 use postgres_protocol::password::scram_sha_256;
 
 use crate::backend::Backend;
-use crate::client::Message;
 use crate::pump::Lost;
-use crate::route::PRIMARY;
 use crate::session::{End, Session, Work, mentions, shadow};
+use hihooi_session::downstream::Message;
+use hihooi_session::route::PRIMARY;
 
 /// What decides how a server would store a password.
 const ASK: &str = "SELECT (pg_catalog.current_setting('password_encryption') = 'scram-sha-256'
@@ -45,11 +45,11 @@ impl Session {
         query: &str,
         values: &[Option<&[u8]>],
     ) -> Result<Option<Vec<Option<Bytes>>>, Lost> {
-        server.write_own(query, values);
-        server.write_flush();
+        server.up.write_own(query, values);
+        server.up.write_flush();
         self.drain(server).await?;
-        let mut rows = server.answers.take_rows();
-        let row = if server.failed { None } else { rows.pop() };
+        let mut rows = server.up.answers.take_rows();
+        let row = if server.up.failed { None } else { rows.pop() };
         // What came before it answers questions for transaction ids.
         self.flight.keep(rows);
         Ok(row)
@@ -139,11 +139,11 @@ impl Session {
                 }
             }
         } else {
-            server.begin_unit();
-            server.write_own_query(ASK);
+            server.up.begin_unit();
+            server.up.write_own_query(ASK);
             self.own(&mut server).await?;
-            server.answers.take_error();
-            server.answers.take_rows().pop()
+            server.up.answers.take_error();
+            server.up.answers.take_rows().pop()
         };
         if was_held || self.is_unit_open {
             self.server = Some(server);

@@ -21,9 +21,9 @@ use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
 use crate::defaults::Asked;
 use crate::room::{self, Room};
-use crate::route::PRIMARY;
 use crate::startup_key::StartupKey;
-use crate::state::CarriedSettings;
+use hihooi_session::route::PRIMARY;
+use hihooi_session::state::CarriedSettings;
 
 /// Connections that are opened until what the role starts with has stayed the same meanwhile.
 const TRIES: usize = 5;
@@ -118,7 +118,7 @@ impl Pool {
     fn take_idle(
         &self,
         startup: &Rc<StartupKey>,
-        settings: &Rc<CarriedSettings>,
+        settings: &Arc<CarriedSettings>,
         session: u64,
     ) -> Option<Box<Backend>> {
         let mut idle = self.idle.borrow_mut();
@@ -177,16 +177,16 @@ const FIT_BEST: u8 = 3;
 fn fit(
     backend: &Backend,
     startup: &Rc<StartupKey>,
-    settings: &Rc<CarriedSettings>,
+    settings: &Arc<CarriedSettings>,
     session: u64,
 ) -> u8 {
     if !Rc::ptr_eq(&backend.startup, startup) && backend.startup != *startup {
         return 0;
     }
-    if Rc::ptr_eq(&backend.settings, settings) || backend.settings == *settings {
+    if Arc::ptr_eq(&backend.up.settings, settings) || backend.up.settings == *settings {
         return if backend.last_session == session { FIT_BEST } else { 2 };
     }
-    u8::from(backend.settings.can_become(settings))
+    u8::from(backend.up.settings.can_become(settings))
 }
 
 /// Bounds of the pools.
@@ -301,7 +301,7 @@ impl Pools {
         &self,
         pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
-        settings: &Rc<CarriedSettings>,
+        settings: &Arc<CarriedSettings>,
         session: u64,
     ) -> Result<Box<Backend>, Refusal> {
         let taken = pin!(self.take_or_open(pool, startup, settings, session));
@@ -312,7 +312,7 @@ impl Pools {
         &self,
         pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
-        settings: &Rc<CarriedSettings>,
+        settings: &Arc<CarriedSettings>,
         session: u64,
     ) -> Result<Box<Backend>, Refusal> {
         let began = Instant::now();
@@ -340,7 +340,7 @@ impl Pools {
         &self,
         pool: &Pool,
         startup: &Rc<StartupKey>,
-        settings: &Rc<CarriedSettings>,
+        settings: &Arc<CarriedSettings>,
         session: u64,
     ) -> Option<Box<Backend>> {
         while let Some(backend) = pool.take_idle(startup, settings, session) {
@@ -379,7 +379,7 @@ impl Pools {
         &self,
         pool: &Rc<Pool>,
         startup: &Rc<StartupKey>,
-        settings: &Rc<CarriedSettings>,
+        settings: &Arc<CarriedSettings>,
         session: u64,
         began: Instant,
     ) -> Result<Box<Backend>, Refusal> {
@@ -493,7 +493,7 @@ impl Pools {
     pub fn release(self: &Rc<Self>, mut backend: Box<Backend>) {
         let is_current = self.configurations.is_current(backend.site, &backend.given);
         let may_stay = self.rooms[backend.site].may_stay(&backend.pool);
-        if !backend.is_clean() || !is_current || !may_stay {
+        if !backend.up.is_clean() || !is_current || !may_stay {
             self.discard(backend);
         } else if backend.cancels.get() > 0 {
             let pools = self.clone();
@@ -528,8 +528,8 @@ impl Pools {
         }
         let fence = self.fence.clone();
         tokio::task::spawn_local(async move {
-            backend.output.clear();
-            hihooi_wire::frontend::terminate(&mut backend.output);
+            backend.up.output.clear();
+            hihooi_wire::frontend::terminate(&mut backend.up.output);
             // Its record stays in the log until the backend is known to be gone: it may still
             // wait for a lock and then commit.
             if crate::pump::send_all(&mut backend).await.is_ok()

@@ -10,16 +10,17 @@ use hihooi_wire::backend::Status;
 use hihooi_wire::frontend::{self, Bind, Target, tag};
 use tracing::warn;
 
-use crate::answers::{Audience, Sent};
 use crate::backend::Backend;
-use crate::client::Message;
-use crate::own_types;
 use crate::pool::Refusal;
-use crate::pump::{self, Hold, Lost, Step};
+use crate::pump::{self, Lost};
 use crate::relay::{ReadRequest, count};
-use crate::route::{Consistency, PRIMARY, Reason, Route};
 use crate::session::{Session, Work};
 use crate::unit::{Ends, Op, Unit, executes};
+use hihooi_session::answers::{Audience, Sent};
+use hihooi_session::downstream::Message;
+use hihooi_session::own_types;
+use hihooi_session::relaying::{Hold, Step};
+use hihooi_session::route::{Consistency, PRIMARY, Reason, Route};
 
 /// What a routed unit sends.
 pub enum Sends<'a> {
@@ -166,9 +167,9 @@ impl Session {
             return Ok(Tried::Elsewhere);
         }
         let _running = relay.running(site);
-        server.begin_unit();
+        server.up.begin_unit();
         self.write_read(&mut server, sends);
-        let mark = self.client.output.len();
+        let mark = self.client.down.output.len();
         match self.relay_held(&mut server).await {
             Ok(Tried::Answered) => {
                 count(&relay.counters[site].reads);
@@ -187,7 +188,7 @@ impl Session {
                         Tried::Elsewhere
                     }
                 };
-                self.client.output.truncate(mark);
+                self.client.down.output.truncate(mark);
                 Ok(tried)
             }
         }
@@ -196,9 +197,9 @@ impl Session {
     fn write_read(&self, server: &mut Backend, sends: &Sends<'_>) {
         match sends {
             Sends::Query(message) => {
-                server.unnamed = None;
-                server.output.extend_from_slice(&message.bytes);
-                server.answers.sent(Sent::Query, Audience::Client);
+                server.up.unnamed = None;
+                server.up.output.extend_from_slice(&message.bytes);
+                server.up.answers.sent(Sent::Query, Audience::Client);
             }
             Sends::Unit(unit) => {
                 let is_described = unit.ops.iter().any(describes_portal);
@@ -211,8 +212,8 @@ impl Session {
                 let Ends::Sync(audience) = unit.ends else {
                     unreachable!("only whole units are routed")
                 };
-                frontend::sync(&mut server.output);
-                server.answers.sent(Sent::Sync, audience);
+                frontend::sync(&mut server.up.output);
+                server.up.answers.sent(Sent::Sync, audience);
             }
         }
     }
@@ -221,7 +222,7 @@ impl Session {
     /// another site may still be asked.
     async fn relay_held(&mut self, server: &mut Backend) -> Result<Tried, (Lost, bool)> {
         let mut hold = Hold::UntilRows;
-        self.client.tells_leaving = true;
+        self.client.down.tells_leaving = true;
         loop {
             match pump::pump(&mut self.client, server, &mut hold).await {
                 Ok(Step::Ready(Status::Idle)) => return Ok(Tried::Answered),
@@ -303,7 +304,7 @@ fn describe_binary(server: &mut Backend, op: &Op) {
     let Op::Bind { message, .. } = op else { return };
     let Ok(bind) = Bind::read(message.body()) else { return };
     if binds_binary(op) {
-        frontend::describe(Target::Portal, bind.portal, &mut server.output);
-        server.answers.sent(Sent::DescribePortal, Audience::Hidden);
+        frontend::describe(Target::Portal, bind.portal, &mut server.up.output);
+        server.up.answers.sent(Sent::DescribePortal, Audience::Hidden);
     }
 }

@@ -24,11 +24,11 @@ use tracing::warn;
 
 use crate::backend::Identity;
 use crate::costs::Costs;
-use crate::own_types::OwnTypes;
 use crate::pool::{Limits, Pools};
-use crate::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
 use crate::startup_key::StartupKey;
 use crate::stopping::Stopping;
+use hihooi_session::own_types::OwnTypes;
+use hihooi_session::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).

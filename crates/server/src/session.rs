@@ -20,15 +20,17 @@ use hihooi_wire::frontend::tag;
 use tracing::debug;
 
 use crate::backend::{Backend, Identity};
-use crate::client::{Client, Message};
+use crate::client::Client;
 use crate::effects::Doubts;
 use crate::pool::{Pool, Refusal};
-use crate::pump::{self, Hold, Lost};
+use crate::pump::{self, Lost};
 use crate::relay::{Known, Prepared, Relay, RunningOn, SessionInfo};
-use crate::route::{Consistency, Reason, Route};
 use crate::startup_key::StartupKey;
-use crate::state::{CarriedSettings, Pin};
 use crate::stopping;
+use hihooi_session::downstream::Message;
+use hihooi_session::relaying::Hold;
+use hihooi_session::route::{Consistency, Reason, Route};
+use hihooi_session::state::{CarriedSettings, Pin};
 
 /// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
 /// Flush (I8).
@@ -78,7 +80,7 @@ pub struct Session {
     /// Its pools, by site.
     pools: Box<[Option<Rc<Pool>>]>,
     pub(crate) statements: AHashMap<Bytes, Rc<Prepared>>,
-    pub(crate) settings: Rc<CarriedSettings>,
+    pub(crate) settings: Arc<CarriedSettings>,
     /// Settings with a dot in their names that its texts named.
     pub(crate) custom_settings: BTreeSet<Box<str>>,
     pub(crate) path: Option<SearchPath>,
@@ -149,7 +151,7 @@ impl Session {
             client,
             startup,
             statements: AHashMap::new(),
-            settings: Rc::default(),
+            settings: Arc::default(),
             custom_settings: BTreeSet::new(),
             prepared: AHashSet::new(),
             prepared_effects: SessionEffect::default(),
@@ -177,9 +179,9 @@ impl Session {
         let served = place.unless_stopped(&info.is_waiting, pin!(self.turns())).await;
         let end = served.unwrap_or_else(|| self.stopped());
         if let End::Fatal(report) = &end
-            && !self.client.is_amid_message
+            && !self.client.down.is_amid_message
         {
-            report.write(&mut self.client.output);
+            report.write(&mut self.client.down.output);
         }
         self.client.flush().await;
         debug!(session = self.id, ?end, "session ended");
@@ -193,7 +195,7 @@ impl Session {
     /// Gives back the connection of a session that ends. One with a transaction or other state
     /// is closed, which rolls back and removes it all.
     fn leave(&mut self, server: Box<Backend>) {
-        if self.pin.is_none() && server.is_clean() {
+        if self.pin.is_none() && server.up.is_clean() {
             self.relay.pools.release(server);
         } else {
             self.relay.pools.discard(server);
@@ -238,10 +240,10 @@ impl Session {
 
     pub(crate) async fn next_message(&mut self) -> Work<Message> {
         loop {
-            let buffered = self.client.buffered();
+            let buffered = self.client.down.buffered();
             match buffered {
                 Ok(Some(message)) => return Ok(message),
-                Ok(None) if self.client.gone => return Err(End::Client),
+                Ok(None) if self.client.down.gone => return Err(End::Client),
                 Ok(None) => {
                     self.info.is_waiting.set(true);
                     let came = self.input_came().await?;
@@ -273,7 +275,7 @@ impl Session {
         match &mut self.server {
             None => {
                 // In the middle of a unit a server would not be idle.
-                let is_idle = self.gathered.is_empty() && self.client.input.is_empty();
+                let is_idle = self.gathered.is_empty() && self.client.down.input.is_empty();
                 match self.idle_limit.filter(|_| is_idle) {
                     None => self.client.read().await,
                     Some(limit) => {
@@ -285,7 +287,7 @@ impl Session {
             Some(server) => {
                 let (relay, defined) = (self.relay.clone(), self.doubts.defined);
                 let waits = self.pin == Some(Pin::Catalog)
-                    && server.status == Status::Idle
+                    && server.up.status == Status::Idle
                     && self.gathered.is_empty();
                 let known = async {
                     match waits {
@@ -319,7 +321,7 @@ impl Session {
 
     /// The transaction status that the client knows of.
     pub(crate) fn status(&self) -> Status {
-        self.server.as_ref().map_or(Status::Idle, |server| server.status)
+        self.server.as_ref().map_or(Status::Idle, |server| server.up.status)
     }
 
     /// Whether a transaction block is open.
@@ -404,8 +406,8 @@ impl Session {
                 server
             }
         };
-        let is_foreign = server.unseen_code_of.is_some_and(|session| session != self.id);
-        if is_foreign || server.settings != self.settings {
+        let is_foreign = server.up.unseen_code_of.is_some_and(|session| session != self.id);
+        if is_foreign || server.up.settings != self.settings {
             self.carry_settings(&mut server).await?;
         }
         self.runs_on(&server);
@@ -427,17 +429,17 @@ impl Session {
     }
 
     async fn carry_settings(&mut self, server: &mut Backend) -> Result<(), Refusal> {
-        let at_primary = server.site == crate::route::PRIMARY;
-        server.write_own_query(&self.settings.statements(at_primary));
+        let at_primary = server.site == hihooi_session::route::PRIMARY;
+        server.up.write_own_query(&self.settings.statements(at_primary));
         let pumped = pump::pump_own(server).await;
         pumped.map_err(|lost| Refusal::Unreachable(lost.to_string()))?;
-        server.answers.take_rows();
-        if let Some(error) = server.answers.take_error() {
+        server.up.answers.take_rows();
+        if let Some(error) = server.up.answers.take_error() {
             let fields = backend::ErrorFields::read(&error).unwrap_or_default();
             return Err(Refusal::Server(Box::new(fields)));
         }
-        server.settings = self.settings.clone();
-        server.unseen_code_of = None;
+        server.up.settings = self.settings.clone();
+        server.up.unseen_code_of = None;
         Ok(())
     }
 
@@ -460,8 +462,8 @@ impl Session {
         self.client.flush().await;
         self.end_effects(&server);
         server.last_session = self.id;
-        self.failed_after = server.failed.then_some(server.names_done);
-        if server.status != Status::Idle {
+        self.failed_after = server.up.failed.then_some(server.up.names_done);
+        if server.up.status != Status::Idle {
             self.info.state.set("in transaction");
             self.server = Some(server);
             return Ok(());
@@ -476,7 +478,7 @@ impl Session {
             self.pin = self.pin.or(Some(Pin::Catalog));
         }
         self.is_path_unknown = false;
-        if server.write_cleanup() {
+        if server.up.write_cleanup() {
             self.own(&mut server).await?;
         }
         self.info.state.set("idle");
@@ -495,7 +497,7 @@ impl Session {
         &self,
         server: &mut Backend,
         statement: &Statement,
-        audience: crate::answers::Audience,
+        audience: hihooi_session::answers::Audience,
     ) -> bool {
         let Kind::Session(SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name))) =
             &statement.kind
@@ -503,10 +505,10 @@ impl Session {
             return false;
         };
         let Some(prepared) = self.statements.get(name.as_bytes()) else { return false };
-        if server.literal_names.iter().any(|known| **known == *name.as_bytes()) {
+        if server.up.literal_names.iter().any(|known| **known == *name.as_bytes()) {
             return false; // it is there already
         }
-        server.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
+        server.up.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
         true
     }
 
@@ -520,7 +522,7 @@ impl Session {
             _ => false,
         };
         if !takes_none {
-            server.numbers_of = Some(self.id);
+            server.up.numbers_of = Some(self.id);
             self.numbers_at = Some(server.identity.clone());
         }
     }
@@ -528,18 +530,18 @@ impl Session {
     /// Has a connection forget the numbers of other sessions; also the session's own if it has taken
     /// some elsewhere since, for those would be the last ones.
     fn forget_foreign_numbers(&self, server: &mut Backend) {
-        let Some(owner) = server.numbers_of else { return };
+        let Some(owner) = server.up.numbers_of else { return };
         let is_last =
             self.numbers_at.as_ref().is_some_and(|last| Rc::ptr_eq(last, &server.identity));
         if owner != self.id || !is_last {
-            server.write_forget_numbers();
+            server.up.write_forget_numbers();
         }
     }
 
     /// Waits for the answer to messages of our own.
     pub(crate) async fn own(&mut self, server: &mut Backend) -> Work<()> {
-        self.client.tells_leaving = false; // what we ask is never cancelled
-        while !(server.answers.is_empty() && server.output.is_empty()) {
+        self.client.down.tells_leaving = false; // what we ask is never cancelled
+        while !(server.up.answers.is_empty() && server.up.output.is_empty()) {
             let pumped = pump::pump(&mut self.client, server, &mut Hold::No).await;
             if let Err(lost) = pumped {
                 return Err(self.lost(&lost));
@@ -560,8 +562,8 @@ impl Session {
 
     /// Tells the client an error in place of a unit's answer.
     pub(crate) async fn refuse_simple(&mut self, report: &Report) -> Work<()> {
-        report.write(&mut self.client.output);
-        backend::ready_for_query(self.status(), &mut self.client.output);
+        report.write(&mut self.client.down.output);
+        backend::ready_for_query(self.status(), &mut self.client.down.output);
         self.client.flush().await;
         Ok(())
     }
@@ -598,7 +600,7 @@ impl Session {
 
     /// Where the answer to the client is written.
     pub(crate) fn output(&mut self) -> &mut BytesMut {
-        &mut self.client.output
+        &mut self.client.down.output
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::relay::Relay;
-use crate::route::PRIMARY;
+use hihooi_session::route::PRIMARY;
 
 /// A question that got no answer for so long is asked again on a new connection: the network may
 /// have forgotten the old one. Not sooner, since a frozen server keeps every connection that is tried.

@@ -14,15 +14,15 @@ use hihooi_sql::{Analysis, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Severity, Status};
 use hihooi_wire::frontend;
 
-use crate::answers::{Audience, Sent};
 use crate::backend::Backend;
-use crate::client::Message;
 use crate::hihooi_settings::Answer;
 use crate::read::{Sends, Wanted};
 use crate::relay::count;
-use crate::route::{PRIMARY, Reason, Route};
 use crate::session::{End, Session, Work, may_change_path};
 use crate::unit::{Ends, Op, Unit};
+use hihooi_session::answers::{Audience, Sent};
+use hihooi_session::downstream::Message;
+use hihooi_session::route::{PRIMARY, Reason, Route};
 
 /// How a simple query is run.
 enum How {
@@ -38,7 +38,7 @@ impl Session {
         if !self.gathered.is_empty() && !self.is_skipping {
             self.extended().await?; // what the client sent without Sync runs first
         }
-        let skips = |server: &Backend| server.answers.is_skipping();
+        let skips = |server: &Backend| server.up.answers.is_skipping();
         if self.is_skipping || self.server.as_deref().is_some_and(skips) {
             return Ok(()); // in a failed unit, up to its Sync
         }
@@ -225,16 +225,16 @@ impl Session {
             || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
         let commits = may_commit.then(|| self.transaction.writes.union(&writes));
         let write = commits.filter(|w| !w.is_empty()).map(|w| self.begin_write(w));
-        server.begin_unit();
+        server.up.begin_unit();
         for statement in &facts.statements {
             if self.write_named(&mut server, statement, Audience::Us) {
-                server.write_sync(Audience::Us);
+                server.up.write_sync(Audience::Us);
             }
             self.note_raw(&mut server, statement, text);
         }
-        server.unnamed = None;
-        server.output.extend_from_slice(&message.bytes);
-        server.answers.sent(Sent::Query, Audience::Client);
+        server.up.unnamed = None;
+        server.up.output.extend_from_slice(&message.bytes);
+        server.up.answers.sent(Sent::Query, Audience::Client);
         self.flight.opaque.extend(write);
         if let Err(lost) = self.drain(&mut server).await {
             return self.lost_in_unit(server, &lost);
@@ -247,7 +247,7 @@ impl Session {
     }
 
     fn is_block_open(&self, server: &Backend) -> bool {
-        server.status != Status::Idle
+        server.up.status != Status::Idle
     }
 
     fn writes_of_all(&self, facts: &Analysis) -> Items {
@@ -271,17 +271,17 @@ impl Session {
         let counters = &self.relay.counters[PRIMARY];
         let writes = facts.statements.iter().any(Statement::is_write);
         count(if writes { &counters.writes } else { &counters.reads });
-        if server.failed {
+        if server.up.failed {
             count(&counters.errors);
         }
     }
 
     /// What has committed by itself is asked about when it has succeeded.
     async fn after_raw(&mut self, server: &mut Backend, facts: &Analysis) -> Work<()> {
-        if server.status != Status::Idle {
+        if server.up.status != Status::Idle {
             return Ok(());
         }
-        if facts.statements.iter().any(|statement| self.leaves(statement, server.failed)) {
+        if facts.statements.iter().any(|statement| self.leaves(statement, server.up.failed)) {
             self.client.flush().await;
             self.follow_afterwards(server).await?;
         }
@@ -317,7 +317,7 @@ impl Session {
             .write(self.output());
             backend::command_complete(tag, self.output());
         }
-        backend::ready_for_query(self.status(), &mut self.client.output);
+        backend::ready_for_query(self.status(), &mut self.client.down.output);
         self.client.flush().await;
         Ok(())
     }

@@ -15,14 +15,16 @@ use hihooi_sql::{Analysis, Ddl, Kind, SessionCommand, Statement};
 use hihooi_wire::backend::{Report, Status};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
-use crate::answers::{Audience, Sent};
-use crate::backend::{Backend, NOBODYS, server_name};
-use crate::client::Message;
+use crate::backend::Backend;
 use crate::pool::Refusal;
-use crate::pump::{self, Hold, Lost, Step};
+use crate::pump::{self, Lost};
 use crate::relay::{Outcome, Prepared, count};
-use crate::route::{PRIMARY, Route};
 use crate::session::{End, Session, Transaction, Work};
+use hihooi_session::answers::{Audience, Sent};
+use hihooi_session::downstream::Message;
+use hihooi_session::relaying::{Hold, Step};
+use hihooi_session::route::{PRIMARY, Route};
+use hihooi_session::upstream::{NOBODYS, server_name};
 
 /// One message of a unit, with what its names stand for.
 #[derive(Debug, Clone)]
@@ -179,7 +181,8 @@ impl Session {
     async fn follow_unit(&mut self, unit: &Unit, server: &mut Backend) -> Work<()> {
         let commits = |statement: &&Statement| statement.may_commit_inside;
         let mut statements = unit.ops.iter().filter_map(Op::statement).filter(commits);
-        if server.status != Status::Idle || !statements.any(|s| self.leaves(s, server.failed)) {
+        if server.up.status != Status::Idle || !statements.any(|s| self.leaves(s, server.up.failed))
+        {
             return Ok(());
         }
         self.client.flush().await;
@@ -190,7 +193,7 @@ impl Session {
         let counters = &self.relay.counters[PRIMARY];
         let writes = unit.ops.iter().filter_map(Op::statement).any(Statement::is_write);
         count(if writes { &counters.writes } else { &counters.reads });
-        if server.failed {
+        if server.up.failed {
             count(&counters.errors);
         }
     }
@@ -216,8 +219,8 @@ impl Session {
 
     async fn drive(&mut self, server: &mut Backend, unit: &Unit) -> Result<Driven, Lost> {
         if !self.is_unit_open {
-            server.begin_unit();
-            self.flight.is_in_block = server.status != Status::Idle;
+            server.up.begin_unit();
+            self.flight.is_in_block = server.up.status != Status::Idle;
         }
         let mut awaits_copy = false;
         for (index, op) in unit.ops.iter().enumerate() {
@@ -247,14 +250,14 @@ impl Session {
             self.write_op(server, op, unit.audience);
             let copies = matches!(op.statement(), Some(Statement { kind: Kind::CopyIn, .. }));
             if copies && unit.audience == Audience::Simple {
-                server.write_flush();
+                server.up.write_flush();
                 self.drain(server).await?;
             }
             awaits_copy |= copies;
         }
         self.is_unit_open = true;
         if unit.ends == Ends::Flush || (awaits_copy && unit.audience == Audience::Client) {
-            server.write_flush();
+            server.up.write_flush();
             let copied = self.drain(server).await?;
             // A COPY swallows the Sync that came with it; the client sends another.
             if unit.ends == Ends::Flush || copied {
@@ -272,7 +275,7 @@ impl Session {
     /// Whether it did.
     pub(crate) async fn drain(&mut self, server: &mut Backend) -> Result<bool, Lost> {
         let mut copied = false;
-        self.client.tells_leaving = true;
+        self.client.down.tells_leaving = true;
         loop {
             match pump::pump(&mut self.client, server, &mut Hold::No).await? {
                 Step::CopyIn => {
@@ -283,7 +286,7 @@ impl Session {
                 Step::Left => self.cancel_own(),
                 _ => {}
             }
-            if server.answers.is_empty() && server.output.is_empty() {
+            if server.up.answers.is_empty() && server.up.output.is_empty() {
                 return Ok(copied);
             }
         }
@@ -294,30 +297,30 @@ impl Session {
     pub(crate) async fn feed_copy(&mut self, server: &mut Backend) -> Result<(), Lost> {
         self.client.flush().await;
         loop {
-            while let Ok(Some(message)) = self.client.buffered() {
+            while let Ok(Some(message)) = self.client.down.buffered() {
                 match message.tag {
                     tag::SYNC | tag::FLUSH => continue, // ignored during COPY, as servers do
                     tag::TERMINATE => {
-                        self.client.gone = true;
-                        frontend::copy_fail("client left", &mut server.output);
+                        self.client.down.gone = true;
+                        frontend::copy_fail("client left", &mut server.up.output);
                     }
-                    _ => server.output.extend_from_slice(&message.bytes),
+                    _ => server.up.output.extend_from_slice(&message.bytes),
                 }
                 if message.tag != tag::COPY_DATA {
-                    server.write_flush();
+                    server.up.write_flush();
                     return Ok(());
                 }
             }
-            if self.client.gone {
-                frontend::copy_fail("client left", &mut server.output);
-                server.write_flush();
+            if self.client.down.gone {
+                frontend::copy_fail("client left", &mut server.up.output);
+                server.up.write_flush();
                 return Ok(());
             }
             match pump::copy(&mut self.client, server).await? {
                 None => {}
                 Some(Step::Ready(status)) => {
                     // A simple query's COPY failed; what the client still sends is ignored.
-                    server.status = status;
+                    server.up.status = status;
                     return Ok(());
                 }
                 Some(_) => return Ok(()),
@@ -380,48 +383,48 @@ impl Session {
     pub(crate) fn ask_before_commit(&mut self, server: &mut Backend, is_lone: bool) {
         let Transaction { writes, commit_writes, may_hide, .. } =
             std::mem::take(&mut self.transaction);
-        if writes.is_empty() || server.status == Status::Failed {
+        if writes.is_empty() || server.up.status == Status::Failed {
             return;
         }
         let audience = if is_lone { Audience::Question } else { Audience::Hidden };
         if may_hide {
-            server.write_follow(audience);
+            server.up.write_follow(audience);
         }
         let write = self.begin_write(writes);
         if commit_writes {
             self.flight.opaque.push(write); // under an id that may not be assigned yet
         } else {
-            server.write_xid_question(audience);
+            server.up.write_xid_question(audience);
             self.flight.asked.push(write);
         }
         if is_lone && (may_hide || !commit_writes) {
-            server.write_sync(audience);
+            server.up.write_sync(audience);
         }
     }
 
     /// Sends the unit's Sync, which commits what it did outside of a block.
     async fn send_commit(&mut self, server: &mut Backend, audience: Audience) -> Result<(), Lost> {
         let commits = !self.flight.is_in_block && !self.transaction.writes.is_empty();
-        if commits && !server.answers.is_skipping() {
+        if commits && !server.up.answers.is_skipping() {
             let writes = self.transaction.writes.clone();
             if self.is_contested(&writes) {
                 // It may wait for a lock: in flight only from its Sync, not while it waits.
-                server.write_flush();
+                server.up.write_flush();
                 self.drain(server).await?;
             }
-            if self.transaction.may_hide && !server.failed {
-                server.write_follow(Audience::Hidden);
+            if self.transaction.may_hide && !server.up.failed {
+                server.up.write_follow(Audience::Hidden);
             }
             if self.transaction.commit_writes {
                 let write = self.begin_write(writes);
                 self.flight.opaque.push(write);
-            } else if !server.failed {
+            } else if !server.up.failed {
                 let write = self.begin_write(writes);
                 self.flight.asked.push(write);
-                server.write_xid_question(Audience::Hidden);
+                server.up.write_xid_question(Audience::Hidden);
             }
         }
-        server.write_sync(audience);
+        server.up.write_sync(audience);
         Ok(())
     }
 
@@ -447,8 +450,8 @@ impl Session {
     /// Tells the index what became of the unit's writes.
     pub(crate) fn land(&mut self, server: &mut Backend) {
         let flight = std::mem::take(&mut self.flight);
-        let rows = server.answers.take_rows();
-        server.answers.take_error();
+        let rows = server.up.answers.take_rows();
+        server.up.answers.take_error();
         let mut xids = flight.xids.into_iter().chain(rows.into_iter().map(first_value));
         for write in flight.asked {
             let outcome = match xids.next() {
@@ -467,7 +470,7 @@ impl Session {
 
     pub(crate) fn lost_in_unit(&mut self, server: Box<Backend>, lost: &Lost) -> Work<()> {
         let unknown = self.doubt_flight(&server);
-        let said_goodbye = server.said_goodbye;
+        let said_goodbye = server.up.said_goodbye;
         self.relay.pools.discard(server);
         count(&self.relay.counters[PRIMARY].errors);
         if said_goodbye {
@@ -494,7 +497,8 @@ impl Session {
     pub(crate) fn write_op(&self, server: &mut Backend, op: &Op, audience: Audience) {
         match op {
             Op::Statement { text, .. } => {
-                server.defers_rows = op.statement().is_some_and(writes_first) && !is_select(text);
+                server.up.defers_rows =
+                    op.statement().is_some_and(writes_first) && !is_select(text);
                 write_statement(server, text, audience);
             }
             Op::Parse { message, prepared, is_taken } => {
@@ -507,15 +511,15 @@ impl Session {
                 write_describe(server, message, prepared.as_deref(), audience);
             }
             Op::CloseStatement => {
-                frontend::close(Target::Statement, b"hihooi_none", &mut server.output);
-                server.answers.sent(Sent::Close(None), audience);
+                frontend::close(Target::Statement, b"hihooi_none", &mut server.up.output);
+                server.up.answers.sent(Sent::Close(None), audience);
             }
             Op::Portal(message) => {
-                server.output.extend_from_slice(&message.bytes);
-                server.answers.sent(portal_answer(message.tag), audience);
+                server.up.output.extend_from_slice(&message.bytes);
+                server.up.answers.sent(portal_answer(message.tag), audience);
             }
         }
-        server.close_surplus();
+        server.up.close_surplus();
     }
 }
 
@@ -584,15 +588,15 @@ fn portal_answer(tag: u8) -> Sent {
 }
 
 fn write_statement(server: &mut Backend, text: &[u8], audience: Audience) {
-    server.unnamed = Some(NOBODYS);
-    frontend::parse(b"", text, &mut server.output);
-    server.answers.sent(Sent::Parse(None), audience);
-    frontend::bind(b"", b"", std::iter::empty(), &mut server.output);
-    server.answers.sent(Sent::Bind, audience);
-    frontend::describe(Target::Portal, b"", &mut server.output);
-    server.answers.sent(Sent::DescribePortal, audience);
-    frontend::execute(b"", 0, &mut server.output);
-    server.answers.sent(Sent::Execute, audience);
+    server.up.unnamed = Some(NOBODYS);
+    frontend::parse(b"", text, &mut server.up.output);
+    server.up.answers.sent(Sent::Parse(None), audience);
+    frontend::bind(b"", b"", std::iter::empty(), &mut server.up.output);
+    server.up.answers.sent(Sent::Bind, audience);
+    frontend::describe(Target::Portal, b"", &mut server.up.output);
+    server.up.answers.sent(Sent::DescribePortal, audience);
+    frontend::execute(b"", 0, &mut server.up.output);
+    server.up.answers.sent(Sent::Execute, audience);
 }
 
 fn write_parse(
@@ -605,22 +609,22 @@ fn write_parse(
     let Ok(parse) = Parse::read(message.body()) else { return };
     if is_taken {
         // The server says "already exists" itself, in its own words and language.
-        frontend::parse(parse.statement, b"", &mut server.output);
-        server.answers.sent(Sent::Parse(None), Audience::Hidden);
-        server.literal_names.push(Bytes::copy_from_slice(parse.statement));
-        server.output.extend_from_slice(&message.bytes);
-        server.answers.sent(Sent::Parse(None), audience);
+        frontend::parse(parse.statement, b"", &mut server.up.output);
+        server.up.answers.sent(Sent::Parse(None), Audience::Hidden);
+        server.up.literal_names.push(Bytes::copy_from_slice(parse.statement));
+        server.up.output.extend_from_slice(&message.bytes);
+        server.up.answers.sent(Sent::Parse(None), audience);
     } else if parse.statement.is_empty() {
-        server.unnamed = Some(prepared.id);
-        server.output.extend_from_slice(&message.bytes);
-        server.answers.sent(Sent::Parse(None), audience);
+        server.up.unnamed = Some(prepared.id);
+        server.up.output.extend_from_slice(&message.bytes);
+        server.up.answers.sent(Sent::Parse(None), audience);
     } else {
         let name = server_name(prepared.id);
         // Parsed anew if it is there: the answer tells whether it still makes sense.
-        frontend::close(Target::Statement, &name, &mut server.output);
-        server.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
-        Parse { statement: &name, ..parse }.write(&mut server.output);
-        server.answers.sent(Sent::Parse(Some(prepared.id)), audience);
+        frontend::close(Target::Statement, &name, &mut server.up.output);
+        server.up.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
+        Parse { statement: &name, ..parse }.write(&mut server.up.output);
+        server.up.answers.sent(Sent::Parse(Some(prepared.id)), audience);
     }
 }
 
@@ -628,26 +632,26 @@ fn write_parse(
 fn ensure(server: &mut Backend, name: &[u8], prepared: Option<&Prepared>) -> Vec<u8> {
     match prepared {
         None => {
-            if name.is_empty() && server.unnamed.take().is_some() {
+            if name.is_empty() && server.up.unnamed.take().is_some() {
                 // Somebody else's: the client has none.
-                frontend::close(Target::Statement, b"", &mut server.output);
-                server.answers.sent(Sent::Close(None), Audience::Hidden);
+                frontend::close(Target::Statement, b"", &mut server.up.output);
+                server.up.answers.sent(Sent::Close(None), Audience::Hidden);
             }
             name.to_vec()
         }
         Some(prepared) if name.is_empty() => {
-            if server.unnamed != Some(prepared.id) {
+            if server.up.unnamed != Some(prepared.id) {
                 let (query, types) = (&prepared.query, &prepared.types);
-                Parse { statement: b"", query, types }.write(&mut server.output);
-                server.answers.sent(Sent::Parse(None), Audience::Hidden);
-                server.unnamed = Some(prepared.id);
+                Parse { statement: b"", query, types }.write(&mut server.up.output);
+                server.up.answers.sent(Sent::Parse(None), Audience::Hidden);
+                server.up.unnamed = Some(prepared.id);
             }
             Vec::new()
         }
         Some(prepared) => {
-            let pending = server.answers.will_parse(prepared.id);
-            if !pending && !server.has_statement(prepared.id) {
-                server.write_missing_statement(prepared.id, &prepared.query, &prepared.types);
+            let pending = server.up.answers.will_parse(prepared.id);
+            if !pending && !server.up.has_statement(prepared.id) {
+                server.up.write_missing_statement(prepared.id, &prepared.query, &prepared.types);
             }
             server_name(prepared.id)
         }
@@ -663,11 +667,11 @@ fn write_bind(
     let Ok(bind) = Bind::read(message.body()) else { return };
     let name = ensure(server, bind.statement, prepared);
     if name == bind.statement {
-        server.output.extend_from_slice(&message.bytes);
+        server.up.output.extend_from_slice(&message.bytes);
     } else {
-        Bind { statement: &name, ..bind }.write(&mut server.output);
+        Bind { statement: &name, ..bind }.write(&mut server.up.output);
     }
-    server.answers.sent(Sent::Bind, audience);
+    server.up.answers.sent(Sent::Bind, audience);
 }
 
 fn write_describe(
@@ -678,6 +682,6 @@ fn write_describe(
 ) {
     let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
     let name = ensure(server, name, prepared);
-    frontend::describe(target, &name, &mut server.output);
-    server.answers.sent(Sent::DescribeStatement, audience);
+    frontend::describe(target, &name, &mut server.up.output);
+    server.up.answers.sent(Sent::DescribeStatement, audience);
 }

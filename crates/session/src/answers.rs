@@ -22,9 +22,6 @@ pub enum Audience {
     /// The client, which sent a simple query that we turned into the extended protocol: answers
     /// that the simple protocol does not have are left out.
     Simple,
-    /// The client, for whom this is one of several statements of a simple query: all but the
-    /// status at its end.
-    Part,
     /// The session, which put it into a unit of the client's; an error is the client's.
     Hidden,
     /// The session itself.
@@ -131,16 +128,10 @@ impl Answers {
         matches!(self.queue.front(), Some((Sent::Sync, _) | (_, Audience::Hidden)))
     }
 
-    /// Whether a statement of several in one simple query runs now.
-    #[must_use]
-    pub fn is_part(&self) -> bool {
-        matches!(self.queue.front(), Some((_, Audience::Part)))
-    }
-
     /// Whether the client sent a simple query that was turned into something else.
     #[must_use]
     pub fn is_simple(&self) -> bool {
-        matches!(self.queue.front(), Some((_, Audience::Simple | Audience::Part)))
+        matches!(self.queue.front(), Some((_, Audience::Simple)))
     }
 
     /// Whether what comes now answers a message that the session put into a unit of the client's.
@@ -201,7 +192,6 @@ impl Answers {
             Audience::Client => true,
             Audience::Us | Audience::Question => false,
             Audience::Simple => simple_has(tag),
-            Audience::Part => tag != tag::READY_FOR_QUERY,
             Audience::Hidden => tag == tag::ERROR,
         };
         Verdict { relay, event }
@@ -325,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simple_query_in_extended_clothes_looks_simple() {
+    fn a_simple_query_that_runs_by_the_extended_protocol_is_answered_as_one() {
         let mut answers = Answers::default();
         for sent in [Sent::Parse(None), Sent::Bind, Sent::DescribePortal, Sent::Execute, Sent::Sync]
         {

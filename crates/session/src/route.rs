@@ -58,8 +58,6 @@ pub enum Reason {
     SessionState,
     /// Its isolation level needs the primary.
     Isolation,
-    /// The consistency level said so.
-    Level,
     /// A hint said so.
     Hint,
     /// No replica serves.
@@ -80,7 +78,6 @@ impl Reason {
             Reason::Unsafe => "unsafe",
             Reason::SessionState => "session_state",
             Reason::Isolation => "isolation",
-            Reason::Level => "level",
             Reason::Hint => "hint",
             Reason::NoReplica => "no_replica",
         }

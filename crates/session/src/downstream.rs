@@ -1,0 +1,55 @@
+//! A client's side of a session: what came from it and was not looked at yet, and what it gets.
+
+use bytes::{Bytes, BytesMut};
+use hihooi_wire::{ProtocolError, frame, frontend};
+
+/// A client's side of a session.
+#[derive(Debug, Default)]
+pub struct Downstream {
+    /// What the client sent and was not looked at yet.
+    pub input: BytesMut,
+    /// What the client gets.
+    pub output: BytesMut,
+    /// The client has gone: nothing can be read or written any more.
+    pub gone: bool,
+    /// Its process number, as it knows it.
+    pub process: i32,
+    /// `output` ends within a message, the rest of which the server has yet to send.
+    pub is_amid_message: bool,
+    /// Whoever waits for a server wants to know when the client goes.
+    pub tells_leaving: bool,
+}
+
+/// One message of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its type (see [`hihooi_wire::frontend::tag`]).
+    pub tag: u8,
+    /// The whole message, tag and length included.
+    pub bytes: Bytes,
+}
+
+impl Message {
+    /// The message's body.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        frame::body(&self.bytes)
+    }
+}
+
+impl Downstream {
+    /// The next message if it has arrived whole.
+    ///
+    /// # Errors
+    /// Bytes that are no message of a client.
+    pub fn buffered(&mut self) -> Result<Option<Message>, ProtocolError> {
+        let Some(head) = frame::peek(&self.input)? else { return Ok(None) };
+        if !frontend::is_known(head.tag) {
+            return Err(ProtocolError::Tag(head.tag));
+        }
+        if self.input.len() < head.len {
+            return Ok(None);
+        }
+        Ok(Some(Message { tag: head.tag, bytes: self.input.split_to(head.len).freeze() }))
+    }
+}

@@ -1,0 +1,230 @@
+//! What is done with a server's frames: the client gets its part of them, the session learns what it must act
+//! on. Results are relayed by looking at frame headers only.
+
+use bytes::Bytes;
+use hihooi_wire::ProtocolError;
+use hihooi_wire::backend::{ErrorFields, Report, Status, tag};
+use hihooi_wire::frame;
+
+use crate::answers::Event;
+use crate::downstream::Downstream;
+use crate::own_types;
+use crate::upstream::{Deferred, Upstream, commits_answer};
+
+/// Frames above this length are passed through in pieces.
+const WHOLE_FRAME_LEN_MAX: usize = 64 * 1024;
+
+/// What the session must act on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A unit or query is answered.
+    Ready(Status),
+    /// All that was sent is answered, though no Sync was sent.
+    Answered,
+    /// The server waits for COPY data.
+    CopyIn,
+    /// A statement failed in the middle of a COPY or of a unit whose Sync was not sent.
+    Failed,
+    /// The client has gone; told once, if asked for (see [`Downstream::tells_leaving`]).
+    Left,
+    /// A held answer began with this error, which another site may not have (see [`Hold`]).
+    Refused(Box<ErrorFields>),
+    /// A held answer describes something by a type that has another OID at the primary.
+    OwnTypes,
+}
+
+/// Whether the answer's beginning is held back from the client, so that another site can be
+/// asked instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// Relay at once.
+    No,
+    /// Hold back until a row, a command's end, or an error that is the statement's own.
+    UntilRows,
+}
+
+/// Looks at frames up to the first that the session must act on: how many bytes are done with,
+/// and the step.
+///
+/// # Errors
+/// What came is not the protocol.
+pub fn look_at(
+    bytes: &[u8],
+    client: &mut Downstream,
+    server: &mut Upstream,
+    hold: &mut Hold,
+    was_ended: &dyn Fn() -> bool,
+) -> Result<(usize, Option<Step>), ProtocolError> {
+    let mut used = 0;
+    while used < bytes.len() {
+        let rest = &bytes[used..];
+        if server.passing.rest > 0 {
+            used += pass(rest, client, server);
+            continue;
+        }
+        let Some(head) = frame::peek(rest)? else { break };
+        if rest.len() < head.len {
+            if head.len > WHOLE_FRAME_LEN_MAX && is_data(head.tag) {
+                begin_passing(head, client, server, hold);
+                continue;
+            }
+            break;
+        }
+        used += head.len;
+        let message = &rest[..head.len];
+        if let Some(step) = take(head.tag, message, client, server, hold, was_ended)? {
+            return Ok((used, Some(step)));
+        }
+    }
+    Ok((used, None))
+}
+
+fn is_data(tag: u8) -> bool {
+    matches!(tag, tag::DATA_ROW | tag::COPY_DATA)
+}
+
+fn begin_passing(
+    head: frame::Frame,
+    client: &mut Downstream,
+    server: &mut Upstream,
+    hold: &mut Hold,
+) {
+    undefer(client, server);
+    let verdict = server.answers.received(head.tag, &[]);
+    *hold = Hold::No;
+    server.passing.rest = head.len;
+    server.passing.relay = verdict.relay && !client.gone;
+}
+
+fn pass(bytes: &[u8], client: &mut Downstream, server: &mut Upstream) -> usize {
+    let count = bytes.len().min(server.passing.rest);
+    if server.passing.relay {
+        client.output.extend_from_slice(&bytes[..count]);
+    }
+    server.passing.rest -= count;
+    client.is_amid_message = server.passing.relay && server.passing.rest > 0;
+    count
+}
+
+fn take(
+    tag: u8,
+    message: &[u8],
+    client: &mut Downstream,
+    server: &mut Upstream,
+    hold: &mut Hold,
+    was_ended: &dyn Fn() -> bool,
+) -> Result<Option<Step>, ProtocolError> {
+    let body = frame::body(message);
+    let mut was_in_the_way = false;
+    if tag == tag::ERROR && server.is_replica {
+        let fields = ErrorFields::read(body)?;
+        was_in_the_way = fields.code() == QUERY_CANCELED && was_ended();
+        if *hold == Hold::UntilRows && (was_in_the_way || elsewhere(fields.code())) {
+            return Ok(Some(Step::Refused(Box::new(fields))));
+        }
+        *hold = Hold::No;
+    }
+    if *hold == Hold::UntilRows && own_types::describes_own(tag, body, !server.answers.is_hidden())?
+    {
+        return Ok(Some(Step::OwnTypes));
+    }
+    let at_commit = server.answers.is_at_commit();
+    let is_simple = server.answers.is_simple();
+    let verdict = server.answers.received(tag, body);
+    let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
+    if let Some(error) = refused {
+        undefer(client, server);
+        error.write(&mut client.output);
+    } else if verdict.relay && is_deferred(tag, is_simple, server) {
+        undefer(client, server);
+        server.deferred = Some(Deferred { tag, message: Bytes::copy_from_slice(message) });
+    } else if was_in_the_way && verdict.relay {
+        undefer(client, server);
+        in_the_way().write(&mut client.output);
+    } else if verdict.relay {
+        settle_deferred(tag, at_commit, client, server);
+        client.output.extend_from_slice(message);
+        if tag == tag::ROW_DESCRIPTION && server.is_replica {
+            let at = client.output.len() - body.len();
+            own_types::forget_tables(&mut client.output[at..])?;
+        }
+        if tag == tag::NOTIFICATION && body.starts_with(&server.pid.to_be_bytes()) {
+            // Its own: clients know them by the number that they were told.
+            let at = client.output.len() - body.len();
+            client.output[at..at + 4].copy_from_slice(&client.process.to_be_bytes());
+        }
+        server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
+        if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
+            server.names_done += 1;
+        }
+        if commits_answer(tag) {
+            *hold = Hold::No;
+        }
+    }
+    Ok(match verdict.event {
+        Event::Nothing | Event::Complete | Event::Row => None,
+        Event::Parsed(id) => {
+            server.parsed(id);
+            None
+        }
+        Event::Closed(id) => {
+            server.closed(id);
+            None
+        }
+        Event::CopyIn => Some(Step::CopyIn),
+        Event::Failed => {
+            server.unit_failed();
+            server.answers.is_skipping().then_some(Step::Failed)
+        }
+        Event::Ready(status) => {
+            server.status = status;
+            Some(Step::Ready(status))
+        }
+    })
+}
+
+/// Whether a simple query's answer would have this message only later: the end of a command
+/// comes after the commit, the description of rows that a write returns after the write.
+fn is_deferred(tag: u8, is_simple: bool, server: &Upstream) -> bool {
+    is_simple
+        && (tag == tag::COMMAND_COMPLETE || (tag == tag::ROW_DESCRIPTION && server.defers_rows))
+}
+
+fn undefer(client: &mut Downstream, server: &mut Upstream) {
+    if let Some(deferred) = server.deferred.take() {
+        client.output.extend_from_slice(&deferred.message);
+    }
+}
+
+/// What is held back goes out in front of this message, or never: a description whose rows
+/// could not be made, a command that could not be committed.
+fn settle_deferred(tag: u8, at_commit: bool, client: &mut Downstream, server: &mut Upstream) {
+    match (&server.deferred, tag) {
+        // Notices come while a command runs; notifications and parameters after its end.
+        (None, _) | (_, tag::NOTICE) => {}
+        (Some(deferred), tag::ERROR) if at_commit || deferred.tag == tag::ROW_DESCRIPTION => {
+            server.deferred = None;
+        }
+        _ => undefer(client, server),
+    }
+}
+
+/// SQLSTATE of what was cancelled: by its client, a timeout, or a replica's applier.
+const QUERY_CANCELED: &str = "57014";
+
+/// For a read that a replica's applier ended, behind rows that the client has.
+fn in_the_way() -> Report {
+    let why = "the read held up the replica for longer than replica.max_apply_delay_ms";
+    Report::error("40001", why).hint("Run it again, or on the primary: /* hihooi: primary */.")
+}
+
+fn is_fatal(body: &[u8]) -> bool {
+    ErrorFields::read(body).is_ok_and(|fields| fields.get(b'V') == Some("FATAL"))
+}
+
+/// Whether an error is about the site rather than the statement: a misjudged write (25006), a
+/// server that shuts down, starts or crashed (57P01 to 57P03), a role or database that isn't
+/// there.
+fn elsewhere(code: &str) -> bool {
+    matches!(code, "25006" | "57P01" | "57P02" | "57P03")
+}
