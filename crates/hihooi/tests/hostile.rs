@@ -503,6 +503,72 @@ fn a_login_has_what_the_role_has_now() {
     cluster.assert_verified();
 }
 
+/// Whoever logs in is told whether the role is a superuser now, whatever way it ceased to be one.
+#[test]
+fn a_login_is_told_whether_it_is_a_superuser_now() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "2"));
+    let mut session = cluster.connect();
+    session
+        .run("CREATE ROLE lowered LOGIN; CREATE TABLE read (id int); INSERT INTO read VALUES (1)");
+    let assert_told = |shown: &str, way: &[&str]| {
+        let mut new = cluster.connect_with(&[("user", "lowered")]);
+        assert_eq!(told_at_login(&new, "is_superuser"), shown, "{way:?}");
+        assert_eq!(new.value("SHOW is_superuser"), shown, "{way:?}");
+        let is_superuser = shown == "on";
+        assert_eq!(new.simple("SET log_statement = 'none'").is_ok(), is_superuser, "{way:?}");
+        cluster.caught_up();
+        assert_eq!(new.simple("SELECT id FROM read").is_ok(), is_superuser, "{way:?}");
+    };
+    const LOWER: &str = "ALTER ROLE lowered NOSUPERUSER";
+    for (is_pipeline, way) in [
+        (false, &["BEGIN", LOWER, "COMMIT"][..]),
+        (false, &["BEGIN; ALTER ROLE lowered NOSUPERUSER; COMMIT"]),
+        (false, &[LOWER]),
+        (true, &[LOWER]),
+        (true, &["BEGIN", LOWER, "COMMIT"]),
+        (true, &["INSERT INTO read VALUES (1)", LOWER, "SELECT count(*) FROM read"]),
+    ] {
+        session.run("ALTER ROLE lowered SUPERUSER");
+        assert_told("on", &["ALTER ROLE lowered SUPERUSER"]);
+        if is_pipeline {
+            pipeline(&mut session, way);
+        } else {
+            way.iter().for_each(|text| drop(session.run(text)));
+        }
+        assert_told("off", way);
+    }
+    cluster.assert_verified();
+}
+
+/// What start-up said of a setting.
+fn told_at_login(session: &Session, name: &str) -> String {
+    let told = session.greeting.iter().filter(|message| message.tag == tag::PARAMETER_STATUS);
+    let mut values = told.filter_map(|message| {
+        let text = String::from_utf8_lossy(&message.body);
+        Some(text.strip_prefix(name)?.trim_matches('\0').to_owned())
+    });
+    values.next().expect("a setting that start-up tells")
+}
+
+/// Runs statements by the extended protocol, all of them in front of one Sync.
+fn pipeline(session: &mut Session, texts: &[&str]) {
+    let mut out = BytesMut::new();
+    for text in texts {
+        frontend::parse(b"", text.as_bytes(), &mut out);
+        frontend::bind(b"", b"", std::iter::empty(), &mut out);
+        frontend::execute(b"", 0, &mut out);
+    }
+    frontend::sync(&mut out);
+    session.send(&out).expect("sent");
+    if let Err(failure) = session.answers() {
+        panic!("{texts:?}: {failure}");
+    }
+}
+
 /// As PostgreSQL prints it.
 fn shared_work_mem(number: usize) -> String {
     match number {
