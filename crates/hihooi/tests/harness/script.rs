@@ -20,7 +20,8 @@
 //! > closed           … to the end of the connection
 //! ```
 //! Lines that start with `#` are comments; `! primary` says that the script is only to be compared
-//! while the primary answers all of it. A line without `>` after it is sent with the next.
+//! while the primary answers all of it; `! known`, that nothing is sent before hihooi's catalog has all
+//! DDL (docs/differences.md tells what is otherwise). A line without `>` after it is sent with the next.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,7 +43,16 @@ pub struct Script<'a> {
 impl Script<'_> {
     /// Whether only the primary answers it as the plain server does.
     pub fn is_for_primary(&self) -> bool {
-        self.lines.lines().any(|line| line.trim() == "! primary")
+        self.says("primary")
+    }
+
+    /// Whether hihooi must know all DDL before anything is sent.
+    pub fn needs_catalog(&self) -> bool {
+        self.says("known")
+    }
+
+    fn says(&self, word: &str) -> bool {
+        self.lines.lines().any(|line| line.trim().strip_prefix("! ") == Some(word))
     }
 }
 
