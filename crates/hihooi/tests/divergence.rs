@@ -356,6 +356,13 @@ fn every_kind_of_difference_stops_the_replica() {
             "ALTER DEFAULT PRIVILEGES GRANT INSERT ON TABLES TO joe",
             &["default", "DELETE"],
         ),
+        // What is revoked was all that there is at the primary, whose row goes.
+        (
+            "ALTER DEFAULT PRIVILEGES GRANT DELETE ON TABLES TO joe",
+            "ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM joe",
+            "ALTER DEFAULT PRIVILEGES REVOKE INSERT ON TABLES FROM joe",
+            &["default", "the primary has none"],
+        ),
         (
             "REVOKE DELETE ON TABLE t FROM postgres",
             "GRANT DELETE ON TABLE t TO postgres; REVOKE ALL ON TABLE t FROM joe",

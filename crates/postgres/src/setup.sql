@@ -544,6 +544,36 @@ BEGIN
 END
 $$;
 
+-- The default privileges that there are, by OID, as notes tell objects. REVOKE and DROP OWNED delete a row
+-- that has nothing left to say: whoever lacks it behind the command must have told before what it was.
+CREATE FUNCTION hihooi.default_privileges() RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT jsonb_object_agg(d.oid, jsonb_build_object('kind', a.kind, 'names', a.names,
+            'args', a.args, 'identity', i.identity))
+        FROM pg_default_acl d, hihooi.address('pg_default_acl'::regclass, d.oid) a,
+            hihooi.identify('pg_default_acl'::regclass, d.oid) i
+        WHERE NOT hihooi.is_temporary('pg_default_acl'::regclass, d.oid));
+END
+$$;
+
+-- The default privileges that the transaction wrote, and those of `before` that are gone.
+CREATE FUNCTION hihooi.changed_defaults(before text) RETURNS jsonb[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT hihooi.object_note('pg_default_acl'::regclass, d.oid) FROM pg_default_acl d
+        WHERE age(d.xmin) <= 0 AND hihooi.is_own(d.xmin)
+          AND NOT hihooi.is_temporary('pg_default_acl'::regclass, d.oid)
+        UNION ALL
+        SELECT b.value || jsonb_build_object('is_gone', true, 'snapshot', pg_current_snapshot())
+        FROM jsonb_each(nullif(before, '')::jsonb) b
+        WHERE NOT EXISTS (SELECT FROM pg_default_acl d WHERE d.oid = b.key::oid));
+END
+$$;
+
 -- What no event tells ---------------------------------------------------------------------------
 
 -- What replicas were told last of roles and the like, as a hash, with the names that roles had by
@@ -927,6 +957,9 @@ BEGIN
     IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
+    IF tg_tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
+        PERFORM set_config('hihooi.defaults', coalesce(hihooi.default_privileges()::text, ''), true);
+    END IF;
 END
 $$;
 
@@ -1143,16 +1176,14 @@ BEGIN
         END LOOP;
     END IF;
     -- These tell nothing of what they change.
-    IF tag = 'ALTER DEFAULT PRIVILEGES' THEN
-        SELECT coalesce(array_agg(hihooi.object_note('pg_default_acl'::regclass, d.oid)), '{}')
-            INTO objects FROM pg_default_acl d
-            WHERE age(d.xmin) <= 0 AND hihooi.is_own(d.xmin)
-              AND NOT hihooi.is_temporary('pg_default_acl'::regclass, d.oid);
-    ELSIF tag = 'DROP OWNED' THEN
-        SELECT coalesce(array_agg(hihooi.object_note(g.class, g.object)), '{}') INTO objects
+    IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
+        objects := hihooi.changed_defaults(current_setting('hihooi.defaults', true));
+    END IF;
+    IF tag = 'DROP OWNED' THEN
+        objects := objects || ARRAY(SELECT hihooi.object_note(g.class, g.object)
             FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
             WHERE NOT hihooi.is_ours(g.class, g.object)
-              AND NOT hihooi.is_temporary(g.class, g.object);
+              AND NOT hihooi.is_temporary(g.class, g.object));
     END IF;
     objects := array_remove(objects, NULL); -- what is gone already
     WITH taken AS (DELETE FROM hihooi.rewrite r WHERE r.context = stack RETURNING relation)

@@ -121,6 +121,9 @@ pub struct Object {
     /// What it is like, a line for each property (`hihooi.describe`); `None` is not compared.
     #[serde(default)]
     pub description: Option<String>,
+    /// The command removed it, of which no event told (`ALTER DEFAULT PRIVILEGES … REVOKE`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
     /// The snapshot under which it was described (`pg_current_snapshot`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,

@@ -19,7 +19,7 @@
 //! -- together: 3       the next 3 statements are sent as one string
 //! -- pipeline: 3       … as one pipeline of the extended protocol
 //! -- lines             from here on each line of the case is a statement, whatever quotes say
-//! -- refused           hihooi refuses the next statement (0A000), PostgreSQL does it
+//! -- refused           hihooi refuses the next statement (0A000); PostgreSQL does it, and the rest is left out there
 //! -- refusable         hihooi may refuse it; then the rest, up to `finally`, is left out
 //! -- stoppable         replicas may stop in this case, for they can't know; they may not differ
 //! -- fallible          statements of this case may fail; what counts is that replicas follow

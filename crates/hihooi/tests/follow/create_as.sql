@@ -47,8 +47,9 @@ INSERT INTO c VALUES (1);
 
 -- case: of a temporary composite type
 CREATE TYPE pg_temp.c AS (a int, b text);
--- refusable
+-- refused
 CREATE TABLE typed OF pg_temp.c (PRIMARY KEY (a));
+-- error: 42P01
 INSERT INTO typed VALUES (1, 'x');
 -- reconnect
 CREATE TABLE typed (id int PRIMARY KEY);
@@ -56,10 +57,12 @@ INSERT INTO typed VALUES (1);
 
 -- case: a column of temporary type in create table as
 CREATE TYPE pg_temp.e AS ENUM ('a', 'b');
--- refusable
+-- refused
 CREATE TABLE c AS SELECT 1 AS id, 'a'::pg_temp.e AS m;
+-- error: 42P01
 INSERT INTO c VALUES (2, 'b');
 -- reconnect
+CREATE TABLE c AS SELECT 1 AS id;
 INSERT INTO c VALUES (3);
 
 -- case: bound parameters

@@ -23,9 +23,14 @@ INSERT INTO t VALUES (1, 'a'), (1, 'b');
 -- error: 23505
 CREATE UNIQUE INDEX CONCURRENTLY i ON t (id);
 ALTER TABLE t REPLICA IDENTITY USING INDEX i;
+-- FULL is in force as long as the index can't be used, and the user's choice behind that.
+-- expect: f
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
 UPDATE t SET id = 2 WHERE v = 'b';
 -- check
 REINDEX INDEX i;
+-- expect: i
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
 UPDATE t SET v = 'c' WHERE id = 1;
 UPDATE t SET v = 'c' WHERE id = 2;
 DROP INDEX i;

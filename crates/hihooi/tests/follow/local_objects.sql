@@ -34,7 +34,6 @@ CREATE DATABASE follow_other;
 -- database: follow_other
 CREATE TABLE x (id int);
 INSERT INTO x VALUES (1);
--- refusable
 CREATE ROLE follow_a;
 GRANT SELECT ON x TO follow_a;
 -- database: postgres

@@ -442,3 +442,35 @@ INSERT INTO t VALUES (3);
 -- finally
 DROP OWNED BY follow_a, follow_b;
 DROP ROLE follow_a, follow_b;
+
+-- case: a depth kept from an earlier statement hides nothing
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+CREATE ROLE follow_c LOGIN;
+GRANT follow_a, follow_b TO follow_c;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b, follow_c;
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t OWNER TO follow_a;
+-- as: follow_c
+-- Code that CREATE TABLE AS runs sees the depth as it is within that command.
+CREATE FUNCTION kept() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM set_config('app.depth', current_setting('hihooi.depth'), false);
+  RETURN current_setting('app.depth') LIKE '1 %';
+END $$;
+BEGIN;
+CREATE TABLE c AS SELECT kept();
+-- expect: t
+SELECT kept FROM c;
+REASSIGN OWNED BY follow_a TO follow_b;
+SELECT set_config('hihooi.depth', current_setting('app.depth'), true);
+SET LOCAL ROLE follow_b;
+ALTER TABLE t ADD v int DEFAULT 3;
+COMMIT;
+-- as: postgres
+INSERT INTO t VALUES (1);
+-- expect: follow_b
+SELECT tableowner FROM pg_tables WHERE tablename = 't' AND schemaname = ':schema';
+-- finally
+-- as: postgres
+DROP OWNED BY follow_a, follow_b, follow_c;
+DROP ROLE follow_a, follow_b, follow_c;

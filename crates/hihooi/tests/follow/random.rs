@@ -34,13 +34,16 @@ CREATE INDEX i1 ON t2 (a);
 CREATE SEQUENCE s1;
 CREATE FUNCTION f2() RETURNS void LANGUAGE plpgsql AS 'BEGIN CREATE TABLE t3 (id int); END';
 CREATE FUNCTION f1(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';
+CREATE FUNCTION et() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''%'', tg_tag; END';
 ";
 /// What removes what isn't in the case's schema. Also in the end of a block that was left open.
 const END: &str = "\
 -- finally
+DROP EVENT TRIGGER IF EXISTS random_e;
+DROP EVENT TRIGGER IF EXISTS random_f;
 DROP PUBLICATION IF EXISTS random_pub;
 DROP SCHEMA IF EXISTS random_s CASCADE;
-DROP EXTENSION IF EXISTS citext CASCADE;
+DROP EXTENSION IF EXISTS citext, hstore, pg_trgm, btree_gist, ltree, intarray CASCADE;
 DROP OWNED BY random_a, random_b CASCADE;
 ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC;
 DROP OWNED BY random_c CASCADE;
@@ -81,8 +84,9 @@ impl Grammar {
                 _ => {}
             }
             let step = self.expand("step", 0, &mut random);
-            for statement in step.split(" | ") {
-                writeln!(text, "{statement};").expect("a string");
+            for part in step.split(" | ") {
+                let end = if part.starts_with("-- ") { "" } else { ";" };
+                writeln!(text, "{part}{end}").expect("a string");
             }
         }
         text + END

@@ -284,7 +284,15 @@ impl Followed {
         command: &Command,
     ) -> Result<Option<String>> {
         for object in &command.objects {
-            let Some(expected) = &object.description else { continue };
+            let Some(expected) = &object.description else {
+                let is_left = object.is_gone
+                    && !self.recent.hides(self.xid, object)
+                    && describe(connection, object).await?.0.is_some();
+                if is_left {
+                    return Ok(Some(differs(&name_of(object), "the primary has none")));
+                }
+                continue;
+            };
             let (here, version) = describe(connection, object).await?;
             // Of another major version, or another version of ours, only that it is there.
             let is_alike = version == command.version && setup::format() == command.format;
