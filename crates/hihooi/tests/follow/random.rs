@@ -76,6 +76,7 @@ impl Grammar {
     pub fn case(&self, seed: u64) -> String {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut text = format!("-- case: random {seed}\n{BEGIN}");
+        write_step(&self.expand("begin", 0, &mut random), &mut text);
         for _ in 0..STEPS {
             match random.next_u64() % 16 {
                 0 => text.push_str("-- session: 1\n"),
@@ -83,11 +84,7 @@ impl Grammar {
                 2 => text.push_str("-- extended\n"),
                 _ => {}
             }
-            let step = self.expand("step", 0, &mut random);
-            for part in step.split(" | ") {
-                let end = if part.starts_with("-- ") { "" } else { ";" };
-                writeln!(text, "{part}{end}").expect("a string");
-            }
+            write_step(&self.expand("step", 0, &mut random), &mut text);
         }
         text + END
     }
@@ -122,6 +119,14 @@ impl Grammar {
             rest = behind;
         }
         text + rest
+    }
+}
+
+/// Writes the statements and directives of a step, a line each.
+fn write_step(step: &str, text: &mut String) {
+    for part in step.split(" | ") {
+        let end = if part.starts_with("-- ") { "" } else { ";" };
+        writeln!(text, "{part}{end}").expect("a string");
     }
 }
 
