@@ -364,6 +364,12 @@ fn every_kind_of_difference_stops_the_replica() {
             &["default", "the primary has none"],
         ),
         (
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA other GRANT DELETE ON TABLES TO PUBLIC",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA other REVOKE ALL ON TABLES FROM PUBLIC",
+            "DROP OWNED BY jim",
+            &["default", "other", "the primary has none"],
+        ),
+        (
             "REVOKE DELETE ON TABLE t FROM postgres",
             "GRANT DELETE ON TABLE t TO postgres; REVOKE ALL ON TABLE t FROM joe",
             "DROP OWNED BY joe",
@@ -404,7 +410,8 @@ fn every_kind_of_difference_stops_the_replica() {
          CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION tf(); \
          CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'; \
          CREATE VIEW w AS SELECT 1 AS one; CREATE SEQUENCE s; CREATE TYPE e AS ENUM ('a', 'b'); \
-         CREATE DOMAIN d AS int; CREATE SCHEMA other; CREATE TABLE rows (id int PRIMARY KEY, d d)",
+         CREATE DOMAIN d AS int; CREATE SCHEMA other; CREATE TABLE rows (id int PRIMARY KEY, d d); \
+         CREATE ROLE jim; ALTER DEFAULT PRIVILEGES IN SCHEMA other GRANT SELECT ON TABLES TO jim",
     );
     cluster.caught_up();
     for (plant, undo, touch, named) in PLANTED {

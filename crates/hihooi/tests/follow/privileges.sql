@@ -474,3 +474,29 @@ SELECT tableowner FROM pg_tables WHERE tablename = 't' AND schemaname = ':schema
 -- as: postgres
 DROP OWNED BY follow_a, follow_b, follow_c;
 DROP ROLE follow_a, follow_b, follow_c;
+
+-- case: default privileges that go, and come back in the same transaction
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT SELECT ON TABLES TO follow_a, follow_b;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema REVOKE SELECT ON TABLES FROM follow_a, follow_b;
+-- expect: 0
+SELECT count(*) FROM pg_default_acl WHERE defaclnamespace = ':schema'::regnamespace;
+BEGIN;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT SELECT ON TABLES TO follow_a, follow_b;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema REVOKE SELECT ON TABLES FROM follow_a, follow_b;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT INSERT ON TABLES TO follow_a;
+SAVEPOINT s;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema REVOKE INSERT ON TABLES FROM follow_a;
+ROLLBACK TO s;
+COMMIT;
+-- check
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+DROP OWNED BY follow_a;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT SELECT ON TABLES TO follow_b;
+DROP OWNED BY follow_b;
+DROP ROLE follow_a, follow_b;
+COMMIT;
+-- expect: 0
+SELECT count(*) FROM pg_default_acl WHERE defaclnamespace = ':schema'::regnamespace;
