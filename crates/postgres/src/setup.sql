@@ -954,6 +954,8 @@ BEGIN
         PERFORM hihooi.follow(true);
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
+    PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
+        || tg_tag)::text, true);
     IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
@@ -1247,6 +1249,12 @@ BEGIN
         UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)
         UNION SELECT c.oid FROM pg_class c WHERE tag = 'DROP OWNED' AND c.relkind IN ('r', 'p')
     ) t(r) WHERE NOT is_ours;
+    -- A user's event trigger may run commands in front of a GRANT: what they changed isn't what is granted.
+    IF (nullif(current_setting('hihooi.tags', true), '')::text[])[hihooi.depth() - 1]
+        IN ('GRANT', 'REVOKE')
+    THEN
+        PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
+    END IF;
     PERFORM hihooi.set_depth(greatest(hihooi.depth() - 1, 0));
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
 END

@@ -296,3 +296,27 @@ DO $$ DECLARE r record; BEGIN
   ALTER TABLE t ADD x int;
 END $$;
 INSERT INTO t VALUES (1, 1);
+
+-- case: commands that run in front of a GRANT
+CREATE ROLE follow_a;
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE u (id int PRIMARY KEY);
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION before() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF current_setting('app.inside', true) = 'y' THEN RETURN; END IF;
+  PERFORM set_config('app.inside', 'y', true);
+  CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 2';
+  ALTER TABLE u ADD IF NOT EXISTS n int;
+  GRANT DELETE ON u TO follow_a;
+  COMMENT ON TABLE u IS 'u';
+  PERFORM set_config('app.inside', '', true);
+END $$;
+CREATE EVENT TRIGGER follow_e ON ddl_command_start WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION before();
+GRANT UPDATE (id) ON t TO follow_a WITH GRANT OPTION;
+GRANT SELECT ON ALL TABLES IN SCHEMA :schema TO follow_a;
+REVOKE UPDATE (id) ON t FROM follow_a;
+INSERT INTO t VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_e;
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
