@@ -134,17 +134,20 @@ fn is_symbol(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '\'')
 }
 
-/// The case without the lines that make no difference to `fails`, which costs a run a try.
+/// The case without the lines that make no difference to `fails`, which costs a run a try. What it begins
+/// with stays (without `fallible`, a statement that fails would do), and so does what cleans up: another
+/// try meets what is left.
 pub fn shrunk(case: &str, mut fails: impl FnMut(&str) -> bool) -> String {
     let mut lines: Vec<&str> = case.lines().collect();
+    let first = 1 + BEGIN.lines().take_while(|line| line.starts_with("--")).count();
+    let kept = lines.iter().rev().take_while(|line| **line != "-- finally").count() + 1;
     let mut size = lines.len() / 2;
     while size > 0 {
-        let mut at = 1; // behind its name
-        while at < lines.len() {
+        let mut at = first;
+        while at < lines.len() - kept {
             let mut fewer = lines.clone();
-            fewer.drain(at..(at + size).min(lines.len()));
-            let has_end = fewer.contains(&"-- finally");
-            if has_end && fails(&fewer.join("\n")) {
+            fewer.drain(at..(at + size).min(lines.len() - kept));
+            if fails(&fewer.join("\n")) {
                 lines = fewer;
             } else {
                 at += size;
@@ -153,4 +156,29 @@ pub fn shrunk(case: &str, mut fails: impl FnMut(&str) -> bool) -> String {
         size /= 2;
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grammar() -> Grammar {
+        Grammar::read(include_str!("grammar.txt"))
+    }
+
+    #[test]
+    fn a_seed_is_a_case() {
+        assert_eq!(grammar().case(7), grammar().case(7));
+        assert_ne!(grammar().case(7), grammar().case(8));
+    }
+
+    #[test]
+    fn shrinking_leaves_what_fails_and_how_it_is_played() {
+        let case = grammar().case(7);
+        let needed = ["CREATE SEQUENCE s1;", "CREATE INDEX i1 ON t2 (a);"];
+        let short = shrunk(&case, |fewer| needed.iter().all(|line| fewer.contains(line)));
+        let body = "-- case: random 7\n-- fallible\n-- lines\nCREATE INDEX i1 ON t2 (a);\n\
+                    CREATE SEQUENCE s1;\n";
+        assert_eq!(short, format!("{body}{END}").trim_end());
+    }
 }
