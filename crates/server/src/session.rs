@@ -360,7 +360,7 @@ impl Session {
     fn analyse_with(&self, text: &[u8], path: Option<&SearchPath>) -> Arc<Analysis> {
         match std::str::from_utf8(text) {
             _ if !self.has_plain_strings && text.contains(&b'\\') => {
-                self.relay.analyse(UNPARSABLE, None)
+                Arc::new(Analysis::unparsable(text.len()))
             }
             Ok(text) => self.relay.analyse(text, path),
             Err(_) => self.relay.analyse(&shadow(text), path),
@@ -618,9 +618,6 @@ pub(crate) fn may_change_path(statement: &Statement) -> bool {
         || effect.role
         || effect.discard_all
 }
-
-/// A text that the analysis can't understand and takes to touch everything.
-const UNPARSABLE: &str = "'";
 
 /// A text in another encoding as the analysis may see it: every byte that isn't ASCII stands for
 /// one letter, so that positions are those of the text. Names come out wrong, hence unknown,

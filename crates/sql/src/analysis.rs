@@ -65,6 +65,21 @@ pub(crate) fn range_of(raw: &RawStmt, text: &str) -> Range<usize> {
     start..start + statement.trim().len()
 }
 
+impl Analysis {
+    /// Of a text of so many bytes that can't be understood: it may do anything (I6).
+    #[must_use]
+    pub fn unparsable(len: usize) -> Analysis {
+        Analysis { statements: Box::new([unparsable(0..len)]) }
+    }
+
+    /// Of a FunctionCall message, which names its function by OID: it may be any.
+    #[must_use]
+    pub fn function_call() -> Analysis {
+        let call = Statement { kind: Kind::Call, may_commit_inside: true, ..unparsable(0..0) };
+        Analysis { statements: Box::new([call]) }
+    }
+}
+
 fn unparsable(range: Range<usize>) -> Statement {
     Statement {
         range,
@@ -90,5 +105,22 @@ fn empty(range: Range<usize>) -> Statement {
         row_locks: false,
         may_commit_inside: false,
         answers_more: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i6_what_cant_be_understood_may_do_anything() {
+        let catalog = Catalog::default();
+        assert_eq!(analyse("select '", &catalog, None), Analysis::unparsable(8));
+        let called = analyse("CALL nobody.knows()", &catalog, None);
+        let (called, call) = (&called.statements[0], &Analysis::function_call().statements[0]);
+        assert_eq!(called.kind, call.kind);
+        assert_eq!((&called.reads, &called.writes), (&call.reads, &call.writes));
+        assert_eq!(called.session, call.session);
+        assert!(call.is_write() && call.may_commit_inside);
     }
 }
