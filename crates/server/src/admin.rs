@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
 use hihooi_postgres::resolver::Resolver;
-use hihooi_postgres::site::{Replica, Role, State};
+use hihooi_postgres::site::{Replica, State};
 use hihooi_postgres::verify;
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
@@ -396,10 +396,10 @@ impl Admin {
     fn servers(&self) -> Table {
         let mut table = Table::new(columns("show servers"));
         for (index, site) in self.relay.sites.iter().enumerate() {
-            let state = match site.role {
-                Role::Primary if self.is_primary_heard() => "serving".to_owned(),
-                Role::Primary => "unreachable".to_owned(),
-                _ => self.relay.replicas[index - 1].state().to_string(),
+            let state = match self.relay.replica(index) {
+                Some(replica) => replica.state().to_string(),
+                None if self.is_primary_heard() => "serving".to_owned(),
+                None => "unreachable".to_owned(),
             };
             table.row([
                 Some(site.name.clone()),

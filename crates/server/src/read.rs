@@ -242,7 +242,7 @@ impl Session {
     }
 
     fn warn_refused(&self, site: usize, refusal: &Refusal) {
-        if self.relay.replicas[site - 1].is_silent() {
+        if self.relay.replica(site).is_some_and(|replica| replica.is_silent()) {
             return; // told once, when it was found
         }
         let report = refusal.report(&self.relay.sites[site].name, &self.startup);

@@ -18,6 +18,7 @@ use hihooi_postgres::site::{Replica, Site};
 use hihooi_replication::freshness::{Freshness, Need, WriteId};
 use hihooi_replication::ids::{Tsid, Xid};
 use hihooi_replication::items::Items;
+use hihooi_session::upstream::Named;
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::warn;
@@ -100,6 +101,14 @@ pub struct Prepared {
     pub types: Bytes,
     /// Its facts as they were last found.
     pub facts: RefCell<Option<Known>>,
+}
+
+impl Prepared {
+    /// As servers know it.
+    #[must_use]
+    pub fn named(&self) -> Named<'_> {
+        Named { id: self.id, query: &self.query, types: &self.types }
+    }
 }
 
 /// Facts of a statement, and under what they were found.
@@ -325,6 +334,12 @@ impl Relay {
     pub fn known_key(&self, key: StartupKey) -> Rc<StartupKey> {
         let known = self.welcomes.borrow().get_key_value(&key).map(|(known, _)| known.clone());
         known.unwrap_or_else(|| Rc::new(key))
+    }
+
+    /// The replica at a site; `None` for the primary.
+    #[must_use]
+    pub fn replica(&self, site: usize) -> Option<&Arc<Replica>> {
+        self.replicas.get(site.checked_sub(1)?)
     }
 
     /// Whether the database is replicated.

@@ -21,7 +21,6 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::relay::Relay;
-use hihooi_session::route::PRIMARY;
 
 /// A question that got no answer for so long is asked again on a new connection: the network may
 /// have forgotten the old one. Not sooner, since a frozen server keeps every connection that is tried.
@@ -118,7 +117,7 @@ impl Relay {
     /// A site does not answer, and why that is thought; or it answers again.
     fn set_silence(&self, site: usize, why: Option<String>) {
         let is_silent = why.is_some();
-        if site == PRIMARY {
+        let Some(replica) = self.replica(site) else {
             let site = &self.sites[site].name;
             match why {
                 Some(reason) => {
@@ -128,8 +127,8 @@ impl Relay {
             }
             self.is_primary_silent.set(is_silent);
             return;
-        }
-        self.replicas[site - 1].set_silence(why);
+        };
+        replica.set_silence(why);
         if is_silent {
             self.pools.close_idle(site);
             // Whoever waits for the site finds that it is silent.

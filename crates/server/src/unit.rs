@@ -13,18 +13,17 @@ use hihooi_replication::ids::Xid;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Ddl, Kind, SessionCommand, Statement};
 use hihooi_wire::backend::{Report, Status};
-use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
+use hihooi_wire::frontend::{self, tag};
 
 use crate::backend::Backend;
 use crate::pool::Refusal;
 use crate::pump::{self, Lost};
 use crate::relay::{Outcome, Prepared, count};
 use crate::session::{End, Session, Transaction, Work};
-use hihooi_session::answers::{Audience, Sent};
+use hihooi_session::answers::Audience;
 use hihooi_session::downstream::Message;
 use hihooi_session::relaying::{Hold, Step};
 use hihooi_session::route::{PRIMARY, Route};
-use hihooi_session::upstream::{NOBODYS, server_name};
 
 /// One message of a unit, with what its names stand for.
 #[derive(Debug, Clone)]
@@ -495,29 +494,23 @@ impl Session {
 
     /// Writes a unit's message as this server must see it.
     pub(crate) fn write_op(&self, server: &mut Backend, op: &Op, audience: Audience) {
+        let up = &mut server.up;
         match op {
             Op::Statement { text, .. } => {
-                server.up.defers_rows =
-                    op.statement().is_some_and(writes_first) && !is_select(text);
-                write_statement(server, text, audience);
+                up.defers_rows = op.statement().is_some_and(writes_first) && !is_select(text);
+                up.write_statement(text, audience);
             }
             Op::Parse { message, prepared, is_taken } => {
-                write_parse(server, message, prepared, *is_taken, audience);
+                up.write_parse(message, prepared.named(), *is_taken, audience);
             }
             Op::Bind { message, prepared, .. } => {
-                write_bind(server, message, prepared.as_deref(), audience);
+                up.write_bind(message, prepared.as_deref().map(Prepared::named), audience);
             }
             Op::DescribeStatement { message, prepared } => {
-                write_describe(server, message, prepared.as_deref(), audience);
+                up.write_describe(message, prepared.as_deref().map(Prepared::named), audience);
             }
-            Op::CloseStatement => {
-                frontend::close(Target::Statement, b"hihooi_none", &mut server.up.output);
-                server.up.answers.sent(Sent::Close(None), audience);
-            }
-            Op::Portal(message) => {
-                server.up.output.extend_from_slice(&message.bytes);
-                server.up.answers.sent(portal_answer(message.tag), audience);
-            }
+            Op::CloseStatement => up.write_close_nothing(audience),
+            Op::Portal(message) => up.write_portal(message, audience),
         }
         server.up.close_surplus();
     }
@@ -577,111 +570,4 @@ fn first_value(mut row: Vec<Option<Bytes>>) -> Option<Bytes> {
 #[must_use]
 pub fn parse_xid(text: &[u8]) -> Option<Xid> {
     std::str::from_utf8(text).ok()?.parse().ok().map(Xid)
-}
-
-fn portal_answer(tag: u8) -> Sent {
-    match tag {
-        tag::EXECUTE => Sent::Execute,
-        tag::CLOSE => Sent::Close(None),
-        _ => Sent::DescribePortal,
-    }
-}
-
-fn write_statement(server: &mut Backend, text: &[u8], audience: Audience) {
-    server.up.unnamed = Some(NOBODYS);
-    frontend::parse(b"", text, &mut server.up.output);
-    server.up.answers.sent(Sent::Parse(None), audience);
-    frontend::bind(b"", b"", std::iter::empty(), &mut server.up.output);
-    server.up.answers.sent(Sent::Bind, audience);
-    frontend::describe(Target::Portal, b"", &mut server.up.output);
-    server.up.answers.sent(Sent::DescribePortal, audience);
-    frontend::execute(b"", 0, &mut server.up.output);
-    server.up.answers.sent(Sent::Execute, audience);
-}
-
-fn write_parse(
-    server: &mut Backend,
-    message: &Message,
-    prepared: &Prepared,
-    is_taken: bool,
-    audience: Audience,
-) {
-    let Ok(parse) = Parse::read(message.body()) else { return };
-    if is_taken {
-        // The server says "already exists" itself, in its own words and language.
-        frontend::parse(parse.statement, b"", &mut server.up.output);
-        server.up.answers.sent(Sent::Parse(None), Audience::Hidden);
-        server.up.literal_names.push(Bytes::copy_from_slice(parse.statement));
-        server.up.output.extend_from_slice(&message.bytes);
-        server.up.answers.sent(Sent::Parse(None), audience);
-    } else if parse.statement.is_empty() {
-        server.up.unnamed = Some(prepared.id);
-        server.up.output.extend_from_slice(&message.bytes);
-        server.up.answers.sent(Sent::Parse(None), audience);
-    } else {
-        let name = server_name(prepared.id);
-        // Parsed anew if it is there: the answer tells whether it still makes sense.
-        frontend::close(Target::Statement, &name, &mut server.up.output);
-        server.up.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
-        Parse { statement: &name, ..parse }.write(&mut server.up.output);
-        server.up.answers.sent(Sent::Parse(Some(prepared.id)), audience);
-    }
-}
-
-/// Makes sure that the server knows a statement; its name there. `name` is the client's.
-fn ensure(server: &mut Backend, name: &[u8], prepared: Option<&Prepared>) -> Vec<u8> {
-    match prepared {
-        None => {
-            if name.is_empty() && server.up.unnamed.take().is_some() {
-                // Somebody else's: the client has none.
-                frontend::close(Target::Statement, b"", &mut server.up.output);
-                server.up.answers.sent(Sent::Close(None), Audience::Hidden);
-            }
-            name.to_vec()
-        }
-        Some(prepared) if name.is_empty() => {
-            if server.up.unnamed != Some(prepared.id) {
-                let (query, types) = (&prepared.query, &prepared.types);
-                Parse { statement: b"", query, types }.write(&mut server.up.output);
-                server.up.answers.sent(Sent::Parse(None), Audience::Hidden);
-                server.up.unnamed = Some(prepared.id);
-            }
-            Vec::new()
-        }
-        Some(prepared) => {
-            let pending = server.up.answers.will_parse(prepared.id);
-            if !pending && !server.up.has_statement(prepared.id) {
-                server.up.write_missing_statement(prepared.id, &prepared.query, &prepared.types);
-            }
-            server_name(prepared.id)
-        }
-    }
-}
-
-fn write_bind(
-    server: &mut Backend,
-    message: &Message,
-    prepared: Option<&Prepared>,
-    audience: Audience,
-) {
-    let Ok(bind) = Bind::read(message.body()) else { return };
-    let name = ensure(server, bind.statement, prepared);
-    if name == bind.statement {
-        server.up.output.extend_from_slice(&message.bytes);
-    } else {
-        Bind { statement: &name, ..bind }.write(&mut server.up.output);
-    }
-    server.up.answers.sent(Sent::Bind, audience);
-}
-
-fn write_describe(
-    server: &mut Backend,
-    message: &Message,
-    prepared: Option<&Prepared>,
-    audience: Audience,
-) {
-    let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
-    let name = ensure(server, name, prepared);
-    frontend::describe(target, &name, &mut server.up.output);
-    server.up.answers.sent(Sent::DescribeStatement, audience);
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use ahash::AHashSet;
 use bytes::{Bytes, BytesMut};
 use hihooi_wire::backend::{Status, tag};
-use hihooi_wire::frontend::{self, Target};
+use hihooi_wire::frontend::{self, Bind, Parse, Target};
 
 use crate::answers::{Answers, Audience, Sent};
+use crate::downstream::Message;
 use crate::state::CarriedSettings;
 
 /// Prepared statements kept on one server connection; the oldest is closed beyond that (I8).
@@ -73,6 +74,17 @@ pub struct Upstream {
     pub defers_rows: bool,
     /// The server has said why it closes the connection.
     pub said_goodbye: bool,
+}
+
+/// A statement that a client prepared, as servers know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Its id at servers.
+    pub id: u64,
+    /// Its text.
+    pub query: &'a [u8],
+    /// Its parameter types as on the wire.
+    pub types: &'a [u8],
 }
 
 /// A message that the client gets when what follows shows that it stands.
@@ -168,13 +180,13 @@ impl Upstream {
         // Closed first: it may be there although we forgot it.
         frontend::close(Target::Statement, &name, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Hidden);
-        frontend::Parse { statement: &name, query, types }.write(&mut self.output);
+        Parse { statement: &name, query, types }.write(&mut self.output);
         self.answers.sent(Sent::Parse(Some(id)), Audience::Hidden);
     }
 
     /// Writes Parse of a statement under a client's own name, which is closed after the unit.
     pub fn write_named(&mut self, name: &[u8], query: &[u8], types: &[u8], audience: Audience) {
-        frontend::Parse { statement: name, query, types }.write(&mut self.output);
+        Parse { statement: name, query, types }.write(&mut self.output);
         self.answers.sent(Sent::Parse(None), audience);
         self.literal_names.push(Bytes::copy_from_slice(name));
     }
@@ -261,6 +273,124 @@ impl Upstream {
     pub fn write_forget_numbers(&mut self) {
         self.write_own_query("DISCARD SEQUENCES");
         self.numbers_of = None;
+    }
+
+    /// Writes a statement of a simple query by the extended protocol.
+    pub fn write_statement(&mut self, text: &[u8], audience: Audience) {
+        self.unnamed = Some(NOBODYS);
+        frontend::parse(b"", text, &mut self.output);
+        self.answers.sent(Sent::Parse(None), audience);
+        frontend::bind(b"", b"", std::iter::empty(), &mut self.output);
+        self.answers.sent(Sent::Bind, audience);
+        frontend::describe(Target::Portal, b"", &mut self.output);
+        self.answers.sent(Sent::DescribePortal, audience);
+        frontend::execute(b"", 0, &mut self.output);
+        self.answers.sent(Sent::Execute, audience);
+    }
+
+    /// Writes a client's Parse of `prepared`; `is_taken` if the client has another statement of this name.
+    pub fn write_parse(
+        &mut self,
+        message: &Message,
+        prepared: Named<'_>,
+        is_taken: bool,
+        audience: Audience,
+    ) {
+        let Ok(parse) = Parse::read(message.body()) else { return };
+        if is_taken {
+            // The server says "already exists" itself, in its own words and language.
+            frontend::parse(parse.statement, b"", &mut self.output);
+            self.answers.sent(Sent::Parse(None), Audience::Hidden);
+            self.literal_names.push(Bytes::copy_from_slice(parse.statement));
+            self.output.extend_from_slice(&message.bytes);
+            self.answers.sent(Sent::Parse(None), audience);
+        } else if parse.statement.is_empty() {
+            self.unnamed = Some(prepared.id);
+            self.output.extend_from_slice(&message.bytes);
+            self.answers.sent(Sent::Parse(None), audience);
+        } else {
+            let name = server_name(prepared.id);
+            // Parsed anew if it is there: the answer tells whether it still makes sense.
+            frontend::close(Target::Statement, &name, &mut self.output);
+            self.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
+            Parse { statement: &name, ..parse }.write(&mut self.output);
+            self.answers.sent(Sent::Parse(Some(prepared.id)), audience);
+        }
+    }
+
+    /// Writes a client's Bind, of `prepared` if it has a statement of this name.
+    pub fn write_bind(
+        &mut self,
+        message: &Message,
+        prepared: Option<Named<'_>>,
+        audience: Audience,
+    ) {
+        let Ok(bind) = Bind::read(message.body()) else { return };
+        let name = self.ensure(bind.statement, prepared);
+        if name == bind.statement {
+            self.output.extend_from_slice(&message.bytes);
+        } else {
+            Bind { statement: &name, ..bind }.write(&mut self.output);
+        }
+        self.answers.sent(Sent::Bind, audience);
+    }
+
+    /// Writes a client's Describe of a statement, of `prepared` if it has one of this name.
+    pub fn write_describe(
+        &mut self,
+        message: &Message,
+        prepared: Option<Named<'_>>,
+        audience: Audience,
+    ) {
+        let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
+        let name = self.ensure(name, prepared);
+        frontend::describe(target, &name, &mut self.output);
+        self.answers.sent(Sent::DescribeStatement, audience);
+    }
+
+    /// Writes a client's message about a portal as it came.
+    pub fn write_portal(&mut self, message: &Message, audience: Audience) {
+        self.output.extend_from_slice(&message.bytes);
+        let sent = match message.tag {
+            frontend::tag::EXECUTE => Sent::Execute,
+            frontend::tag::CLOSE => Sent::Close(None),
+            _ => Sent::DescribePortal,
+        };
+        self.answers.sent(sent, audience);
+    }
+
+    /// Writes a Close for a client's statement that the server keeps for others.
+    pub fn write_close_nothing(&mut self, audience: Audience) {
+        frontend::close(Target::Statement, b"hihooi_none", &mut self.output);
+        self.answers.sent(Sent::Close(None), audience);
+    }
+
+    /// Makes sure that the server knows a statement; its name there. `name` is the client's.
+    fn ensure(&mut self, name: &[u8], prepared: Option<Named<'_>>) -> Vec<u8> {
+        match prepared {
+            None => {
+                if name.is_empty() && self.unnamed.take().is_some() {
+                    // Somebody else's: the client has none.
+                    frontend::close(Target::Statement, b"", &mut self.output);
+                    self.answers.sent(Sent::Close(None), Audience::Hidden);
+                }
+                name.to_vec()
+            }
+            Some(Named { id, query, types }) if name.is_empty() => {
+                if self.unnamed != Some(id) {
+                    Parse { statement: b"", query, types }.write(&mut self.output);
+                    self.answers.sent(Sent::Parse(None), Audience::Hidden);
+                    self.unnamed = Some(id);
+                }
+                Vec::new()
+            }
+            Some(Named { id, query, types }) => {
+                if !self.answers.will_parse(id) && !self.has_statement(id) {
+                    self.write_missing_statement(id, query, types);
+                }
+                server_name(id)
+            }
+        }
     }
 
     /// Writes Sync.
