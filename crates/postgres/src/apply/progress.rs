@@ -132,18 +132,31 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
         union all
         select 'alter subscription ' || pg_catalog.quote_ident(subname) || ' disable'
         from pg_catalog.pg_subscription s, pg_catalog.pg_database d
-        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()
-        union all
+        where subenabled and s.subdbid = d.oid and d.datname = pg_catalog.current_database()";
+    let mut done = run_all(control, commands).await?;
+    done.extend(close_own_port(control).await?);
+    done.extend(disable_own_actions(control).await?);
+    restricted::prepare(control).await?;
+    Ok(done)
+}
+
+/// Has a replica's own port take no ordinary writes. Where its configuration is somebody else's (ALTER SYSTEM is
+/// not allowed, or its files can't be written), only DDL is refused there, by restricted.sql.
+async fn close_own_port(control: &mut Connection) -> Result<Vec<String>> {
+    let commands = "
         select pg_catalog.unnest(array['alter system set default_transaction_read_only = on',
                                        'select pg_catalog.pg_reload_conf()'])
         where not exists (
             select from pg_catalog.pg_file_settings
             where name = 'default_transaction_read_only' and applied
               and setting in ('on', 'true', 'yes', '1'))";
-    let mut done = run_all(control, commands).await?;
-    done.extend(disable_own_actions(control).await?);
-    restricted::prepare(control).await?;
-    Ok(done)
+    match run_all(control, commands).await {
+        Err(Error::Server(error)) => {
+            tracing::warn!(%error, "a replica's own port takes writes: set default_transaction_read_only = on");
+            Ok(Vec::new())
+        }
+        done => done,
+    }
 }
 
 /// Disables the triggers and rules that fire for an applier too: what they did on the primary
