@@ -91,7 +91,7 @@ fn the_manager_is_killed() {
     }
     let _alone = alone();
     let mut battered = Battered::start();
-    for round in 0..4 {
+    for round in 0..3 {
         battered.under_load(&format!("manager, round {round}"), |cluster| {
             cluster.kill_manager();
             cluster.up();
@@ -128,7 +128,7 @@ fn the_primary_is_killed() {
     }
     let _alone = alone();
     let mut battered = Battered::start();
-    for round in 0..3 {
+    for round in 0..2 {
         battered.under_load(&format!("primary, round {round}"), |cluster| {
             let old = cluster.postmaster("primary");
             cluster.kill_site("primary");
@@ -148,7 +148,7 @@ fn everything_is_killed_at_once() {
     }
     let _alone = alone();
     let mut battered = Battered::start();
-    for round in 0..3 {
+    for round in 0..2 {
         battered.under_load(&format!("everything, round {round}"), |cluster| {
             cluster.kill_everything();
             cluster.up();

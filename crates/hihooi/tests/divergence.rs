@@ -251,6 +251,8 @@ fn a_definition_that_differs_stops_the_replica() {
 /// Whatever it is that differs: the object is named, and what is different about it.
 #[test]
 fn every_kind_of_difference_stops_the_replica() {
+    /// So many of them are shown to `verify`, too: up to a function's body.
+    const VERIFIED: usize = 11;
     const PLANTED: &[(&str, &str, &str, &[&str])] = &[
         // What is done at the replica, what takes it back, what touches the object at the primary,
         // what is named.
@@ -414,14 +416,14 @@ fn every_kind_of_difference_stops_the_replica() {
          CREATE ROLE jim; ALTER DEFAULT PRIVILEGES IN SCHEMA other GRANT SELECT ON TABLES TO jim",
     );
     cluster.caught_up();
-    for (plant, undo, touch, named) in PLANTED {
+    for (number, (plant, undo, touch, named)) in PLANTED.iter().enumerate() {
         let mut replica = cluster.repair("replica1");
         replica.run(plant);
-        let (is_equal, told) = cluster.run_verify();
-        let is_told = named[1..].iter().all(|word| told.contains(word))
-            || touch.contains("CHECK") // rows differ, not definitions
-            || plant.contains("DEFAULT PRIVILEGES") && told.contains("default acl");
-        assert!(!is_equal && is_told, "{plant}: verify says {told}");
+        if number < VERIFIED {
+            let (is_equal, told) = cluster.run_verify();
+            let is_told = named[1..].iter().all(|word| told.contains(word));
+            assert!(!is_equal && is_told, "{plant}: verify says {told}");
+        }
         session.run(touch);
         eventually(&format!("{plant}, then {touch}: failed, naming {named:?}"), || {
             let row =

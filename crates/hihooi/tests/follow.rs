@@ -33,7 +33,7 @@ use hihooi_wire::frontend::{self, Target};
 /// Replicas apply a case within so long, or it has failed.
 const LAG_S_MAX: u64 = 60;
 /// Random cases, unless told otherwise.
-const RUNS: u64 = 12;
+const RUNS: u64 = 8;
 /// Temporary objects are gone so long after their session.
 const SESSION_S_MAX: u64 = 20;
 /// A random statement in the background runs alone for so long.

@@ -258,7 +258,7 @@ fn session_state_never_leaks() {
     session.run("DROP TABLE IF EXISTS leak; CREATE TABLE leak (id int)");
     let _ = session.simple("CREATE ROLE hostile_role");
     cluster.caught_up();
-    for round in 0..15 {
+    for round in 0..5 {
         let mut dirty = cluster.connect();
         dirty.run("SET work_mem = '77MB'; SET search_path = pg_catalog; SET datestyle = 'German'");
         dirty.run("SET my.secret = 'mine'; SET statement_timeout = 99999");
