@@ -292,7 +292,7 @@ fn values_in_binary_have_the_primarys_oids() {
     if cluster.is_hihooi() {
         // So that OIDs differ.
         let text = "CREATE TYPE moved AS (a int); DROP TYPE moved";
-        cluster.replicas().iter().for_each(|site| drop(cluster.direct(site).run(text)));
+        cluster.replicas().iter().for_each(|site| drop(cluster.repair(site).run(text)));
     }
     schema("review_binary");
     let mut session = cluster.connect();
@@ -406,7 +406,7 @@ fn a_resume_of_a_pause_is_no_word_on_later_ddl() {
     cluster.command("PAUSE REPLICA replica1");
     cluster.command("RESUME REPLICA replica1");
     cluster.caught_up();
-    let mut replica = cluster.direct("replica1");
+    let mut replica = cluster.repair("replica1");
     replica.run("SET default_transaction_read_only = off; ALTER TABLE t ADD x text");
     session.run("DO $$ BEGIN ALTER TABLE t ADD x float8; END $$");
     let applied = || {
