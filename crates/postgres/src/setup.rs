@@ -167,8 +167,8 @@ const SPEAK: &str = "
         END LOOP;
     END
     $$;";
-/// Finds what default privileges gave others at our objects: whoever writes there is believed. (PUBLIC has
-/// what the scripts say.)
+/// Finds rights on our objects that default privileges gave to roles: whoever can write a note has a superuser's
+/// rights at replicas. (PUBLIC has what the scripts say.)
 const GIVEN: &str = "
     SELECT ours.name, acl.grantee::pg_catalog.regrole AS grantee
     FROM (SELECT 'SCHEMA hihooi', n.nspowner, n.nspacl
@@ -184,7 +184,7 @@ const GIVEN: &str = "
         LATERAL (SELECT DISTINCT grantee FROM pg_catalog.aclexplode(ours.acl)) acl
     WHERE acl.grantee NOT IN (0, ours.owner)";
 
-/// Takes it back.
+/// Revokes what [`GIVEN`] finds.
 pub(crate) fn take_back() -> String {
     format!(
         "DO $$
@@ -199,7 +199,7 @@ pub(crate) fn take_back() -> String {
     )
 }
 
-/// Takes it back where our objects are older than what gave it.
+/// Revokes rights that roles were given on our objects since those were made.
 async fn keep_strangers_out(connection: &mut Connection) -> Result<()> {
     if connection.query(GIVEN).await?.rows.is_empty() {
         return Ok(());
