@@ -31,9 +31,20 @@ pub const TABLES_MAX: usize = 100_000;
 /// their entry. An older one is resolved by LSN instead.
 pub const RECENT_XIDS_MAX: usize = 65_536;
 
-/// A write that has not been resolved.
+/// A write that has not been resolved: who began it, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct WriteId(u64);
+pub struct WriteId {
+    session: u64,
+    number: u64,
+}
+
+impl WriteId {
+    /// A write of this session; sessions have numbers from 1 on.
+    #[must_use]
+    pub fn of(session: u64, number: u64) -> WriteId {
+        WriteId { session, number }
+    }
+}
 
 /// What a read must find at the site that serves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,13 +103,18 @@ impl Freshness {
         Freshness { everything, newest, ..Freshness::default() }
     }
 
-    /// A write's COMMIT is about to be sent.
+    /// A write's COMMIT is about to be sent, by no session.
     pub fn begin(&mut self, items: Items) -> WriteId {
-        let id = WriteId(self.next_write);
+        let id = WriteId::of(0, self.next_write);
         self.next_write += 1;
+        self.begin_as(id, items);
+        id
+    }
+
+    /// The same for a write whose id nobody else uses.
+    pub fn begin_as(&mut self, id: WriteId, items: Items) {
         self.for_writers(&items, |writers| writers.unresolved += 1);
         self.writes.insert(id, Write { items, state: State::InFlight });
-        id
     }
 
     /// The write turned out to have committed nothing.

@@ -85,7 +85,7 @@ impl Admin {
         let place = relay.stopping.enter();
         let served = place.unless_stopped(&Cell::new(true), pin!(self.turns())).await;
         if served.is_none() {
-            crate::stopping::report().write(&mut self.client.down.output);
+            hihooi_session::session::going_away().write(&mut self.client.down.output);
             self.client.flush().await;
         }
     }
@@ -98,7 +98,8 @@ impl Admin {
                 Ok(Some(message)) => self.take(&message).await,
                 Ok(None) => return,
                 Err(error) => {
-                    crate::handshake::protocol_report(&error).write(&mut self.client.down.output);
+                    hihooi_session::events::protocol_report(&error)
+                        .write(&mut self.client.down.output);
                     self.client.flush().await;
                     return;
                 }

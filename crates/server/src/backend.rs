@@ -2,11 +2,18 @@
 //! their way. What was said on it stands in its [`Upstream`].
 
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 
+use bytes::{Bytes, BytesMut};
 use hihooi_log::BackendRecord;
 use hihooi_postgres::connection::{BackendKey, Parts};
+use hihooi_session::downstream::Downstream;
+use hihooi_session::relaying::{self, Hold};
 use hihooi_session::upstream::Upstream;
+use hihooi_wire::backend::Status;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -14,6 +21,7 @@ use tokio::time::Instant;
 use crate::configuration::Given;
 use crate::pool::Pool;
 use crate::room::Place;
+use crate::socket;
 use crate::startup_key::StartupKey;
 use hihooi_session::route::PRIMARY;
 
@@ -41,8 +49,8 @@ pub struct Backend {
     pub identity: Rc<Identity>,
     /// The socket.
     pub stream: TcpStream,
-    /// What was said on it.
-    pub up: Upstream,
+    /// What was said on it; not here while it is lent to a session.
+    pub up: Option<Box<Upstream>>,
     /// When it came back to the pool.
     pub idle_since: Instant,
     /// The session that used it last.
@@ -71,7 +79,7 @@ impl Backend {
         let site = pool.site();
         Backend {
             site,
-            up: Upstream::new(site != PRIMARY, record.pid, parts.input),
+            up: Some(Box::new(Upstream::new(site != PRIMARY, record.pid, parts.input))),
             pool,
             startup,
             given,
@@ -84,5 +92,78 @@ impl Backend {
             place: Some(place),
             parameters: parts.parameters,
         }
+    }
+
+    /// What was said on it, to be put back in the end.
+    ///
+    /// # Panics
+    /// It is lent already.
+    pub fn lend(&mut self) -> Box<Upstream> {
+        self.up.take().expect("a connection that nobody else uses")
+    }
+
+    /// Asks something of the relay's own while no session uses the connection; the rows of the answer, none if
+    /// there was an error.
+    ///
+    /// # Errors
+    /// The server is lost.
+    pub async fn ask(&mut self, query: &str) -> io::Result<Vec<Vec<Option<Bytes>>>> {
+        let mut up = self.lend();
+        up.write_own_query(query);
+        let (mut nobody, mut hold, mut input) = (Downstream::default(), Hold::No, BytesMut::new());
+        while !up.answers.is_empty() {
+            self.write_all(&mut up.output).await?;
+            poll_fn(|cx| {
+                socket::poll_read(&mut self.stream, cx, |read| match read? {
+                    [] => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                    bytes => {
+                        input.extend_from_slice(bytes);
+                        Ok(())
+                    }
+                })
+            })
+            .await?;
+            while let (used, Some(_)) =
+                relaying::look_at(&input, &mut nobody, &mut up, &mut hold, &|| false)
+                    .map_err(io::Error::other)?
+            {
+                let _ = input.split_to(used);
+            }
+        }
+        debug_assert_eq!(up.status, Status::Idle);
+        let rows = up.answers.take_rows();
+        up.answers.take_error();
+        self.up = Some(up);
+        Ok(rows)
+    }
+
+    /// Ends the connection; whether the server has closed it in good order.
+    pub async fn end(mut self) -> bool {
+        let mut goodbye = BytesMut::new();
+        hihooi_wire::frontend::terminate(&mut goodbye);
+        if self.write_all(&mut goodbye).await.is_err() {
+            return false;
+        }
+        poll_fn(|cx| {
+            loop {
+                let read = |read: io::Result<&[u8]>| read.map(<[u8]>::len);
+                match ready!(socket::poll_read(&mut self.stream, cx, read)) {
+                    Ok(0) => return Poll::Ready(true),
+                    Ok(_) => {}
+                    Err(_) => return Poll::Ready(false),
+                }
+            }
+        })
+        .await
+    }
+
+    async fn write_all(&mut self, bytes: &mut BytesMut) -> io::Result<()> {
+        poll_fn(|cx| {
+            while !bytes.is_empty() {
+                ready!(socket::poll_write(&mut self.stream, cx, bytes))?;
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 }

@@ -1,30 +1,23 @@
-//! A client's socket and what is on its way in and out.
+//! A client's socket.
 
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use hihooi_session::downstream::{Downstream, Message};
 use hihooi_wire::ProtocolError;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::scratch;
+use crate::socket;
 
-/// While a server works, at most this much of what the client sends ahead is read (I8).
-pub const INPUT_AHEAD_MAX: usize = 256 * 1024;
-/// Nothing more is read from a server while this much waits for the client (I8).
-pub const OUTPUT_MAX: usize = 256 * 1024;
 /// Buffers that grew beyond this are given back when the client idles.
 const IDLE_CAPACITY_MAX: usize = 1_024;
 
 /// A client's connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: Option<TcpStream>,
-    /// What was said on it.
+    stream: TcpStream,
+    /// What was said on it, until its session has that.
     pub down: Downstream,
 }
 
@@ -32,69 +25,31 @@ impl Client {
     /// Takes over an accepted socket.
     #[must_use]
     pub fn new(stream: TcpStream) -> Client {
-        Client { stream: Some(stream), down: Downstream::default() }
+        Client { stream, down: Downstream::default() }
     }
 
-    /// A client that is not there.
-    #[must_use]
-    pub fn nobody() -> Client {
-        Client { stream: None, down: Downstream { gone: true, ..Downstream::default() } }
+    /// The socket.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
     }
 
-    /// Reads what has come into `input`; waits for nothing. `Ready` when something was read or
-    /// the client turned out to be gone.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.down.gone) else {
-            return Poll::Pending;
-        };
-        let read = scratch::with(|buffer| {
-            let mut buffer = ReadBuf::new(buffer);
-            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-            self.down.input.extend_from_slice(buffer.filled());
-            Poll::Ready(io::Result::Ok(buffer.filled().len()))
-        });
-        if !matches!(ready!(read), Ok(count) if count > 0) {
-            self.down.gone = true;
-        }
-        Poll::Ready(())
-    }
-
-    /// Writes as much of `output` as the socket takes. `Ready` when progress was made.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(stream) = &mut self.stream else {
-            self.down.output.clear();
-            return Poll::Ready(());
-        };
-        match ready!(Pin::new(stream).poll_write(cx, &self.down.output)) {
-            Ok(count) if count > 0 => written(&mut self.down.output, count),
-            _ => {
-                self.down.gone = true;
-                self.down.output.clear();
-            }
-        }
-        Poll::Ready(())
-    }
-
-    /// Sends all of `output`.
+    /// Sends all of the output.
     pub async fn flush(&mut self) {
+        let Client { stream, down } = self;
         poll_fn(|cx| {
-            while !self.down.output.is_empty() && !self.down.gone {
-                ready!(self.poll_write(cx));
+            while !down.output.is_empty() && !down.gone {
+                ready!(poll_write(stream, down, cx));
             }
             Poll::Ready(())
         })
         .await;
-        if self.down.output.capacity() > IDLE_CAPACITY_MAX {
-            self.down.output = BytesMut::new();
-        }
+        shrink(&mut down.output);
     }
 
     /// Waits for more input.
     pub async fn read(&mut self) {
-        if self.down.input.is_empty() && self.down.input.capacity() > 0 {
-            self.down.input = BytesMut::new();
-        }
-        poll_fn(|cx| if self.down.gone { Poll::Ready(()) } else { self.poll_read(cx) }).await;
+        let Client { stream, down } = self;
+        poll_fn(|cx| if down.gone { Poll::Ready(()) } else { poll_read(stream, down, cx) }).await;
     }
 
     /// The next message; `None` when the client has gone.
@@ -114,8 +69,30 @@ impl Client {
     }
 }
 
-/// Takes from a buffer what its socket took. A buffer that is empty is written from its
-/// beginning again.
-pub fn written(buffer: &mut BytesMut, count: usize) {
-    if count == buffer.len() { buffer.clear() } else { buffer.advance(count) }
+/// Reads what has come from a client into its input; waits for nothing. `Ready` when something was read or the
+/// client turned out to be gone.
+pub fn poll_read(stream: &mut TcpStream, down: &mut Downstream, cx: &mut Context<'_>) -> Poll<()> {
+    if down.input.is_empty() && down.input.capacity() > 0 {
+        down.input = BytesMut::new();
+    }
+    socket::poll_read(stream, cx, |read| match read {
+        Ok(bytes) if !bytes.is_empty() => down.input.extend_from_slice(bytes),
+        _ => down.gone = true,
+    })
+}
+
+/// Writes as much of a client's output as the socket takes. `Ready` when progress was made.
+pub fn poll_write(stream: &mut TcpStream, down: &mut Downstream, cx: &mut Context<'_>) -> Poll<()> {
+    if ready!(socket::poll_write(stream, cx, &mut down.output)).is_err() {
+        down.gone = true;
+        down.output.clear();
+    }
+    Poll::Ready(())
+}
+
+/// Gives back what an idle client doesn't need.
+pub fn shrink(buffer: &mut BytesMut) {
+    if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY_MAX {
+        *buffer = BytesMut::new();
+    }
 }

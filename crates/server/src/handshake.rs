@@ -15,7 +15,6 @@ use crate::client::Client;
 use crate::pool::Refusal;
 use crate::relay::{Relay, RunningOn};
 use crate::startup_key::StartupKey;
-use hihooi_session::relaying::Step;
 use hihooi_session::route::PRIMARY;
 use hihooi_session::state;
 
@@ -171,16 +170,14 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     }
     let pool = relay.pools.pool(PRIMARY, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
+    let lost = |error: std::io::Error| Refusal::Unreachable(error.to_string());
     // It may have served others that began alike.
-    server.up.write_own_query(&state::CarriedSettings::default().statements(true));
-    let step = pump_alone(&mut server).await?;
-    debug_assert!(matches!(step, Step::Ready(Status::Idle)));
-    server.up.answers.take_rows();
-    (server.up.settings, server.up.unseen_code_of) = (std::sync::Arc::default(), None);
-    server.up.write_own_query(&state::query(std::iter::empty()));
-    let step = pump_alone(&mut server).await?;
-    debug_assert!(matches!(step, Step::Ready(Status::Idle)));
-    let found = state::read(&server.up.answers.take_rows());
+    server.ask(&state::CarriedSettings::default().statements(true)).await.map_err(lost)?;
+    if let Some(up) = &mut server.up {
+        (up.settings, up.unseen_code_of) = (std::sync::Arc::default(), None);
+    }
+    let rows = server.ask(&state::query(std::iter::empty())).await.map_err(lost)?;
+    let found = state::read(&rows);
     let welcome = Rc::new(Welcome {
         parameters: server.parameters.clone(),
         path: SearchPath::new(&found.path),
@@ -197,11 +194,6 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     Ok(welcome)
 }
 
-/// Waits for an answer that no client gets.
-async fn pump_alone(server: &mut crate::backend::Backend) -> Result<Step, Refusal> {
-    crate::pump::pump_own(server).await.map_err(|lost| Refusal::Unreachable(lost.to_string()))
-}
-
 /// Writes what ends a successful start-up.
 pub fn write_welcome(welcome: &Welcome, process: i32, secret: &[u8], out: &mut bytes::BytesMut) {
     backend::authentication_ok(out);
@@ -210,10 +202,4 @@ pub fn write_welcome(welcome: &Welcome, process: i32, secret: &[u8], out: &mut b
     }
     backend::backend_key_data(process, secret, out);
     backend::ready_for_query(Status::Idle, out);
-}
-
-/// A message that a client sent when none of this kind may come.
-#[must_use]
-pub fn protocol_report(error: &ProtocolError) -> Report {
-    Report::fatal("08P01", error.to_string())
 }

@@ -10,27 +10,18 @@ pub mod backend;
 pub mod client;
 mod configuration;
 pub mod costs;
-pub mod ddl;
 mod defaults;
-pub mod effects;
-pub mod extended;
 pub mod handshake;
-pub mod hihooi_settings;
 mod idle;
-mod passwords;
 pub mod pool;
-pub mod pump;
-pub mod read;
 pub mod relay;
 pub mod resolve;
 pub(crate) mod room;
-pub mod scratch;
 pub mod session;
 pub mod silence;
-pub mod simple;
+pub mod socket;
 pub mod startup_key;
 pub mod stopping;
-pub mod unit;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -47,7 +38,7 @@ use crate::client::Client;
 use crate::handshake::{Greeting, greet, welcome, write_welcome};
 pub use crate::relay::{ApplyStatsOf, Settings, Shared};
 use crate::relay::{Relay, SessionInfo};
-use crate::session::Session;
+use crate::session::Served;
 use crate::startup_key::StartupKey;
 pub use hihooi_session::route::Consistency;
 use hihooi_session::route::{PRIMARY, Reason, Route};
@@ -140,7 +131,7 @@ async fn open(
     key: StartupKey,
     address: String,
     id: u64,
-) -> Option<Session> {
+) -> Option<Served> {
     let key = match startup_key(relay, &key).await {
         Ok(key) => key,
         Err(error) => {
@@ -164,7 +155,7 @@ async fn open(
     client.down.process = info.process;
     write_welcome(&welcomed, info.process, &info.secret, &mut client.down.output);
     client.flush().await;
-    let mut session = Session::new(relay.clone(), info, id, client, &welcomed);
+    let mut session = Served::new(relay.clone(), info, id, client, &welcomed);
     apply_own_settings(&mut session, &packet);
     Some(session)
 }
@@ -202,7 +193,7 @@ async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key
 }
 
 /// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.
-fn apply_own_settings(session: &mut Session, packet: &Startup) {
+fn apply_own_settings(session: &mut Served, packet: &Startup) {
     let options = packet.get("options").unwrap_or_default();
     let from_options = options
         .split_whitespace()
@@ -210,7 +201,7 @@ fn apply_own_settings(session: &mut Session, packet: &Startup) {
     let direct = packet.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     for (name, value) in direct.chain(from_options) {
         if let Some(name) = name.strip_prefix("hihooi.")
-            && let Err(report) = hihooi_settings::set(session, name, Some(value))
+            && let Err(report) = session.set_own(name, value)
         {
             warn!(why = %report.message, "a start-up parameter is ignored");
         }

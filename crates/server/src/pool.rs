@@ -183,10 +183,11 @@ fn fit(
     if !Rc::ptr_eq(&backend.startup, startup) && backend.startup != *startup {
         return 0;
     }
-    if Arc::ptr_eq(&backend.up.settings, settings) || backend.up.settings == *settings {
+    let Some(up) = &backend.up else { return 0 };
+    if Arc::ptr_eq(&up.settings, settings) || up.settings == *settings {
         return if backend.last_session == session { FIT_BEST } else { 2 };
     }
-    u8::from(backend.up.settings.can_become(settings))
+    u8::from(up.settings.can_become(settings))
 }
 
 /// Bounds of the pools.
@@ -493,7 +494,8 @@ impl Pools {
     pub fn release(self: &Rc<Self>, mut backend: Box<Backend>) {
         let is_current = self.configurations.is_current(backend.site, &backend.given);
         let may_stay = self.rooms[backend.site].may_stay(&backend.pool);
-        if !backend.up.is_clean() || !is_current || !may_stay {
+        let is_clean = backend.up.as_ref().is_some_and(|up| up.is_clean());
+        if !is_clean || !is_current || !may_stay {
             self.discard(backend);
         } else if backend.cancels.get() > 0 {
             let pools = self.clone();
@@ -528,14 +530,11 @@ impl Pools {
         }
         let fence = self.fence.clone();
         tokio::task::spawn_local(async move {
-            backend.up.output.clear();
-            hihooi_wire::frontend::terminate(&mut backend.up.output);
             // Its record stays in the log until the backend is known to be gone: it may still
             // wait for a lock and then commit.
-            if crate::pump::send_all(&mut backend).await.is_ok()
-                && crate::pump::wait_for_end(&mut backend).await
-            {
-                fence.forget(&backend.identity.record);
+            let record = backend.identity.record.clone();
+            if backend.end().await {
+                fence.forget(&record);
             }
         });
     }

@@ -2,8 +2,8 @@
 //! catalog, who may be cancelled. One thread owns it, so nothing here is locked.
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
@@ -16,9 +16,9 @@ use hihooi_postgres::connection::Address;
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
 use hihooi_replication::freshness::{Freshness, Need, WriteId};
-use hihooi_replication::ids::{Tsid, Xid};
+use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Items;
-use hihooi_session::upstream::Named;
+use hihooi_session::events::{Outcome, Prepared, ReadRequest};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::warn;
@@ -90,38 +90,6 @@ pub struct Shared {
 /// Tells how long entries take to a replica, by its name.
 pub type ApplyStatsOf = Arc<dyn Fn(&str) -> Option<ApplyStats> + Send + Sync>;
 
-/// A statement that clients prepared: the same text and types have one id at all servers.
-#[derive(Debug)]
-pub struct Prepared {
-    /// Its id at servers.
-    pub id: u64,
-    /// Its text.
-    pub query: Bytes,
-    /// Its parameter types as on the wire.
-    pub types: Bytes,
-    /// Its facts as they were last found.
-    pub facts: RefCell<Option<Known>>,
-}
-
-impl Prepared {
-    /// As servers know it.
-    #[must_use]
-    pub fn named(&self) -> Named<'_> {
-        Named { id: self.id, query: &self.query, types: &self.types }
-    }
-}
-
-/// Facts of a statement, and under what they were found.
-#[derive(Debug)]
-pub struct Known {
-    /// Version of the catalog.
-    pub version: u64,
-    /// The path that names were looked up in.
-    pub path: Option<SearchPath>,
-    /// The facts.
-    pub analysis: Arc<Analysis>,
-}
-
 /// Counters of a site, for SHOW STATS.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -145,18 +113,31 @@ pub fn count(counter: &Cell<u64>) {
 }
 
 /// Counts a statement as running at a site for as long as it lives.
-pub struct Running<'a>(&'a Cell<usize>);
+pub struct RunsAt {
+    relay: Rc<Relay>,
+    site: usize,
+}
 
-impl<'a> Running<'a> {
-    fn at(counters: &'a Counters) -> Running<'a> {
-        counters.active.set(counters.active.get() + 1);
-        Running(&counters.active)
+impl RunsAt {
+    /// A statement runs at a site.
+    #[must_use]
+    pub fn new(relay: Rc<Relay>, site: usize) -> RunsAt {
+        let active = &relay.counters[site].active;
+        active.set(active.get() + 1);
+        RunsAt { relay, site }
+    }
+
+    /// Index of the site.
+    #[must_use]
+    pub fn site(&self) -> usize {
+        self.site
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunsAt {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        let active = &self.relay.counters[self.site].active;
+        active.set(active.get() - 1);
     }
 }
 
@@ -323,10 +304,16 @@ impl Relay {
         (relay, shared.events)
     }
 
+    /// Time since the relay started.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Milliseconds since the relay started.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The key that others who open alike have, if any.
@@ -418,7 +405,7 @@ impl Relay {
     }
 
     /// The one statement of this text and these parameter types.
-    pub fn prepared(&self, query: Bytes, types: Bytes) -> Rc<Prepared> {
+    pub fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
         let key = (query, types);
         if let Some(prepared) = statements.get(&key).and_then(Weak::upgrade) {
@@ -431,13 +418,8 @@ impl Relay {
         self.next_statement.set(id + 1);
         // Own memory: the message it came in is larger.
         let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1));
-        let prepared = Rc::new(Prepared {
-            id,
-            query: key.0.clone(),
-            types: key.1.clone(),
-            facts: RefCell::default(),
-        });
-        statements.insert(key, Rc::downgrade(&prepared));
+        let prepared = Arc::new(Prepared { id, query: key.0.clone(), types: key.1.clone() });
+        statements.insert(key, Arc::downgrade(&prepared));
         prepared
     }
 
@@ -453,14 +435,14 @@ impl Relay {
         self.lag_us.set(us);
     }
 
-    /// Counts a statement as running at the site until the guard is dropped.
-    pub fn running(&self, site: usize) -> Running<'_> {
-        Running::at(&self.counters[site])
-    }
-
     /// A write's COMMIT is about to be sent.
     pub fn begin_write(&self, items: Items) -> WriteId {
         self.freshness.borrow_mut().begin(items)
+    }
+
+    /// The same for a session's write.
+    pub fn begin_write_as(&self, write: WriteId, items: Items) {
+        self.freshness.borrow_mut().begin_as(write, items);
     }
 
     /// What became of a write after a unit was answered without an error of the connection.
@@ -498,7 +480,7 @@ impl Relay {
             Try::NoReplica => return Route::primary(Reason::NoReplica),
             Try::NotFresh => {}
         }
-        if read.cost_us > self.lag_us.get()
+        if self.costs.borrow().expected_us(read.statement) > self.lag_us.get()
             && let Some(candidate) = self.wait_for_replica(&mut need, &read).await
         {
             return found(candidate, &need, Reason::Waited);
@@ -584,29 +566,4 @@ enum Try {
     Chosen(Candidate),
     NotFresh,
     NoReplica,
-}
-
-/// A read that looks for a replica.
-pub struct ReadRequest<'a> {
-    /// What it reads.
-    pub items: &'a Items,
-    /// Its session's level.
-    pub consistency: Consistency,
-    /// How long it may wait, milliseconds.
-    pub wait_ms: u64,
-    /// What it usually takes, microseconds.
-    pub cost_us: u32,
-    /// Sites that failed it already.
-    pub not: &'a [usize],
-}
-
-/// What became of a write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// It was rolled back, or wrote nothing.
-    Nothing,
-    /// It was committed under this id.
-    Committed(Xid),
-    /// It ended; what it committed isn't known.
-    Unidentified,
 }

@@ -15,7 +15,9 @@ use hihooi_sql::{Catalog, catalog_queries};
 use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
-use crate::relay::{InDoubt, Outcome, Relay};
+use hihooi_session::events::Outcome;
+
+use crate::relay::{InDoubt, Relay};
 
 /// A pending write gets so long to be resolved by its entry before the primary is asked.
 const PATIENCE_MS: u64 = 5;

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use hihooi_wire::backend::Report;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -127,10 +126,4 @@ impl Drop for Place<'_> {
         self.stopping.free.borrow_mut().push(self.index);
         self.stopping.ended.notify_one();
     }
-}
-
-/// What clients are told, in PostgreSQL's words.
-#[must_use]
-pub fn report() -> Report {
-    Report::fatal("57P01", "terminating connection due to administrator command")
 }

@@ -1,5 +1,14 @@
-//! What a session knows of its two sides, and what it makes of a frame, without a socket (I1).
+//! A client's session as a pure machine (I1): what came from the client and the servers goes in, what they are
+//! to be sent and what is to be done comes out.
 //!
+//! - [`session`]: the machine: its state, one step, the client's messages one after another.
+//! - [`events`]: what goes in and out, and what is lent.
+//! - `work`: the one way of everything that needs a server, from the route to the connection's return.
+//! - `simple`, `extended`: what a client sent becomes a unit, by its protocol.
+//! - [`unit`]: a unit, and what is written to the primary for it.
+//! - `read`: whether a replica may run it, and what is written there.
+//! - `effects`: what statements leave in their session.
+//! - `names`, `own_settings`, `passwords`: prepared statements, settings of hihooi, passwords in clear text.
 //! - [`downstream`]: the client's side: what came from it, what it gets.
 //! - [`upstream`]: a server's side: what was sent there and is still to be answered, its transaction status,
 //!   prepared statements and settings.
@@ -14,8 +23,22 @@
 
 pub mod answers;
 pub mod downstream;
+mod effects;
+pub mod events;
+mod extended;
+mod mistakes;
+mod names;
+pub mod own_settings;
 pub mod own_types;
+mod passwords;
+mod read;
 pub mod relaying;
 pub mod route;
+pub mod session;
+mod simple;
 pub mod state;
+#[cfg(test)]
+mod tests;
+pub mod unit;
 pub mod upstream;
+mod work;

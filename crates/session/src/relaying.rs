@@ -19,14 +19,10 @@ const WHOLE_FRAME_LEN_MAX: usize = 64 * 1024;
 pub enum Step {
     /// A unit or query is answered.
     Ready(Status),
-    /// All that was sent is answered, though no Sync was sent.
-    Answered,
     /// The server waits for COPY data.
     CopyIn,
     /// A statement failed in the middle of a COPY or of a unit whose Sync was not sent.
     Failed,
-    /// The client has gone; told once, if asked for (see [`Downstream::tells_leaving`]).
-    Left,
     /// A held answer began with this error, which another site may not have (see [`Hold`]).
     Refused(Box<ErrorFields>),
     /// A held answer describes something by a type that has another OID at the primary.

@@ -9,9 +9,10 @@ use hihooi_replication::freshness::WriteId;
 use hihooi_sql::{Discard, Kind, SearchPath, SessionCommand, SessionEffect, Statement};
 use hihooi_wire::backend::{self, Report};
 
-use crate::backend::Backend;
-use crate::session::{End, Session, Work, may_change_path, mentions};
-use hihooi_session::state::{self, CarriedSettings, Pin, SessionState};
+use crate::events::{Actions, Env};
+use crate::session::{End, Session, may_change_path, mentions};
+use crate::state::{self, CarriedSettings, Pin};
+use crate::upstream::Upstream;
 
 /// Texts are kept for another look up to this length.
 const UNSURE_LEN_MAX: usize = 64 << 10;
@@ -43,32 +44,44 @@ pub(crate) struct UnitEffects {
     unsure: usize,
 }
 
+/// What was asked of the session's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing.
+    Nothing,
+    /// All of it.
+    All,
+    /// Custom settings.
+    Custom,
+}
+
 impl Session {
     /// What a statement that runs on the primary leaves in the session.
     pub(crate) fn note_effects(
         &mut self,
-        server: &mut Backend,
+        up: &mut Upstream,
         statement: &Statement,
         text: &[u8],
+        env: &dyn Env,
     ) {
-        self.may_take_numbers(server, statement);
+        self.may_take_numbers(up, statement);
         self.doubts.unit.statements += 1;
         self.doubts.unit.may_commit_inside |=
             statement.may_commit_inside && statement.kind != Kind::Unparsable;
         let any_setting = self.doubts.unit.any_setting;
         let is_unsure = self.doubt(statement, text);
-        self.add_effects(statement);
+        self.add_effects(statement, env);
         if is_unsure {
             self.doubts.unit.any_setting = any_setting; // to be told later
         }
         if self.effects.unseen_code || self.doubts.was_unread {
-            server.up.unseen_code_of = Some(self.id);
+            up.unseen_code_of = Some(self.opened.id);
         }
         // What comes next in this transaction may have to be prepared again.
         if self.effects.prepared || self.effects.discard_all {
-            server.up.forget_statements();
+            up.forget_statements();
         } else if is_unsure {
-            server.up.forget_xid_question();
+            up.forget_xid_question();
         }
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.
@@ -79,80 +92,86 @@ impl Session {
         if let Kind::Session(command) = &statement.kind {
             match command {
                 SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {
-                    self.statements.clear();
+                    self.names.forget_all();
                 }
                 SessionCommand::Deallocate(Some(name)) => {
-                    self.statements.remove(name.as_bytes());
+                    self.names.forget(name.as_bytes());
                 }
                 _ => {}
             }
         }
     }
 
-    /// Reads from the server what the statements since the last look left in the session.
-    pub(crate) async fn look_at_state(&mut self, server: &mut Backend) -> Work<()> {
+    /// Asks the server what the statements since the last look left in the session.
+    pub(crate) fn look_at_state(&mut self, up: &mut Upstream, env: &dyn Env) -> Look {
+        if self.effects.is_none() {
+            return Look::Nothing;
+        }
         let effects = std::mem::take(&mut self.effects);
         if effects.discard_all {
             self.custom_settings.clear();
-            self.prepared.clear();
-            self.prepared_effects = SessionEffect::default();
+            self.names.forget_sql();
             self.lasting_pin = None;
         }
         if effects.discard_all || effects.prepared {
-            server.up.forget_statements();
+            up.forget_statements();
         }
         self.note_lasting(&effects);
-        if is_visible(&effects) {
+        let (look, query) = if is_visible(&effects) {
             let mut custom = self.custom_settings.clone();
-            custom.extend(self.relay.custom_settings());
-            let query = state::query(custom.iter().map(|name| &**name));
-            let found = self.asked_state(server, &query).await?;
+            custom.extend(env.custom_settings());
+            (Look::All, state::query(custom.iter().map(|name| &**name)))
+        } else if !effects.custom_settings.is_empty() {
+            // Nothing else depends on them, so that the rest is as it was.
+            let query = state::query_custom(effects.custom_settings.iter().map(|name| &**name));
+            self.asked_names = effects.custom_settings;
+            (Look::Custom, query)
+        } else {
+            self.pin = self.pin.or(self.lasting_pin);
+            return Look::Nothing;
+        };
+        up.write_own_query(&query);
+        look
+    }
+
+    /// The server has told it.
+    pub(crate) fn looked(&mut self, look: Look, env: &dyn Env, out: &mut Actions) {
+        let Some(up) = &mut self.up else { return };
+        let found = state::read(&up.answers.take_rows());
+        if let Some(error) = up.answers.take_error() {
+            // Nobody may get a connection of which it isn't known what is left in it.
+            self.discard(out);
+            let fields = backend::ErrorFields::read(&error).unwrap_or_default();
+            let report = Report::fatal("08006", "the session's state can't be told");
+            return self.end(End::Fatal(report.detail(fields.to_string())), out);
+        }
+        let values = if look == Look::All {
             self.is_serializable = found.is_serializable;
             self.idle_limit = found.idle_limit;
             self.has_plain_strings = found.has_plain_strings;
-            self.set_settings(server, found.settings.values);
             self.path = Some(SearchPath::new(&found.path));
             self.pin = found.pin;
-        } else if !effects.custom_settings.is_empty() {
-            // Nothing else depends on them, so that the rest is as it was.
-            let names = &effects.custom_settings;
-            let query = state::query_custom(names.iter().map(|name| &**name));
-            let found = self.asked_state(server, &query).await?;
+            found.settings.values
+        } else {
+            let names = std::mem::take(&mut self.asked_names);
             let is_other = |(own, _): &&(String, String)| !names.iter().any(|name| **name == **own);
             let others = self.settings.values.iter().filter(is_other);
-            let values = others.cloned().chain(found.settings.values).collect();
-            self.set_settings(server, values);
-        }
+            others.cloned().chain(found.settings.values).collect()
+        };
+        self.set_settings(values);
         self.pin = self.pin.or(self.lasting_pin);
-        Ok(())
-    }
-
-    /// What a query for the session's state tells.
-    async fn asked_state(&mut self, server: &mut Backend, query: &str) -> Work<SessionState> {
-        server.up.write_own_query(query);
-        self.own(server).await?;
-        let found = state::read(&server.up.answers.take_rows());
-        match server.up.answers.take_error() {
-            None => Ok(found),
-            Some(error) => {
-                // Nobody may get a connection of which it isn't known what is left in it.
-                let fields = backend::ErrorFields::read(&error).unwrap_or_default();
-                Err(End::Fatal(
-                    Report::fatal("08006", "the session's state can't be told")
-                        .detail(fields.to_string()),
-                ))
-            }
-        }
+        self.clean(env, out);
     }
 
     /// The session has these settings, and so has its connection.
-    fn set_settings(&mut self, server: &mut Backend, mut values: Vec<(String, String)>) {
+    fn set_settings(&mut self, mut values: Vec<(String, String)>) {
         // What it began with is no change.
-        let defaults = &self.startup.defaults.settings;
-        values.retain(|setting| !setting.0.contains('.') || !defaults.contains(setting));
+        values.retain(|setting| !self.opened.custom.contains(setting));
         values.sort();
         self.settings = Arc::new(CarriedSettings { values });
-        server.up.settings = self.settings.clone();
+        if let Some(up) = &mut self.up {
+            up.settings = self.settings.clone();
+        }
     }
 
     /// Notes what can't be read back from the server.
@@ -166,17 +185,17 @@ impl Session {
     }
 
     /// Whether the session may have defined code that the catalog doesn't know yet.
-    pub(crate) fn is_ahead_of_catalog(&mut self) -> bool {
-        self.doubts.defined = self.doubts.defined.filter(|write| !self.relay.knows(*write));
+    pub(crate) fn is_ahead_of_catalog(&mut self, env: &dyn Env) -> bool {
+        self.doubts.defined = self.doubts.defined.filter(|write| !env.knows(*write));
         self.doubts.is_defining || self.doubts.defined.is_some()
     }
 
     /// A unit has ended: what failed as a whole has left no setting.
-    pub(crate) fn end_effects(&mut self, server: &Backend) {
+    pub(crate) fn end_effects(&mut self, up: &Upstream) {
         let unit = std::mem::take(&mut self.doubts.unit);
         // DISCARD ALL that failed, in a block for example, has discarded nothing.
-        self.effects.discard_all &= !server.up.failed;
-        if server.up.failed && unit.statements == 1 && !unit.may_commit_inside {
+        self.effects.discard_all &= !up.failed;
+        if up.failed && unit.statements == 1 && !unit.may_commit_inside {
             self.doubts.unsure.truncate(self.doubts.unsure.len() - unit.unsure);
         } else {
             self.effects.any_setting |= unit.any_setting;
@@ -184,53 +203,48 @@ impl Session {
     }
 
     /// Judges what the catalog may not have known when it ran, if it does by now.
-    pub(crate) fn look_again(&mut self, server: &mut Backend) {
+    pub(crate) fn look_again(&mut self, up: &mut Upstream, env: &dyn Env) {
         self.doubts.is_defining = false;
-        if self.doubts.unsure.is_empty()
-            || self.is_ahead_of_catalog()
-            || self.relay.is_catalog_stale()
+        if self.doubts.unsure.is_empty() || self.is_ahead_of_catalog(env) || env.is_catalog_stale()
         {
             return;
         }
         for text in std::mem::take(&mut self.doubts.unsure) {
-            let analysis = self.analyse_anywhere(&text);
-            analysis.statements.iter().for_each(|statement| self.add_effects(statement));
+            let analysis = self.analyse_anywhere(&text, env);
+            analysis.statements.iter().for_each(|statement| self.add_effects(statement, env));
         }
         self.effects.any_setting |= std::mem::take(&mut self.doubts.unit).any_setting;
         if self.effects.unseen_code {
-            server.up.unseen_code_of = Some(self.id);
+            up.unseen_code_of = Some(self.opened.id);
         }
     }
 
     /// Notes what may be left by what just ran, as far as is known now.
-    fn add_effects(&mut self, statement: &Statement) {
+    fn add_effects(&mut self, statement: &Statement, env: &dyn Env) {
         if statement.session.is_none() {
             return;
         }
         self.effects.merge(&SessionEffect { any_setting: false, ..statement.session.clone() });
         self.doubts.unit.any_setting |= statement.session.any_setting;
         if let Kind::Session(SessionCommand::Prepare { name, statement }) = &statement.kind {
-            self.prepared.insert(name.clone());
-            self.prepared_effects.merge(&statement.session);
+            self.names.prepared_by_sql(name, &statement.session);
         }
         for name in &statement.session.executed {
-            let effect = self.effects_of_prepared(name);
+            let effect = self.effects_of_prepared(name, env);
             self.doubts.unit.any_setting |= effect.any_setting;
             self.effects.merge(&SessionEffect { any_setting: false, ..effect });
         }
     }
 
     /// What EXECUTE of a prepared statement may leave.
-    fn effects_of_prepared(&self, name: &str) -> SessionEffect {
-        let by_protocol = self.statements.get(name.as_bytes());
-        if by_protocol.is_none() && !self.prepared.contains(name) {
+    fn effects_of_prepared(&mut self, name: &str, env: &dyn Env) -> SessionEffect {
+        let by_protocol = self.named(name.as_bytes(), env);
+        if by_protocol.is_none() && !self.names.has_by_sql(name) {
             return SessionEffect::anything(); // code has prepared it
         }
-        let mut effect = self.prepared_effects.clone();
-        if let Some(prepared) = by_protocol {
-            for statement in &self.analyse_prepared(prepared).statements {
-                effect.merge(&statement.session);
-            }
+        let mut effect = self.names.sql_effects.clone();
+        for statement in by_protocol.iter().flat_map(|(_, facts)| &facts.statements) {
+            effect.merge(&statement.session);
         }
         effect
     }

@@ -1,0 +1,48 @@
+//! Bytes between sockets and buffers, through one read buffer for all sockets of the relay's thread: an idle
+//! connection holds none.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// So much is read from a socket at once.
+const LEN: usize = 64 * 1024;
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; LEN].into_boxed_slice());
+}
+
+/// Gives away what has come; nothing is the end. Waits for nothing.
+pub fn poll_read<T>(
+    stream: &mut (impl AsyncRead + Unpin),
+    cx: &mut Context<'_>,
+    take: impl FnOnce(io::Result<&[u8]>) -> T,
+) -> Poll<T> {
+    BUFFER.with_borrow_mut(|buffer| {
+        let mut buffer = ReadBuf::new(buffer);
+        let read = ready!(Pin::new(stream).poll_read(cx, &mut buffer));
+        Poll::Ready(take(read.map(|()| buffer.filled())))
+    })
+}
+
+/// Writes as much as the socket takes and removes it. `Ready` when it took something.
+///
+/// # Errors
+/// The connection broke.
+pub fn poll_write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    cx: &mut Context<'_>,
+    buffer: &mut BytesMut,
+) -> Poll<io::Result<()>> {
+    match ready!(Pin::new(stream).poll_write(cx, buffer))? {
+        0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        // A buffer that is empty is written from its beginning again.
+        count if count == buffer.len() => buffer.clear(),
+        count => buffer.advance(count),
+    }
+    Poll::Ready(Ok(()))
+}

@@ -1,0 +1,185 @@
+//! What a session and its surroundings tell each other: [`Event`]s come in, [`Action`]s are asked for, and
+//! [`Env`] lends what only the relay knows. Bytes are none of them: they stand in the buffers of the client's
+//! and the server's sides.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hihooi_replication::freshness::WriteId;
+use hihooi_replication::ids::Xid;
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, SearchPath};
+use hihooi_wire::ProtocolError;
+use hihooi_wire::backend::Report;
+
+use crate::route::{Consistency, Route};
+use crate::upstream::{Named, Upstream};
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The client sent something, which stands in its input now, or it has gone.
+    Client,
+    /// The server that works for the session sent these bytes.
+    Server(&'a [u8]),
+    /// All that was written to the server is on its way.
+    Sent,
+    /// The connection to the server is lost, and why.
+    Lost(String),
+    /// The connection that was asked for.
+    Leased(Box<Upstream>),
+    /// There is none, and what a client is told.
+    Refused(Report),
+    /// Where a read shall run.
+    Routed(Route),
+    /// SCRAM verifiers of the passwords that were to be hashed, in their order; `None` if it failed.
+    Hashed(Option<Vec<String>>),
+    /// What [`deadline`](crate::session::Session::deadline) said is over.
+    Deadline,
+    /// The catalog has what the session waits for (see
+    /// [`waits_for_catalog`](crate::session::Session::waits_for_catalog)).
+    Known,
+    /// The manager stops.
+    Stopped,
+}
+
+/// What a session asks for. They are carried out in their order, all of them before any byte is sent that was
+/// written in the same step: so a write has begun before its COMMIT is on its way (I3).
+#[derive(Debug)]
+pub enum Action {
+    /// A connection to this site, with the session's settings if there is one; answered by
+    /// [`Event::Leased`] or [`Event::Refused`].
+    Lease(usize),
+    /// The connection is free for others.
+    Release(Box<Upstream>),
+    /// The connection is to be closed: what is left in it ends with it.
+    Discard(Box<Upstream>),
+    /// A route for the session's [`wanted`](crate::session::Session::wanted) read; answered by
+    /// [`Event::Routed`].
+    Route,
+    /// SCRAM verifiers of these passwords; answered by [`Event::Hashed`].
+    Hash(Vec<String>),
+    /// A write's COMMIT may be sent from now on.
+    Begin(WriteId, Items),
+    /// What became of a write.
+    End(WriteId, Outcome),
+    /// Nobody will hear what became of a write on the connection that the session has.
+    Doubt(WriteId),
+    /// What runs for the session is to be cancelled.
+    Cancel,
+    /// Idle connections to other databases are to be closed: one of them may be about to be dropped.
+    CloseOtherDatabases,
+    /// Where the session's statements run from now on.
+    Note(Route),
+    /// One more of these at a site.
+    Count(usize, Counter),
+    /// A read took so long.
+    Took(u64, Duration),
+    /// A replica describes the answer of this statement by types of its own.
+    OwnTypes(u64),
+    /// The session has ended: the client gets what is written, then its connection is closed.
+    Close,
+}
+
+/// The actions that a step asked for.
+pub type Actions = VecDeque<Action>;
+
+/// What is counted (see SHOW STATS).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counter {
+    /// A unit that reads.
+    Read,
+    /// A unit that may write.
+    Write,
+    /// A unit that failed.
+    Error,
+    /// A write that was taken for a read and refused by a replica.
+    Misjudged,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It was rolled back, or wrote nothing.
+    Nothing,
+    /// It was committed under this id.
+    Committed(Xid),
+    /// It ended; what it committed isn't known.
+    Unidentified,
+}
+
+/// A read that looks for a replica.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRequest<'a> {
+    /// What it reads.
+    pub items: &'a Items,
+    /// Its session's level.
+    pub consistency: Consistency,
+    /// How long it may wait, milliseconds.
+    pub wait_ms: u64,
+    /// By what its duration is remembered.
+    pub statement: u64,
+    /// Sites that failed it already.
+    pub not: &'a [usize],
+}
+
+/// A statement that clients prepared: the same text and types have one id at all servers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Its id at servers.
+    pub id: u64,
+    /// Its text.
+    pub query: Bytes,
+    /// Its parameter types as on the wire.
+    pub types: Bytes,
+}
+
+impl Prepared {
+    /// As servers know it.
+    #[must_use]
+    pub fn named(&self) -> Named<'_> {
+        Named { id: self.id, query: &self.query, types: &self.types }
+    }
+}
+
+/// What only the relay knows. Every answer is about this moment and is not kept.
+pub trait Env {
+    /// Time since some moment in the past.
+    fn now(&self) -> Duration;
+    /// The facts of a text; `None` for a path when names could mean any schema's.
+    fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis>;
+    /// The one statement of this text and these parameter types.
+    fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared>;
+    /// Version of the catalog in use.
+    fn catalog_version(&self) -> u64;
+    /// Whether the catalog may lag behind a change of the schema.
+    fn is_catalog_stale(&self) -> bool;
+    /// Whether the stream brought DDL that the catalog lacks.
+    fn is_catalog_unread(&self) -> bool;
+    /// Whether the catalog has what a write changed.
+    fn knows(&self, write: WriteId) -> bool;
+    /// Settings with a dot in their names that code in the catalog gives a value or asks for.
+    fn custom_settings(&self) -> Vec<Box<str>>;
+    /// Whether somebody else's write of these items is in flight.
+    fn is_in_flight(&self, items: &Items) -> bool;
+    /// Whether there is any replica.
+    fn has_replicas(&self) -> bool;
+    /// Whether replicas would describe the answer of this statement by types of their own.
+    fn has_own_types(&self, statement: u64) -> bool;
+    /// Whether a replica still has what a route to it was chosen for.
+    fn still_serves(&self, route: &Route) -> bool;
+    /// Whether the applier of a replica has ended what this backend ran.
+    fn was_ended(&self, site: usize, pid: i32) -> bool;
+    /// Whether the next read's duration is to be told.
+    fn measures(&self) -> bool;
+    /// The name of a site.
+    fn site_name(&self, site: usize) -> &str;
+}
+
+/// A message that a client sent when none of this kind may come.
+#[must_use]
+pub fn protocol_report(error: &ProtocolError) -> Report {
+    Report::fatal("08P01", error.to_string())
+}

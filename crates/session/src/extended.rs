@@ -1,0 +1,330 @@
+//! The extended protocol: from the messages up to a Sync to a unit of work (manual, "Extended
+//! Query").
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hihooi_sql::{Analysis, HihooiCommand, Kind};
+use hihooi_wire::backend::{self, Report, tag as server_tag};
+use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
+
+use crate::answers::Audience;
+use crate::downstream::Message;
+use crate::events::{Actions, Env, Prepared, protocol_report};
+use crate::mistakes::{Mistake, makes};
+use crate::own_settings::Answer;
+use crate::passwords::Held;
+use crate::route::{Reason, Route};
+use crate::session::{End, Open, Session, may_change_path};
+use crate::unit::{Ends, Op, Unit};
+use crate::work::{What, Work};
+
+impl Session {
+    /// Runs what was gathered.
+    pub(crate) fn run_gathered(&mut self, env: &dyn Env, out: &mut Actions) {
+        let mut messages = std::mem::take(&mut self.gathered);
+        self.gathered_len = 0;
+        let last = messages.last().map(|message| message.tag);
+        if self.open == Open::Skipping {
+            if last == Some(tag::SYNC) && !makes(Mistake::SyncSkipped) {
+                self.open = Open::No;
+                self.write_ready();
+            }
+            return;
+        }
+        if matches!(last, Some(tag::SYNC | tag::FLUSH)) {
+            messages.pop();
+        }
+        let ends = if last == Some(tag::SYNC) { Ends::Sync(Audience::Client) } else { Ends::Flush };
+        self.run_messages(messages, 0, ends, env, out);
+    }
+
+    /// Runs the messages of a unit; from this one on they may hold passwords in clear text.
+    pub(crate) fn run_messages(
+        &mut self,
+        messages: Vec<Message>,
+        from: usize,
+        ends: Ends,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
+        let holds_password = |message: &Message| {
+            message.tag == tag::PARSE
+                && Parse::read(message.body())
+                    .is_ok_and(|parse| self.may_have_clear_password(parse.query))
+        };
+        if let Some(at) = messages[from..].iter().position(holds_password) {
+            return self.ask_storing(Held::Unit { messages, at: from + at, ends }, env, out);
+        }
+        let mut ops = Vec::with_capacity(messages.len());
+        for message in messages {
+            match self.op(message, env) {
+                Ok(op) => ops.push(op),
+                Err(error) => return self.end(End::Fatal(protocol_report(&error)), out),
+            }
+        }
+        if ops.iter().filter_map(Op::statement).any(may_change_path) {
+            self.forget_path(&mut ops, env);
+        }
+        self.dispatch(Unit { ops, audience: Audience::Client, ends }, env, out);
+    }
+
+    /// Names in a unit that changes what names mean could mean anything.
+    fn forget_path(&self, ops: &mut [Op], env: &dyn Env) {
+        for op in ops {
+            if let Op::Bind { prepared: Some((prepared, facts)), .. } = op {
+                *facts = self.analyse_anywhere(&prepared.query, env);
+            }
+        }
+    }
+
+    fn dispatch(&mut self, unit: Unit, env: &dyn Env, out: &mut Actions) {
+        let goes_on = unit.ends == Ends::Flush;
+        if self.up.is_none() && unit.ops.iter().all(needs_no_server) {
+            return self.answer_names(&unit);
+        }
+        if let Some(commands) = self.own_unit(&unit) {
+            return self.run_own_unit(&unit, &commands, env);
+        }
+        if let Err(report) = check(&unit) {
+            self.names.undo_after(0);
+            return self.refuse_extended(&report, goes_on);
+        }
+        let first = unit.ops.iter().find_map(Op::statement);
+        let (ends, work) = match self.ends_as_whole(&unit) {
+            None => (unit.ends, Err(self.reason_for(first))),
+            Some(ends) => match self.routable_unit(&unit, env) {
+                // Nothing is written where no connection is held, but what this writes.
+                Err(_) if first.is_some_and(|s| s.is_write() && self.up.is_none()) => {
+                    (ends, Err(Reason::Write))
+                }
+                wanted => (ends, wanted),
+            },
+        };
+        let what = What::Unit(Unit { ends, ..unit });
+        let work = match work {
+            Ok(wanted) => Work::new(what, Route::primary(Reason::NoReplica)).wanting(wanted),
+            Err(reason) => Work::new(what, Route::primary(reason)),
+        };
+        self.begin(work.going_on(goes_on), env, out);
+    }
+
+    fn answer_names(&mut self, unit: &Unit) {
+        for op in &unit.ops {
+            let tag = match op {
+                Op::CloseStatement => server_tag::CLOSE_COMPLETE,
+                _ => server_tag::PARSE_COMPLETE,
+            };
+            backend::empty(tag, self.output());
+        }
+        self.names.keep_changes();
+        if unit.ends != Ends::Flush {
+            self.write_ready();
+        }
+    }
+
+    /// How a unit ends that can run as a whole at any site: one that ends with Sync, or one that so far
+    /// only looks at statements and leaves nothing behind at the server.
+    fn ends_as_whole(&self, unit: &Unit) -> Option<Ends> {
+        if self.is_unit_open() {
+            return None;
+        }
+        let uses_portal = |op: &Op| matches!(op, Op::Bind { .. } | Op::Portal(_));
+        match unit.ends {
+            Ends::Flush if self.up.is_none() && !unit.ops.iter().any(uses_portal) => {
+                Some(Ends::Sync(Audience::Us))
+            }
+            Ends::Flush => None,
+            ends => Some(ends),
+        }
+    }
+
+    fn op(&mut self, message: Message, env: &dyn Env) -> hihooi_wire::Result<Op> {
+        Ok(match message.tag {
+            tag::PARSE => self.parse_op(message, env)?,
+            tag::BIND => {
+                let bind = Bind::read(message.body())?;
+                let prepared = self.named(bind.statement, env);
+                Op::Bind { message, prepared }
+            }
+            tag::DESCRIBE | tag::CLOSE => {
+                let (target, name) = frontend::read_target(message.tag, message.body())?;
+                match (target, message.tag) {
+                    (Target::Statement, tag::DESCRIBE) => {
+                        let prepared = self.named(name, env);
+                        Op::DescribeStatement { message, prepared }
+                    }
+                    (Target::Statement, _) => {
+                        let name = message.bytes.slice_ref(name);
+                        self.names.set(name, None);
+                        Op::CloseStatement
+                    }
+                    (Target::Portal, _) => Op::Portal(message),
+                }
+            }
+            _ => {
+                frontend::read_execute(message.body())?;
+                Op::Portal(message)
+            }
+        })
+    }
+
+    fn parse_op(&mut self, message: Message, env: &dyn Env) -> hihooi_wire::Result<Op> {
+        let parse = Parse::read(message.body())?;
+        let name = Bytes::copy_from_slice(parse.statement);
+        let query = message.bytes.slice_ref(parse.query);
+        let prepared = env.prepared(query, message.bytes.slice_ref(parse.types));
+        let is_taken = !name.is_empty() && self.names.get(&name).is_some();
+        let facts = if is_taken {
+            self.analyse(&prepared.query, env)
+        } else {
+            self.names.set(name.clone(), Some(prepared.clone()));
+            self.facts_of(&name, &prepared, env)
+        };
+        Ok(Op::Parse { message, prepared, facts, is_taken })
+    }
+
+    /// The statement that the client prepared under this name, and its facts.
+    pub(crate) fn named(
+        &mut self,
+        name: &[u8],
+        env: &dyn Env,
+    ) -> Option<(Arc<Prepared>, Arc<Analysis>)> {
+        let prepared = self.names.get(name)?.clone();
+        let facts = self.facts_of(name, &prepared, env);
+        Some((prepared, facts))
+    }
+
+    /// The facts of a prepared statement: remembered with its name.
+    fn facts_of(&mut self, name: &[u8], prepared: &Prepared, env: &dyn Env) -> Arc<Analysis> {
+        if !self.has_plain_strings || self.is_path_unknown {
+            return self.analyse(&prepared.query, env);
+        }
+        let found = (env.catalog_version(), self.path.clone());
+        if let Some(facts) = self.names.facts(name, &found) {
+            return facts;
+        }
+        let facts = self.analyse(&prepared.query, env);
+        self.names.know(name, found, facts.clone());
+        facts
+    }
+
+    /// The facts of every statement of a unit that is all about hihooi.
+    fn own_unit(&self, unit: &Unit) -> Option<Vec<Arc<Analysis>>> {
+        if self.is_unit_open() || self.is_in_block() {
+            return None;
+        }
+        let mut commands = Vec::new();
+        for op in &unit.ops {
+            match (op.prepared(), op) {
+                (Some((_, facts)), _) => {
+                    command_of(facts)?;
+                    commands.push(facts.clone());
+                }
+                (None, Op::Portal(_) | Op::CloseStatement) => {}
+                (None, _) => return None,
+            }
+        }
+        (!commands.is_empty()).then_some(commands)
+    }
+
+    fn run_own_unit(&mut self, unit: &Unit, commands: &[Arc<Analysis>], env: &dyn Env) {
+        let command = commands.last().and_then(|facts| command_of(facts).cloned());
+        for op in &unit.ops {
+            if let Err(report) = self.run_own_op(op, command.as_ref(), env) {
+                self.names.undo_after(0);
+                return self.refuse_extended(&report, unit.ends == Ends::Flush);
+            }
+        }
+        self.names.keep_changes();
+        if unit.ends != Ends::Flush {
+            self.write_ready();
+        }
+    }
+
+    fn run_own_op(
+        &mut self,
+        op: &Op,
+        command: Option<&HihooiCommand>,
+        env: &dyn Env,
+    ) -> Result<(), Report> {
+        let shows = match command {
+            Some(HihooiCommand::Show(name)) => Some(format!("hihooi.{name}")),
+            _ => None,
+        };
+        let describe = |out: &mut bytes::BytesMut| match &shows {
+            Some(name) => backend::row_description(&[name], out),
+            None => backend::empty(server_tag::NO_DATA, out),
+        };
+        match op {
+            Op::Parse { .. } => backend::empty(server_tag::PARSE_COMPLETE, self.output()),
+            Op::Bind { .. } => backend::empty(server_tag::BIND_COMPLETE, self.output()),
+            Op::CloseStatement => backend::empty(server_tag::CLOSE_COMPLETE, self.output()),
+            Op::DescribeStatement { .. } => {
+                frontend::message(server_tag::PARAMETER_DESCRIPTION, self.output(), |out| {
+                    out.extend_from_slice(&[0, 0]);
+                });
+                describe(self.output());
+            }
+            Op::Portal(message) if message.tag == tag::EXECUTE => {
+                let Some(command) = command else { return Ok(()) };
+                match self.own_command(command, env)? {
+                    Answer::Row(_, value) => {
+                        backend::data_row([Some(value.as_str())].into_iter(), self.output());
+                        backend::command_complete("SHOW", self.output());
+                    }
+                    Answer::Done(command) => backend::command_complete(command, self.output()),
+                }
+            }
+            Op::Portal(message) if message.tag == tag::CLOSE => {
+                backend::empty(server_tag::CLOSE_COMPLETE, self.output());
+            }
+            Op::Portal(_) => describe(self.output()),
+            Op::Statement { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a message only changes the session's names. Preparing transaction control is such
+/// a message, because a client that prepares BEGIN for one connection while it keeps the
+/// whole pool busy with others must not wait for itself. (The server parses it at Bind.)
+fn needs_no_server(op: &Op) -> bool {
+    match op {
+        Op::CloseStatement => true,
+        Op::Parse { facts, is_taken: false, .. } => {
+            matches!(
+                &*facts.statements,
+                [only] if matches!(
+                    only.kind,
+                    Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. }
+                )
+            )
+        }
+        _ => false,
+    }
+}
+
+/// What must be refused before the server sees it.
+fn check(unit: &Unit) -> Result<(), Report> {
+    for op in &unit.ops {
+        let Op::Bind { prepared: Some((_, facts)), .. } = op else {
+            continue;
+        };
+        if facts.statements.iter().any(|statement| matches!(statement.kind, Kind::Hihooi(_))) {
+            let what = "statements about hihooi.* can't share a pipeline with others";
+            return Err(Report::error("0A000", what).hint("Send a Sync between them."));
+        }
+    }
+    Ok(())
+}
+
+fn command_of(facts: &Analysis) -> Option<&HihooiCommand> {
+    match &*facts.statements {
+        [statement] => match &statement.kind {
+            Kind::Hihooi(command) => Some(command),
+            _ => None,
+        },
+        _ => None,
+    }
+}

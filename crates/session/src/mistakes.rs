@@ -1,0 +1,41 @@
+//! Mistakes that a session makes when a test asks for it, so that it is seen that tests find them.
+
+/// A mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mistake {
+    /// A write isn't begun before its Sync.
+    NotBegun,
+    /// A connection with a transaction is released.
+    DirtyReleased,
+    /// The client gets the answer to a question of the session's own.
+    WrongAudience,
+    /// A read is repeated elsewhere although the client has its first row.
+    RetriedAfterRow,
+    /// A connection with state is released.
+    Unpinned,
+    /// The Sync behind a failed unit is not answered.
+    SyncSkipped,
+}
+
+#[cfg(test)]
+thread_local! {
+    static MADE: std::cell::Cell<Option<Mistake>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has sessions of this thread make a mistake.
+#[cfg(test)]
+pub(crate) fn make(mistake: Option<Mistake>) {
+    MADE.set(mistake);
+}
+
+/// Whether the mistake is to be made. Never outside of tests.
+#[cfg(test)]
+pub(crate) fn makes(mistake: Mistake) -> bool {
+    MADE.get() == Some(mistake)
+}
+
+/// Whether the mistake is to be made. Never outside of tests.
+#[cfg(not(test))]
+pub(crate) const fn makes(_: Mistake) -> bool {
+    false
+}

@@ -1,0 +1,146 @@
+//! The names of prepared statements, which are the session's: servers know them by ids.
+
+use std::sync::Arc;
+
+use ahash::{AHashMap, AHashSet};
+use bytes::Bytes;
+use hihooi_sql::{Analysis, SearchPath, SessionEffect};
+
+use crate::events::Prepared;
+
+/// The session's prepared statements.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    by_protocol: AHashMap<Bytes, Name>,
+    /// Under what the facts of these were found.
+    found: Option<Found>,
+    /// Names that SQL gave.
+    by_sql: AHashSet<Box<str>>,
+    /// What statements that SQL prepared may leave.
+    pub(crate) sql_effects: SessionEffect,
+    /// Changes in the unit so far.
+    changes: Vec<Change>,
+}
+
+#[derive(Debug)]
+struct Name {
+    prepared: Arc<Prepared>,
+    facts: Option<Arc<Analysis>>,
+}
+
+/// Under what facts were found: the catalog's version, and the path that names were looked up in.
+pub(crate) type Found = (u64, Option<SearchPath>);
+
+/// A change, to be taken back if the server did not come to it.
+#[derive(Debug)]
+struct Change {
+    name: Bytes,
+    before: Option<Name>,
+}
+
+impl Names {
+    /// The statement that the client prepared by the protocol under this name.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Prepared>> {
+        self.by_protocol.get(name).map(|name| &name.prepared)
+    }
+
+    /// Its facts if they are known and still so.
+    pub(crate) fn facts(&self, name: &[u8], found: &Found) -> Option<Arc<Analysis>> {
+        let name = self.by_protocol.get(name).filter(|_| self.found.as_ref() == Some(found));
+        name?.facts.clone()
+    }
+
+    /// Remembers the facts of a statement.
+    pub(crate) fn know(&mut self, name: &[u8], found: Found, facts: Arc<Analysis>) {
+        if self.found.as_ref() != Some(&found) {
+            self.by_protocol.values_mut().for_each(|name| name.facts = None);
+            self.found = Some(found);
+        }
+        if let Some(name) = self.by_protocol.get_mut(name) {
+            name.facts = Some(facts);
+        }
+    }
+
+    /// A name of the protocol means this from now on, as far as the unit succeeds.
+    pub(crate) fn set(&mut self, name: Bytes, prepared: Option<Arc<Prepared>>) {
+        let before = match prepared {
+            Some(prepared) => self.by_protocol.insert(name.clone(), Name { prepared, facts: None }),
+            None => self.by_protocol.remove(&name),
+        };
+        self.changes.push(Change { name, before });
+    }
+
+    /// The unit has succeeded.
+    pub(crate) fn keep_changes(&mut self) {
+        self.changes.clear();
+    }
+
+    /// The unit has failed behind so many changes.
+    pub(crate) fn undo_after(&mut self, done: usize) {
+        for change in self.changes.drain(done.min(self.changes.len())..).rev() {
+            match change.before {
+                Some(before) => self.by_protocol.insert(change.name, before),
+                None => self.by_protocol.remove(&change.name),
+            };
+        }
+        self.changes.clear();
+    }
+
+    /// A name of the protocol is gone, whatever becomes of the unit.
+    pub(crate) fn forget(&mut self, name: &[u8]) {
+        if !self.by_protocol.is_empty() {
+            self.by_protocol.remove(name);
+        }
+    }
+
+    /// All names of the protocol are gone.
+    pub(crate) fn forget_all(&mut self) {
+        self.by_protocol.clear();
+    }
+
+    /// SQL has prepared a statement that may leave this.
+    pub(crate) fn prepared_by_sql(&mut self, name: &str, effect: &SessionEffect) {
+        self.by_sql.insert(name.into());
+        self.sql_effects.merge(effect);
+    }
+
+    /// Whether SQL has prepared a statement of this name.
+    pub(crate) fn has_by_sql(&self, name: &str) -> bool {
+        self.by_sql.contains(name)
+    }
+
+    /// What SQL has prepared is gone.
+    pub(crate) fn forget_sql(&mut self) {
+        self.by_sql.clear();
+        self.sql_effects = SessionEffect::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(id: u64) -> Arc<Prepared> {
+        Arc::new(Prepared { id, query: Bytes::new(), types: Bytes::new() })
+    }
+
+    fn ids(names: &Names) -> Vec<Option<u64>> {
+        [&b"a"[..], b"b"].iter().map(|name| names.get(name).map(|known| known.id)).collect()
+    }
+
+    #[test]
+    fn a_failed_unit_takes_back_what_the_server_did_not_come_to() {
+        let mut names = Names::default();
+        names.set(Bytes::from_static(b"a"), Some(prepared(1)));
+        names.keep_changes();
+        names.set(Bytes::from_static(b"b"), Some(prepared(2)));
+        names.set(Bytes::from_static(b"a"), None);
+        names.set(Bytes::from_static(b"a"), Some(prepared(3)));
+        names.set(Bytes::from_static(b"b"), None);
+        assert_eq!(ids(&names), [Some(3), None]);
+        names.undo_after(1);
+        assert_eq!(ids(&names), [Some(1), Some(2)]);
+        names.undo_after(0);
+        assert_eq!(ids(&names), [Some(1), Some(2)], "what succeeded stays");
+    }
+}

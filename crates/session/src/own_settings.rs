@@ -1,0 +1,104 @@
+//! `SET`, `SHOW` and `RESET` of `hihooi.*`, which never reach a server.
+
+use hihooi_sql::HihooiCommand;
+use hihooi_wire::backend::Report;
+
+use crate::events::Env;
+use crate::route::Consistency;
+use crate::session::Session;
+
+/// What is set of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnSettings {
+    /// The level of reads.
+    pub consistency: Consistency,
+    /// How long a read waits for a replica, milliseconds.
+    pub wait_ms: u64,
+}
+
+/// What the client gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// One row of one column: name and value.
+    Row(String, String),
+    /// A command tag.
+    Done(&'static str),
+}
+
+impl Session {
+    /// Runs a command.
+    ///
+    /// # Errors
+    /// An unknown setting or a bad value, in PostgreSQL's words.
+    pub(crate) fn own_command(
+        &mut self,
+        command: &HihooiCommand,
+        env: &dyn Env,
+    ) -> Result<Answer, Report> {
+        match command {
+            HihooiCommand::Show(name) => {
+                let value = self.show_own(name, env)?;
+                Ok(Answer::Row(format!("hihooi.{name}"), value))
+            }
+            HihooiCommand::Set { name, values, local } => {
+                let before = self.own;
+                let value = values.as_ref().and_then(|values| values.first());
+                self.set_own(name, value.map(|value| &**value))?;
+                if *local {
+                    // A transaction block runs on the primary as a whole, so that there is nothing
+                    // to choose in it: the value is only checked.
+                    self.own = before;
+                }
+                Ok(Answer::Done("SET"))
+            }
+            HihooiCommand::Reset(name) => {
+                self.set_own(name, None)?;
+                Ok(Answer::Done("RESET"))
+            }
+        }
+    }
+
+    fn show_own(&self, name: &str, env: &dyn Env) -> Result<String, Report> {
+        match name {
+            "consistency" => Ok(self.own.consistency.as_str().to_owned()),
+            "wait_ms" => Ok(self.own.wait_ms.to_string()),
+            "last_route" => Ok(self.last_route.describe(env.site_name(self.last_route.site))),
+            _ => Err(unknown(name)),
+        }
+    }
+
+    /// Sets one of hihooi's settings; `None` is its default.
+    ///
+    /// # Errors
+    /// An unknown setting or a bad value, in PostgreSQL's words.
+    pub fn set_own(&mut self, name: &str, value: Option<&str>) -> Result<(), Report> {
+        match (name, value) {
+            ("consistency", None) => self.own.consistency = self.opened.own.consistency,
+            ("consistency", Some(value)) => {
+                self.own.consistency = Consistency::parse(value)
+                    .ok_or_else(|| bad(name, value).hint("Available values: gssi, weak-si."))?;
+            }
+            ("wait_ms", None) => self.own.wait_ms = self.opened.own.wait_ms,
+            ("wait_ms", Some(value)) => {
+                self.own.wait_ms = value
+                    .parse()
+                    .map_err(|_| bad(name, value).hint("Milliseconds, a number from 0 on."))?;
+            }
+            ("last_route", _) => {
+                let what = "parameter \"hihooi.last_route\" cannot be changed";
+                return Err(Report::error("55P02", what));
+            }
+            _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+}
+
+fn bad(name: &str, value: &str) -> Report {
+    Report::error("22023", format!("invalid value for parameter \"hihooi.{name}\": \"{value}\""))
+}
+
+fn unknown(name: &str) -> Report {
+    Report::error("42704", format!("unrecognized configuration parameter \"hihooi.{name}\""))
+        .hint("Known are hihooi.consistency, hihooi.wait_ms and hihooi.last_route.")
+}

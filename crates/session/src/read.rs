@@ -1,0 +1,186 @@
+//! Reads that any fresh replica may serve: asked of another site as long as the client has seen nothing of the
+//! answer (I3).
+
+use std::sync::Arc;
+
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Hint, Kind, Replica, Statement, Unsafe};
+use hihooi_wire::frontend::{self, Bind, Target, tag};
+
+use crate::answers::{Audience, Sent};
+use crate::events::Env;
+use crate::own_types;
+use crate::route::{Consistency, Reason};
+use crate::session::Session;
+use crate::unit::{Ends, Op, Unit, write_op};
+use crate::upstream::Upstream;
+use crate::work::What;
+
+/// What a unit wants of a replica.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// What it reads.
+    items: Reads,
+    /// The level that a hint asks for.
+    pub(crate) consistency: Option<Consistency>,
+    /// By what its duration is remembered.
+    pub(crate) statement: u64,
+}
+
+/// What is read.
+#[derive(Debug)]
+enum Reads {
+    /// What a text with one statement reads.
+    Of(Arc<Analysis>),
+    /// All of these.
+    All(Items),
+}
+
+impl Default for Reads {
+    fn default() -> Reads {
+        Reads::All(Items::Nothing)
+    }
+}
+
+impl Wanted {
+    /// What a simple query wants.
+    pub(crate) fn of_query(facts: Arc<Analysis>, consistency: Option<Consistency>) -> Wanted {
+        // Texts of one shape share their facts; another shape at the address does no harm.
+        let statement = Arc::as_ptr(&facts).addr() as u64;
+        Wanted { items: Reads::Of(facts), consistency, statement }
+    }
+
+    pub(crate) fn items(&self) -> &Items {
+        match &self.items {
+            Reads::Of(facts) => facts.statements.first().map_or(&Items::Everything, |s| &s.reads),
+            Reads::All(items) => items,
+        }
+    }
+}
+
+impl Session {
+    /// Whether this session, now, may have statements routed at all.
+    pub(crate) fn may_route(&self, env: &dyn Env) -> Result<(), Reason> {
+        if self.up.is_some() {
+            return Err(if self.pin.is_some() && !self.is_in_block() {
+                Reason::SessionState
+            } else {
+                self.reason_for(None)
+            });
+        }
+        if !self.opened.is_replicated || !env.has_replicas() {
+            return Err(Reason::NoReplica);
+        }
+        if self.is_serializable {
+            return Err(Reason::Isolation);
+        }
+        if env.is_catalog_stale() {
+            return Err(Reason::NotFresh);
+        }
+        Ok(())
+    }
+
+    /// What a unit reads, if every statement of it may be routed.
+    pub(crate) fn routable_unit(&self, unit: &Unit, env: &dyn Env) -> Result<Wanted, Reason> {
+        self.may_route(env)?;
+        let (mut wanted, mut items) = (Wanted::default(), Items::Nothing);
+        let mut has_run = false;
+        for op in &unit.ops {
+            // Behind rows the client can't be told to forget what a replica described.
+            if has_run && (op.describes() || binds_binary(op)) {
+                return Err(Reason::Unsafe);
+            }
+            has_run |= op.executes();
+            let Some((prepared, facts)) = op.prepared() else {
+                match op {
+                    Op::CloseStatement | Op::Portal(_) => continue,
+                    _ => return Err(Reason::Unsafe),
+                }
+            };
+            for statement in &facts.statements {
+                let hint = is_routable(statement, &prepared.query)?;
+                wanted.consistency = wanted.consistency.or(hint);
+                items = items.union(&statement.reads);
+            }
+            if own_types::any_own(&prepared.types) {
+                return Err(Reason::Unsafe);
+            }
+            wanted.statement = prepared.id;
+        }
+        wanted.items = Reads::All(items);
+        Ok(wanted)
+    }
+}
+
+/// Whether a replica may run a statement, as far as the statement goes; the level that a hint asks for.
+pub(crate) fn is_routable(
+    statement: &Statement,
+    text: &[u8],
+) -> Result<Option<Consistency>, Reason> {
+    if statement.is_write() {
+        let is_known = !matches!(
+            statement.replica,
+            Replica::Unsafe(Unsafe::UnknownRelation | Unsafe::UnknownFunction)
+        );
+        return Err(if is_known { Reason::Write } else { Reason::Unsafe });
+    }
+    let reads = matches!(statement.kind, Kind::Read | Kind::CopyOut | Kind::Empty);
+    let stays = statement.row_locks || statement.may_commit_inside;
+    if !reads || stays || !statement.session.is_none() || statement.replica != Replica::Safe {
+        return Err(Reason::Unsafe);
+    }
+    // Looked for only in texts that begin with a comment: the common case pays nothing.
+    if !text.starts_with(b"/*") {
+        return Ok(None);
+    }
+    match std::str::from_utf8(text).ok().and_then(hihooi_sql::hint) {
+        Some(Hint::Primary) => Err(Reason::Hint),
+        Some(Hint::Consistency(name)) => Ok(Consistency::parse(name)),
+        None => Ok(None),
+    }
+}
+
+/// Writes a read to a replica.
+pub(crate) fn write_read(up: &mut Upstream, what: &What) {
+    match what {
+        What::Query(query) => {
+            up.unnamed = None;
+            up.output.extend_from_slice(&query.message.bytes);
+            up.answers.sent(Sent::Query, Audience::Client);
+        }
+        What::Unit(unit) => {
+            let is_described = unit.ops.iter().any(describes_portal);
+            for op in &unit.ops {
+                write_op(up, op, unit.audience);
+                if !is_described {
+                    describe_binary(up, op);
+                }
+            }
+            if let Ends::Sync(audience) = unit.ends {
+                up.write_sync(audience);
+            }
+        }
+        What::Storing(_) => {} // no read
+    }
+}
+
+fn describes_portal(op: &Op) -> bool {
+    matches!(op, Op::Portal(message) if message.tag == tag::DESCRIBE)
+}
+
+fn binds_binary(op: &Op) -> bool {
+    let Op::Bind { message, .. } = op else { return false };
+    let bind = Bind::read(message.body());
+    bind.is_ok_and(|bind| own_types::wants_binary(bind.rest).unwrap_or(true))
+}
+
+/// Has a replica describe what the client knows already and asks for in binary: inside of arrays and
+/// composites there are OIDs of types.
+fn describe_binary(up: &mut Upstream, op: &Op) {
+    let Op::Bind { message, .. } = op else { return };
+    let Ok(bind) = Bind::read(message.body()) else { return };
+    if binds_binary(op) {
+        frontend::describe(Target::Portal, bind.portal, &mut up.output);
+        up.answers.sent(Sent::DescribePortal, Audience::Hidden);
+    }
+}

@@ -1,0 +1,667 @@
+//! A client's session as a machine: [`Session::step`] takes what happened and says what is to be done. It has
+//! no socket, clock or task, and waits for nothing.
+//!
+//! A unit is a simple query, or what the client sent up to a Sync. Units are worked through one after another:
+//! [`crate::simple`] and [`crate::extended`] make one of what the client sent, [`crate::work`] takes it the one
+//! way that all of them go, [`crate::unit`] writes it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use hihooi_replication::freshness::WriteId;
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement};
+use hihooi_wire::backend::{self, Report, Status};
+use hihooi_wire::frontend::tag;
+
+use crate::answers::Audience;
+use crate::downstream::{Downstream, Message};
+use crate::effects::Doubts;
+use crate::events::{Action, Actions, Env, Event, protocol_report};
+use crate::mistakes::{Mistake, makes};
+use crate::names::Names;
+use crate::own_settings::OwnSettings;
+use crate::passwords::{Held, Storing};
+use crate::relaying::Hold;
+use crate::route::{Reason, Route};
+use crate::state::{CarriedSettings, Pin};
+use crate::unit::{Flight, Transaction};
+use crate::upstream::Upstream;
+use crate::work::{Then, Work};
+
+/// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
+/// Flush (I8).
+const UNIT_LEN_MAX: usize = 1 << 20;
+/// A client that has sent a part of a unit and then nothing for so long waits for something: an error, or a
+/// timeout's end. Until then the rest may be on its way, and the unit a read that a replica can run.
+const PAUSE: Duration = Duration::from_millis(2);
+/// While a server works, at most this much of what the client sends ahead is read (I8).
+const INPUT_AHEAD_MAX: usize = 256 * 1024;
+/// Nothing more is read from a server while this much waits for the client (I8).
+const OUTPUT_MAX: usize = 256 * 1024;
+
+/// Why a session ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client has gone, or said goodbye.
+    Client,
+    /// The client is told a fatal error.
+    Fatal(Report),
+    /// The server ended it and the client has the server's words.
+    Server,
+}
+
+/// What a session is opened with.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Its number, which no other session has; from 1 on.
+    pub id: u64,
+    /// Its database is replicated.
+    pub is_replicated: bool,
+    /// hihooi's own settings if it asks for none.
+    pub own: OwnSettings,
+    /// Settings with a dot in their names that its connections begin with.
+    pub custom: Vec<(String, String)>,
+    /// Where unqualified names are looked up.
+    pub path: SearchPath,
+    /// Transactions are SERIALIZABLE unless they say otherwise.
+    pub is_serializable: bool,
+    /// `standard_conforming_strings` is on.
+    pub has_plain_strings: bool,
+    /// How long it may wait for its client outside of a transaction.
+    pub idle_limit: Option<Duration>,
+}
+
+/// What a session is about.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Between units: the client's next message is waited for.
+    Idle,
+    /// The client's COPY data is thrown away; then it gets these tags' answers.
+    Swallowing(Vec<&'static str>),
+    /// A route was asked for.
+    Routing,
+    /// A connection was asked for.
+    Leasing,
+    /// A server has something to answer; then the work goes on.
+    Answering(Then),
+    /// Passwords are being hashed.
+    Hashing(Held, Option<Storing>),
+    /// Over.
+    Ended,
+}
+
+/// Where the client is in a unit that it sends in parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Open {
+    /// Between units.
+    #[default]
+    No,
+    /// The unit began to run and its Sync has not come yet.
+    Running,
+    /// The unit failed before a server had it: everything up to Sync is ignored.
+    Skipping,
+}
+
+/// What a session does, as SHOW CLIENTS tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Activity {
+    /// It waits for its client, outside of a transaction.
+    Idle,
+    /// Something runs for it.
+    Active,
+    /// It waits for its client in a transaction.
+    InTransaction,
+}
+
+impl Activity {
+    /// The words that users see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Activity::Idle => "idle",
+            Activity::Active => "active",
+            Activity::InTransaction => "in transaction",
+        }
+    }
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) opened: Opened,
+    /// The client's side.
+    pub down: Downstream,
+    /// The side of the server that works for the session.
+    pub(crate) up: Option<Box<Upstream>>,
+    pub(crate) phase: Phase,
+    pub(crate) work: Option<Work>,
+    /// A message that comes after the work.
+    next: Option<Message>,
+    /// The client sends COPY data, which goes to the server.
+    pub(crate) feeds_copy: bool,
+    pub(crate) hold: Hold,
+    pub(crate) names: Names,
+    pub(crate) settings: Arc<CarriedSettings>,
+    /// Settings with a dot in their names that its texts named.
+    pub(crate) custom_settings: BTreeSet<Box<str>>,
+    pub(crate) path: Option<SearchPath>,
+    pub(crate) is_serializable: bool,
+    pub(crate) idle_limit: Option<Duration>,
+    /// What was run since the last look at the session's state may have changed the path.
+    pub(crate) is_path_unknown: bool,
+    /// `standard_conforming_strings` is on: texts with backslashes mean what the analysis takes them
+    /// for.
+    pub(crate) has_plain_strings: bool,
+    pub(crate) pin: Option<Pin>,
+    /// Why the session must keep its connection until DISCARD ALL.
+    pub(crate) lasting_pin: Option<Pin>,
+    pub(crate) transaction: Transaction,
+    pub(crate) effects: SessionEffect,
+    pub(crate) own: OwnSettings,
+    pub(crate) last_route: Route,
+    /// Writes whose COMMIT was sent.
+    pub(crate) flight: Flight,
+    pub(crate) writes_begun: u64,
+    /// The backend where the session may have taken a sequence's number last.
+    numbers_at: Option<i32>,
+    /// What the catalog may not know of what ran.
+    pub(crate) doubts: Doubts,
+    /// Names of custom settings that were asked for.
+    pub(crate) asked_names: Vec<Box<str>>,
+    /// Messages of the unit that the client is sending.
+    pub(crate) gathered: Vec<Message>,
+    /// Their length, bytes.
+    pub(crate) gathered_len: usize,
+    pub(crate) open: Open,
+}
+
+impl Session {
+    /// The session of a client that was just welcomed.
+    #[must_use]
+    pub fn new(opened: Opened, down: Downstream) -> Session {
+        Session {
+            down,
+            up: None,
+            phase: Phase::Idle,
+            work: None,
+            next: None,
+            feeds_copy: false,
+            hold: Hold::No,
+            names: Names::default(),
+            settings: Arc::default(),
+            custom_settings: BTreeSet::new(),
+            path: Some(opened.path.clone()),
+            is_serializable: opened.is_serializable,
+            idle_limit: opened.idle_limit,
+            is_path_unknown: false,
+            has_plain_strings: opened.has_plain_strings,
+            pin: None,
+            lasting_pin: None,
+            transaction: Transaction::default(),
+            effects: SessionEffect::default(),
+            own: opened.own,
+            last_route: Route::primary(Reason::NoReplica),
+            flight: Flight::default(),
+            writes_begun: 0,
+            numbers_at: None,
+            doubts: Doubts::default(),
+            asked_names: Vec::new(),
+            gathered: Vec::new(),
+            gathered_len: 0,
+            open: Open::No,
+            opened,
+        }
+    }
+
+    /// Goes on with what happened, up to where something else has to happen. What is to be done is put behind
+    /// `out`, what is to be sent into the sides' outputs.
+    pub fn step(&mut self, event: Event<'_>, env: &dyn Env, out: &mut Actions) {
+        match event {
+            _ if self.has_ended() => {
+                if let Event::Leased(up) = event {
+                    out.push_back(Action::Discard(up));
+                }
+            }
+            Event::Client => self.client_sent(env, out),
+            Event::Server(bytes) => self.server_sent(bytes, env, out),
+            Event::Sent => {
+                self.tell_leaving(out);
+                self.go_on_if_answered(env, out);
+            }
+            Event::Lost(why) => self.lost(&why, env, out),
+            Event::Leased(up) => self.leased(up, env, out),
+            Event::Refused(report) => self.refused(report, env, out),
+            Event::Routed(route) => self.routed(route, env, out),
+            Event::Hashed(verifiers) => self.hashed(verifiers, env, out),
+            Event::Deadline | Event::Known if !matches!(self.phase, Phase::Idle) => {}
+            Event::Deadline if self.gathered.is_empty() => {
+                self.end(End::Fatal(idle_too_long()), out);
+            }
+            Event::Deadline => self.run_gathered(env, out),
+            Event::Known => self.settle(env, out),
+            Event::Stopped => self.stopped(out),
+        }
+        self.take_messages(env, out);
+        if self.down.gone {
+            self.down.output.clear();
+        }
+    }
+
+    /// What stands to be sent to the server that works for the session.
+    pub fn to_server(&mut self) -> Option<&mut BytesMut> {
+        self.up.as_mut().map(|up| &mut up.output)
+    }
+
+    /// Whether what is written for the client may be sent: an answer that may yet come from another site is
+    /// held back.
+    #[must_use]
+    pub fn tells_client(&self) -> bool {
+        self.hold == Hold::No
+    }
+
+    /// Whether more is to be read from the client: back-pressure (I8).
+    #[must_use]
+    pub fn wants_client(&self) -> bool {
+        match &self.phase {
+            Phase::Ended => false,
+            _ if self.down.gone => false,
+            _ if self.feeds_copy => self.up.as_ref().is_none_or(|up| up.output.is_empty()),
+            Phase::Idle | Phase::Swallowing(_) => true,
+            _ => self.down.input.len() < INPUT_AHEAD_MAX,
+        }
+    }
+
+    /// Whether more is to be read from the server that works for the session: back-pressure (I8).
+    #[must_use]
+    pub fn wants_server(&self) -> bool {
+        self.up.is_some() && self.down.output.len() < OUTPUT_MAX
+    }
+
+    /// How long the client may be silent from now on; then comes [`Event::Deadline`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.phase {
+            // In the middle of a unit: servers run its messages as they come, though nothing has to be
+            // answered before Sync or Flush but an error.
+            Phase::Idle if !self.gathered.is_empty() => {
+                (self.open != Open::Skipping).then_some(PAUSE)
+            }
+            Phase::Idle if self.up.is_none() && self.down.input.is_empty() => self.idle_limit,
+            _ => None,
+        }
+    }
+
+    /// Whether the session keeps its connection until the catalog knows what ran there, and the write of which
+    /// it must know; then comes [`Event::Known`].
+    #[must_use]
+    pub fn waits_for_catalog(&self) -> Option<Option<WriteId>> {
+        let waits = matches!(self.phase, Phase::Idle)
+            && self.pin == Some(Pin::Catalog)
+            && self.up.is_some()
+            && !self.is_in_block()
+            && self.gathered.is_empty();
+        waits.then_some(self.doubts.defined)
+    }
+
+    /// Whether nothing can happen before the client sends something.
+    #[must_use]
+    pub fn waits_for_client(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Swallowing(_))
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        match self.phase {
+            Phase::Idle if self.is_in_block() => Activity::InTransaction,
+            Phase::Idle => Activity::Idle,
+            _ => Activity::Active,
+        }
+    }
+
+    /// The site where something runs for it.
+    #[must_use]
+    pub fn runs_at(&self) -> Option<usize> {
+        let work = self.work.as_ref()?;
+        matches!(self.phase, Phase::Answering(_)).then_some(work.route.site)
+    }
+
+    /// Settings that its next connection shall have, if that can be chosen.
+    #[must_use]
+    pub fn settings(&self) -> &Arc<CarriedSettings> {
+        &self.settings
+    }
+
+    /// The session has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// Works with the server's side, which is the session's own meanwhile.
+    pub(crate) fn with_server<T>(
+        &mut self,
+        work: impl FnOnce(&mut Session, &mut Upstream) -> T,
+    ) -> Option<T> {
+        let mut up = self.up.take()?;
+        let done = work(self, &mut up);
+        self.up = Some(up);
+        Some(done)
+    }
+
+    fn client_sent(&mut self, env: &dyn Env, out: &mut Actions) {
+        if !matches!(self.phase, Phase::Answering(_)) {
+            return; // it is looked at when it is its turn
+        }
+        if self.feeds_copy {
+            self.feed_copy();
+            self.go_on_if_answered(env, out);
+        } else {
+            self.tell_leaving(out);
+        }
+    }
+
+    /// If the client has left, nobody waits for the answer any more: a server that only reads may stop. What
+    /// writes goes on, as it does at a server whose client has left.
+    fn tell_leaving(&mut self, out: &mut Actions) {
+        let is_told = self.down.gone && std::mem::take(&mut self.down.tells_leaving);
+        if is_told && self.flight.is_empty() && self.transaction.writes.is_empty() {
+            out.push_back(Action::Cancel);
+        }
+    }
+
+    /// Takes the client's messages as long as they are waited for.
+    fn take_messages(&mut self, env: &dyn Env, out: &mut Actions) {
+        while self.waits_for_client() {
+            let next = match self.next.take() {
+                Some(message) => Ok(Some(message)),
+                None => self.down.buffered(),
+            };
+            match next {
+                Ok(Some(message)) if matches!(self.phase, Phase::Idle) => {
+                    self.turn(message, env, out);
+                }
+                Ok(Some(message)) => self.swallow(&message),
+                Ok(None) if self.down.gone => self.end(End::Client, out),
+                Ok(None) => return,
+                Err(error) => self.end(End::Fatal(protocol_report(&error)), out),
+            }
+        }
+    }
+
+    fn turn(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
+        self.doubts.was_ahead = self.is_ahead_of_catalog(env);
+        self.doubts.was_unread = env.is_catalog_unread();
+        match message.tag {
+            tag::QUERY if !self.gathered.is_empty() && self.open != Open::Skipping => {
+                // What the client sent without Sync runs first.
+                self.next = Some(message);
+                self.run_gathered(env, out);
+            }
+            tag::QUERY => self.simple(message, env, out),
+            tag::FUNCTION_CALL => self.function_call(message, env, out),
+            tag::TERMINATE => self.end(End::Client, out),
+            // Left over from a COPY that failed (manual, "COPY Operations").
+            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => {}
+            tag::PASSWORD => {
+                self.end(End::Fatal(Report::fatal("08P01", "unexpected password message")), out);
+            }
+            _ => self.gather(message, env, out),
+        }
+    }
+
+    fn gather(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
+        let ends = matches!(message.tag, tag::SYNC | tag::FLUSH);
+        self.gathered_len += message.bytes.len();
+        self.gathered.push(message);
+        if ends || self.gathered_len > UNIT_LEN_MAX {
+            self.run_gathered(env, out);
+        }
+    }
+
+    /// The manager stops while the session goes on.
+    fn stopped(&mut self, out: &mut Actions) {
+        let report = if self.is_outcome_unknown() { unknown_outcome() } else { going_away() };
+        self.end(End::Fatal(report), out);
+    }
+
+    /// The session is over. A connection with a transaction or other state is closed, which rolls back and
+    /// removes it all.
+    pub(crate) fn end(&mut self, end: End, out: &mut Actions) {
+        if let Phase::Ended = self.phase {
+            return;
+        }
+        if self.hold != Hold::No {
+            // What is held back of an answer is nobody's.
+            let mark = self.work.as_ref().map_or(0, |work| work.mark);
+            self.down.output.truncate(mark);
+            self.hold = Hold::No;
+        }
+        if let End::Fatal(report) = &end
+            && !self.down.is_amid_message
+        {
+            report.write(&mut self.down.output);
+        }
+        self.doubt_flight(out);
+        if let Some(up) = self.up.take() {
+            let is_idle = matches!(self.phase, Phase::Idle) && self.effects.is_none();
+            let is_clean = is_idle && self.pin.is_none() && up.is_clean();
+            let is_free = is_clean || makes(Mistake::DirtyReleased);
+            out.push_back(if is_free { Action::Release(up) } else { Action::Discard(up) });
+        }
+        self.phase = Phase::Ended;
+        out.push_back(Action::Close);
+    }
+
+    /// Closes the connection that the session has.
+    pub(crate) fn discard(&mut self, out: &mut Actions) {
+        out.extend(self.up.take().map(Action::Discard));
+    }
+
+    /// The transaction status that the client knows of.
+    pub(crate) fn status(&self) -> Status {
+        self.up.as_ref().map_or(Status::Idle, |up| up.status)
+    }
+
+    /// Whether a transaction block is open.
+    pub(crate) fn is_in_block(&self) -> bool {
+        self.status() != Status::Idle
+    }
+
+    pub(crate) fn is_unit_open(&self) -> bool {
+        self.open == Open::Running
+    }
+
+    pub(crate) fn unit_is_open(&mut self) {
+        self.open = Open::Running;
+    }
+
+    /// The facts of a text as this session would run it.
+    pub(crate) fn analyse(&self, text: &[u8], env: &dyn Env) -> Arc<Analysis> {
+        self.analyse_with(text, self.path.as_ref().filter(|_| !self.is_path_unknown), env)
+    }
+
+    /// The facts of a text when names could mean any schema's.
+    pub(crate) fn analyse_anywhere(&self, text: &[u8], env: &dyn Env) -> Arc<Analysis> {
+        self.analyse_with(text, None, env)
+    }
+
+    fn analyse_with(&self, text: &[u8], path: Option<&SearchPath>, env: &dyn Env) -> Arc<Analysis> {
+        match std::str::from_utf8(text) {
+            _ if !self.has_plain_strings && text.contains(&b'\\') => {
+                Arc::new(Analysis::unparsable(text.len()))
+            }
+            Ok(text) => env.analyse(text, path),
+            Err(_) => env.analyse(&shadow(text), path),
+        }
+    }
+
+    /// What a statement may write, static analysis and what it can't know (I6).
+    pub(crate) fn writes_of(&self, statement: &Statement, env: &dyn Env) -> Items {
+        if !self.opened.is_replicated {
+            return Items::Nothing;
+        }
+        let is_blind = self.transaction.has_ddl || env.is_catalog_stale();
+        if statement.writes.is_empty() {
+            if is_blind && matches!(statement.kind, Kind::Read | Kind::CopyOut) {
+                return Items::Everything; // what it calls may have become something that writes
+            }
+            // An opaque function that claims not to write may call one that does.
+            return match (&statement.kind, &statement.reads) {
+                (Kind::Read | Kind::CopyOut, Items::Everything)
+                    if statement.replica == Replica::Safe =>
+                {
+                    Items::Everything
+                }
+                _ => Items::Nothing,
+            };
+        }
+        if is_blind {
+            return Items::Everything;
+        }
+        statement.writes.clone()
+    }
+
+    /// Makes a statement that the client prepared by the protocol known under the client's name,
+    /// for SQL that names it (EXECUTE, DEALLOCATE).
+    pub(crate) fn write_named(
+        &self,
+        up: &mut Upstream,
+        statement: &Statement,
+        audience: Audience,
+    ) -> bool {
+        let Kind::Session(SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name))) =
+            &statement.kind
+        else {
+            return false;
+        };
+        let Some(prepared) = self.names.get(name.as_bytes()) else { return false };
+        if up.literal_names.iter().any(|known| **known == *name.as_bytes()) {
+            return false; // it is there already
+        }
+        up.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
+        true
+    }
+
+    /// Notes that `currval` and `lastval` may know a number on this connection from now on: a trigger, a
+    /// default, any function may take one. A read that could run at a replica can't; nor can a COMMIT but
+    /// for what was written before it.
+    pub(crate) fn may_take_numbers(&mut self, up: &mut Upstream, statement: &Statement) {
+        let takes_none = match statement.kind {
+            Kind::Read => statement.replica == Replica::Safe,
+            Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. } => true,
+            _ => false,
+        };
+        if !takes_none {
+            up.numbers_of = Some(self.opened.id);
+            self.numbers_at = Some(up.pid);
+        }
+    }
+
+    /// Has a connection forget the numbers of other sessions; also the session's own if it has taken
+    /// some elsewhere since, for those would be the last ones.
+    pub(crate) fn forget_foreign_numbers(&self, up: &mut Upstream) {
+        let Some(owner) = up.numbers_of else { return };
+        if owner != self.opened.id || self.numbers_at != Some(up.pid) {
+            up.write_forget_numbers();
+        }
+    }
+
+    /// Tells the client an error in place of a simple query's answer.
+    pub(crate) fn refuse_simple(&mut self, report: &Report) {
+        report.write(&mut self.down.output);
+        self.write_ready();
+    }
+
+    /// Tells the client an error in place of what it sent by the extended protocol.
+    pub(crate) fn refuse_extended(&mut self, report: &Report, goes_on: bool) {
+        report.write(&mut self.down.output);
+        if goes_on {
+            self.open = Open::Skipping;
+        } else {
+            self.write_ready();
+        }
+    }
+
+    /// Tells the client that the next unit can come.
+    pub(crate) fn write_ready(&mut self) {
+        backend::ready_for_query(self.status(), &mut self.down.output);
+    }
+
+    /// Notes where a unit runs.
+    pub(crate) fn note_route(&mut self, route: Route, out: &mut Actions) {
+        self.last_route = route;
+        out.push_back(Action::Note(route));
+    }
+
+    /// Why a unit that isn't routed runs on the primary.
+    pub(crate) fn reason_for(&self, statement: Option<&Statement>) -> Reason {
+        if self.is_in_block() {
+            return if self.transaction.writes.is_empty() {
+                Reason::ExplicitBlock
+            } else {
+                Reason::InWriteTransaction
+            };
+        }
+        match statement {
+            _ if self.pin.is_some() => Reason::SessionState,
+            Some(statement) if statement.is_write() => Reason::Write,
+            _ if self.is_serializable => Reason::Isolation,
+            _ => Reason::Unsafe,
+        }
+    }
+
+    /// Where the answer to the client is written.
+    pub(crate) fn output(&mut self) -> &mut BytesMut {
+        &mut self.down.output
+    }
+}
+
+/// A session may work on any thread.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Session>();
+};
+
+/// The end of a session whose client says nothing for too long, in PostgreSQL's words.
+fn idle_too_long() -> Report {
+    Report::fatal("57P05", "terminating connection due to idle-session timeout")
+}
+
+/// The end of all sessions, in PostgreSQL's words.
+#[must_use]
+pub fn going_away() -> Report {
+    Report::fatal("57P01", "terminating connection due to administrator command")
+}
+
+/// The end of a session that waits for the answer to a COMMIT in vain.
+pub(crate) fn unknown_outcome() -> Report {
+    Report::fatal("08007", "the connection to the primary was lost during a commit")
+        .detail("Whether the transaction was committed is not known.")
+        .hint("Connect again and look before you repeat it.")
+}
+
+/// Whether names may mean other things after a statement than before.
+pub(crate) fn may_change_path(statement: &Statement) -> bool {
+    let effect = &statement.session;
+    effect.settings
+        || effect.local_settings
+        || effect.search_path
+        || effect.role
+        || effect.discard_all
+}
+
+/// A text in another encoding as the analysis may see it: every byte that isn't ASCII stands for
+/// one letter, so that positions are those of the text. Names come out wrong, hence unknown,
+/// hence "touches everything" (I6).
+pub(crate) fn shadow(text: &[u8]) -> String {
+    text.iter().map(|&byte| if byte.is_ascii() { char::from(byte) } else { 'x' }).collect()
+}
+
+/// Whether a text holds a word, in any case.
+pub(crate) fn mentions(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
+}

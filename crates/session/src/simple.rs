@@ -1,0 +1,288 @@
+//! Simple queries. A read goes as it came, to a replica or the primary. One writing statement
+//! is sent by the extended protocol, so that the question for the transaction id fits into its
+//! implicit transaction; several statements go as they came, or one by one if there is DDL
+//! among them that no event trigger is told of (manual, "Multiple Statements in a Simple Query").
+
+use std::sync::Arc;
+
+use hihooi_sql::lexer::{TokenKind, tokens};
+use hihooi_sql::{Analysis, Kind, Statement};
+use hihooi_wire::backend::{self, Report, Severity, Status};
+use hihooi_wire::frontend;
+
+use crate::answers::Audience;
+use crate::downstream::Message;
+use crate::events::{Actions, Env};
+use crate::own_settings::Answer;
+use crate::passwords::Held;
+use crate::read::{Wanted, is_routable};
+use crate::route::{Reason, Route};
+use crate::session::{End, Open, Phase, Session, may_change_path};
+use crate::unit::{Ends, Op, Transaction, Unit};
+use crate::upstream::Upstream;
+use crate::work::{Query, What, Work};
+
+/// How a simple query is run.
+pub(crate) enum How {
+    /// As it came, on the primary.
+    Raw,
+    /// By the extended protocol, statement by statement, in one transaction.
+    Extended,
+}
+
+impl Session {
+    /// Runs a simple query.
+    pub(crate) fn simple(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
+        let skips = self.up.as_ref().is_some_and(|up| up.answers.is_skipping());
+        if self.open == Open::Skipping || skips {
+            return; // in a failed unit, up to its Sync
+        }
+        let Ok(text) = frontend::read_query(message.body()) else {
+            let report = Report::fatal("08P01", "invalid string in message");
+            return self.end(End::Fatal(report), out);
+        };
+        // "A simple Query message also destroys the unnamed statement."
+        self.names.forget(b"");
+        let facts = self.analyse(text, env);
+        if facts.statements.iter().any(may_be_about_roles) && self.has_clear_password(text) {
+            return self.ask_storing(Held::Query(message), env, out);
+        }
+        self.run_query(message, env, out);
+    }
+
+    /// Runs a simple query that has no password in clear text.
+    pub(crate) fn run_query(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
+        let Ok(text) = frontend::read_query(message.body()) else { return };
+        let mut facts = self.analyse(text, env);
+        if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
+            facts = self.analyse_anywhere(text, env);
+        }
+        if self.opened.is_replicated && self.status() != Status::Failed {
+            let tags = own_tags(text, &facts);
+            if !tags.is_empty() {
+                return self.keep_own_objects(tags);
+            }
+        }
+        let text = message.bytes.slice_ref(text);
+        let [statement] = &*facts.statements else {
+            let route = Route::primary(self.reason_for(facts.statements.first()));
+            let what = What::Query(Query { message, text, facts });
+            return self.begin(Work::new(what, route), env, out);
+        };
+        if let Kind::Hihooi(command) = &statement.kind
+            && self.status() != Status::Failed
+        {
+            let answer = self.own_command(command, env);
+            return self.answer_simple(answer);
+        }
+        let routable = match self.up {
+            Some(_) => self.may_route(env).and_then(|()| is_routable(statement, &text)),
+            None => {
+                is_routable(statement, &text).and_then(|hint| self.may_route(env).map(|()| hint))
+            }
+        };
+        let query = Query { message, text, facts: facts.clone() };
+        let work = |reason| Work::new(What::Query(query), Route::primary(reason));
+        let work = match routable {
+            Ok(consistency) => {
+                work(Reason::NoReplica).wanting(Wanted::of_query(facts, consistency))
+            }
+            // A relation that the catalog lacks may be one that it doesn't know yet.
+            Err(Reason::Unsafe) if self.up.is_none() && env.is_catalog_stale() => {
+                work(Reason::NotFresh)
+            }
+            Err(reason) => work(reason),
+        };
+        self.begin(work, env, out);
+    }
+
+    /// How a query is run on the primary.
+    pub(crate) fn how(&self, Query { message, text, facts }: &Query, env: &dyn Env) -> How {
+        if message.tag == frontend::tag::FUNCTION_CALL {
+            return How::Raw;
+        }
+        let statements = &facts.statements;
+        let carried = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if self.is_carried(ddl));
+        match &**statements {
+            [statement @ Statement { kind: Kind::Commit { .. }, .. }]
+                if self.asks_for_xid(statement, env) =>
+            {
+                How::Extended // a parameter can only stand in a comment
+            }
+            [statement] if carried(statement) => How::Extended,
+            // Its own transaction is asked what it did, in front of the commit.
+            [statement]
+                if statement.kind == Kind::Call
+                    && self.may_hide(statement)
+                    && !has_parameter(text) =>
+            {
+                How::Extended
+            }
+            [statement] if self.asks_for_xid(statement, env) && !has_parameter(text) => {
+                How::Extended
+            }
+            [_, _, ..] if self.hides_among_others(statements) && !has_parameter(text) => {
+                How::Extended
+            }
+            _ => How::Raw,
+        }
+    }
+
+    /// Whether one of several statements is DDL that nobody is told of, and all of them can run
+    /// one by one: their implicit transaction is asked what it did, in front of its commit.
+    fn hides_among_others(&self, statements: &[Statement]) -> bool {
+        let runs_alone = |statement: &Statement| match &statement.kind {
+            Kind::Ddl(ddl) => ddl.in_transaction,
+            Kind::Read | Kind::Write => !statement.may_commit_inside,
+            _ => false,
+        };
+        let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden);
+        self.opened.is_replicated
+            && statements.iter().any(hides)
+            && statements.iter().all(runs_alone)
+    }
+
+    /// Whether a lone statement commits something whose transaction id can be asked for.
+    fn asks_for_xid(&self, statement: &Statement, env: &dyn Env) -> bool {
+        let in_block = self.is_in_block();
+        match statement.kind {
+            _ if statement.may_commit_inside || statement.answers_more => false,
+            Kind::Commit { .. } => in_block && !self.transaction.writes.is_empty(),
+            Kind::Read | Kind::Write | Kind::CopyIn | Kind::CopyOut => {
+                !in_block && !self.writes_of(statement, env).is_empty()
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes what a statement does that is sent as it came.
+    pub(crate) fn note_query(
+        &mut self,
+        up: &mut Upstream,
+        statement: &Statement,
+        text: &[u8],
+        env: &dyn Env,
+    ) {
+        self.note_effects(up, statement, text, env);
+        if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
+            self.transaction = Transaction::default();
+        } else {
+            let writes = self.writes_of(statement, env);
+            self.note_writes(statement, &writes);
+        }
+    }
+
+    fn answer_simple(&mut self, answer: Result<Answer, Report>) {
+        let out = self.output();
+        match answer {
+            Ok(Answer::Row(name, value)) => {
+                backend::row_description(&[&name], out);
+                backend::data_row([Some(value.as_str())].into_iter(), out);
+                backend::command_complete("SHOW", out);
+            }
+            Ok(Answer::Done(command)) => backend::command_complete(command, out),
+            Err(report) => report.write(out),
+        }
+        self.write_ready();
+    }
+
+    /// hihooi's own objects are as they must be: what a dump says of them is not run, so that
+    /// restoring it succeeds.
+    fn keep_own_objects(&mut self, mut tags: Vec<&'static str>) {
+        while !tags.is_empty() {
+            if tags[0] == "COPY 0" {
+                frontend::message(backend::tag::COPY_IN, self.output(), |out| {
+                    out.extend_from_slice(&[0, 0, 0]); // text, no column described
+                });
+                self.phase = Phase::Swallowing(tags);
+                return;
+            }
+            self.answer_own_object(tags.remove(0));
+        }
+        self.write_ready();
+    }
+
+    fn answer_own_object(&mut self, tag: &str) {
+        Report {
+            severity: Severity::Notice,
+            ..Report::error("00000", "this object belongs to hihooi and is left as it is")
+        }
+        .write(self.output());
+        backend::command_complete(tag, self.output());
+    }
+
+    /// Takes COPY data from the client and throws it away.
+    pub(crate) fn swallow(&mut self, message: &Message) {
+        if !matches!(message.tag, frontend::tag::COPY_DONE | frontend::tag::COPY_FAIL) {
+            return;
+        }
+        let Phase::Swallowing(tags) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return;
+        };
+        let mut tags = tags.into_iter();
+        tags.by_ref().take(1).for_each(|tag| self.answer_own_object(tag));
+        self.keep_own_objects(tags.collect());
+    }
+
+    /// FunctionCall: the server knows what it does; we don't.
+    pub(crate) fn function_call(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
+        let route = Route::primary(self.reason_for(None));
+        let (text, facts) = (message.bytes.slice(..0), Arc::new(Analysis::function_call()));
+        self.begin(Work::new(What::Query(Query { message, text, facts }), route), env, out);
+    }
+}
+
+impl Query {
+    /// The same by the extended protocol, statement by statement.
+    pub(crate) fn by_statements(self) -> Unit {
+        let Query { text, facts, .. } = &self;
+        let op = |(index, statement): (usize, &Statement)| Op::Statement {
+            text: match facts.statements.len() {
+                1 => text.clone(),
+                _ => text.slice_ref(own_text(text, statement)),
+            },
+            facts: (facts.clone(), index),
+        };
+        let ops = facts.statements.iter().enumerate().map(op).collect();
+        Unit { ops, audience: Audience::Simple, ends: Ends::Sync(Audience::Simple) }
+    }
+}
+
+/// The command tags of a query that is all about hihooi's own objects; else none.
+fn own_tags(text: &[u8], facts: &Analysis) -> Vec<&'static str> {
+    let may_be_own = |statement: &Statement| matches!(statement.kind, Kind::Ddl(_) | Kind::CopyIn);
+    if !facts.statements.iter().all(may_be_own) {
+        return Vec::new();
+    }
+    let tag = |statement: &Statement| {
+        let own = std::str::from_utf8(own_text(text, statement)).ok()?;
+        hihooi_sql::own_object(own)
+    };
+    facts.statements.iter().map(tag).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// A statement's own part of the query's text.
+fn own_text<'a>(text: &'a [u8], statement: &Statement) -> &'a [u8] {
+    let end = statement.range.end.min(text.len());
+    text.get(statement.range.start..end).unwrap_or(text)
+}
+
+pub(crate) fn ends_transaction(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Commit { .. } | Kind::CommitPrepared(_))
+}
+
+fn may_be_about_roles(statement: &Statement) -> bool {
+    matches!(&statement.kind, Kind::Ddl(ddl) if ddl.shared && ddl.in_transaction)
+}
+
+pub(crate) fn drops_database(statement: &Statement) -> bool {
+    matches!(&statement.kind, Kind::Ddl(ddl) if ddl.shared && !ddl.in_transaction)
+}
+
+/// Whether the text may hold `$1` outside of strings, which means something in the extended
+/// protocol only.
+fn has_parameter(text: &[u8]) -> bool {
+    text.windows(2).any(|pair| pair[0] == b'$' && pair[1].is_ascii_digit())
+        && std::str::from_utf8(text)
+            .map_or(true, |text| tokens(text).any(|token| token.kind == TokenKind::Parameter))
+}

@@ -1,0 +1,7 @@
+//! The machine against servers that are as real as the protocol: golden scripts, all of them cut at every byte
+//! and hit by every fault after every frame, and mistakes that these tests must find.
+
+mod faults;
+mod scripts;
+mod server;
+mod world;

@@ -1,0 +1,546 @@
+//! A PostgreSQL server as far as a session can tell: the protocol (manual, "Frontend/Backend Protocol"),
+//! transactions, settings, prepared statements; of SQL some words. What it says depends on nothing but what it
+//! is told, so that a client that talks to one directly gets what it must get through a session.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use hihooi_wire::backend::{self, ErrorFields, Severity, Status, tag};
+use hihooi_wire::frame;
+use hihooi_wire::frontend::{self, Bind, Parse, Target, tag as sent};
+
+/// Transaction ids are above: no client may see one.
+pub(super) const FIRST_XID: u64 = 900_000;
+
+/// What all connections of the cluster share.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    next_xid: u64,
+    /// Transactions that committed something, in order.
+    pub(super) commits: Vec<u64>,
+    /// The next statement that runs is cancelled.
+    pub(super) cancels_next: bool,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    cluster: Rc<RefCell<Cluster>>,
+    is_replica: bool,
+    input: BytesMut,
+    /// What it says, a frame each.
+    pub(super) frames: VecDeque<Bytes>,
+    status: Status,
+    xid: Option<u64>,
+    /// Messages of the extended protocol came since the last Sync.
+    is_unsynced: bool,
+    skips: bool,
+    copies: Option<Copying>,
+    statements: BTreeMap<Vec<u8>, String>,
+    sql_statements: BTreeMap<String, String>,
+    portals: BTreeMap<Vec<u8>, String>,
+    settings: BTreeMap<String, String>,
+    /// Settings to return to.
+    settings_before: Option<BTreeMap<String, String>>,
+    has_temporary: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copying {
+    Simple,
+    Extended,
+}
+
+type Failure = (&'static str, String);
+
+impl Connection {
+    pub(super) fn new(cluster: Rc<RefCell<Cluster>>, is_replica: bool) -> Connection {
+        Connection {
+            cluster,
+            is_replica,
+            input: BytesMut::new(),
+            frames: VecDeque::new(),
+            status: Status::Idle,
+            xid: None,
+            is_unsynced: false,
+            skips: false,
+            copies: None,
+            statements: BTreeMap::new(),
+            sql_statements: BTreeMap::new(),
+            portals: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            settings_before: None,
+            has_temporary: false,
+        }
+    }
+
+    /// Why another session may not get it, if so.
+    pub(super) fn dirt(&self, carried: &[(String, String)]) -> Option<&'static str> {
+        let settings: Vec<_> = self.settings.clone().into_iter().collect();
+        let is_ours = |name: &Vec<u8>| name.is_empty() || name.starts_with(b"hihooi_");
+        match () {
+            () if self.status != Status::Idle => Some("a transaction is open"),
+            () if self.is_unsynced || self.xid.is_some() => Some("a unit is open"),
+            () if self.copies.is_some() => Some("a COPY is under way"),
+            () if !self.frames.is_empty() || !self.input.is_empty() => {
+                Some("answers are under way")
+            }
+            () if self.has_temporary => Some("it has a temporary table"),
+            () if !self.sql_statements.is_empty() => Some("SQL has prepared statements"),
+            () if !self.statements.keys().all(is_ours) => Some("a client's statement is there"),
+            () if settings != carried => Some("its settings are others"),
+            () => None,
+        }
+    }
+
+    /// Takes what it is sent.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        while let Some((tag, whole)) = frame::whole(&self.input).expect("the protocol") {
+            let message = Bytes::copy_from_slice(whole);
+            let _ = self.input.split_to(message.len());
+            self.message(tag, frame::body(&message));
+        }
+    }
+
+    fn say(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        self.frames.push_back(out.freeze());
+    }
+
+    fn ready(&mut self) {
+        let status = self.status;
+        self.say(|out| backend::ready_for_query(status, out));
+    }
+
+    fn message(&mut self, tag: u8, body: &[u8]) {
+        if self.copies.is_some() {
+            return self.copied(tag);
+        }
+        match tag {
+            sent::QUERY => {
+                let text = text(frontend::read_query(body).expect("a query"));
+                self.is_unsynced = false;
+                self.statements.remove(&b""[..]);
+                self.query(&text);
+            }
+            sent::SYNC => {
+                self.skips = false;
+                self.is_unsynced = false;
+                if let Err(failure) = self.end_implicit() {
+                    self.fail(&failure);
+                }
+                if self.status == Status::Idle {
+                    self.portals.clear();
+                }
+                self.ready();
+            }
+            sent::FLUSH | sent::COPY_DATA | sent::COPY_DONE | sent::COPY_FAIL => {}
+            sent::TERMINATE => self.roll_back(),
+            _ if self.skips => {}
+            sent::FUNCTION_CALL => {
+                self.is_unsynced = false;
+                self.say(|out| {
+                    frontend::message(b'V', out, |out| out.extend_from_slice(&[255; 4]))
+                });
+                if self.status == Status::Idle {
+                    self.commit();
+                }
+                self.ready();
+            }
+            _ => {
+                self.is_unsynced = true;
+                if let Err(failure) = self.extended(tag, body) {
+                    self.fail(&failure);
+                    self.skips = true;
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, (code, message): &Failure) {
+        let fields = vec![
+            (b'S', "ERROR".to_owned()),
+            (b'V', "ERROR".to_owned()),
+            (b'C', (*code).to_owned()),
+            (b'M', message.clone()),
+        ];
+        self.say(|out| ErrorFields { fields }.write(out));
+        if self.status == Status::Idle { self.roll_back() } else { self.status = Status::Failed }
+    }
+
+    /// It says why and is gone.
+    pub(super) fn shut_down(&mut self) {
+        let report = backend::Report::fatal("57P01", "terminating connection");
+        assert_eq!(report.severity, Severity::Fatal);
+        self.say(|out| report.write(out));
+        self.roll_back();
+    }
+
+    pub(super) fn roll_back(&mut self) {
+        self.status = Status::Idle;
+        self.xid = None;
+        self.settings = self.settings_before.take().unwrap_or(std::mem::take(&mut self.settings));
+    }
+
+    fn commit(&mut self) {
+        if let Some(xid) = self.xid.take() {
+            self.cluster.borrow_mut().commits.push(xid);
+        }
+        self.settings_before = None;
+        self.status = Status::Idle;
+    }
+
+    fn end_implicit(&mut self) -> Result<(), Failure> {
+        if self.status == Status::Idle {
+            self.commit();
+        }
+        Ok(())
+    }
+
+    fn query(&mut self, text: &str) {
+        let parts: Vec<&str> =
+            text.split(';').map(str::trim).filter(|part| !part.is_empty()).collect();
+        if parts.is_empty() {
+            self.say(|out| backend::empty(tag::EMPTY_QUERY, out));
+        }
+        if let Err(failure) = parsed(text) {
+            self.fail(&failure);
+            return self.ready();
+        }
+        for part in parts {
+            match self.run(part, true) {
+                Ok(()) if self.copies.is_some() => {
+                    self.copies = Some(Copying::Simple);
+                    return; // the rest of the text is left out: one COPY a query
+                }
+                Ok(()) => {}
+                Err(failure) => {
+                    self.fail(&failure);
+                    return self.ready();
+                }
+            }
+        }
+        if self.status == Status::Idle {
+            self.commit();
+        }
+        self.ready();
+    }
+
+    fn extended(&mut self, message: u8, body: &[u8]) -> Result<(), Failure> {
+        match message {
+            sent::PARSE => {
+                let parse = Parse::read(body).expect("a Parse");
+                let name = parse.statement.to_vec();
+                let query = text(parse.query);
+                parsed(&query)?;
+                self.not_failed(&query)?;
+                if !name.is_empty() && self.statements.contains_key(&name) {
+                    return Err(("42P05", "prepared statement already exists".to_owned()));
+                }
+                self.statements.insert(name, query);
+                self.say(|out| backend::empty(tag::PARSE_COMPLETE, out));
+            }
+            sent::BIND => {
+                let bind = Bind::read(body).expect("a Bind");
+                let query = self.statement(bind.statement)?;
+                self.not_failed(&query)?;
+                self.portals.insert(bind.portal.to_vec(), query);
+                self.say(|out| backend::empty(tag::BIND_COMPLETE, out));
+            }
+            sent::DESCRIBE => {
+                let (target, name) = frontend::read_target(message, body).expect("a Describe");
+                let query = match target {
+                    Target::Statement => self.statement(name)?,
+                    Target::Portal => self.portal(name)?,
+                };
+                if target == Target::Statement {
+                    self.say(|out| {
+                        frontend::message(tag::PARAMETER_DESCRIPTION, out, |out| {
+                            out.extend_from_slice(&[0, 0]);
+                        });
+                    });
+                }
+                if returns_rows(&self.meant(&query)) {
+                    self.say(|out| backend::row_description(&["c"], out));
+                } else {
+                    self.say(|out| backend::empty(tag::NO_DATA, out));
+                }
+            }
+            sent::CLOSE => {
+                let (target, name) = frontend::read_target(message, body).expect("a Close");
+                match target {
+                    Target::Statement => self.statements.remove(name),
+                    Target::Portal => self.portals.remove(name),
+                };
+                self.say(|out| backend::empty(tag::CLOSE_COMPLETE, out));
+            }
+            sent::EXECUTE => {
+                let (name, _) = frontend::read_execute(body).expect("an Execute");
+                let query = self.portal(name)?;
+                self.run(&query, false)?;
+                if self.copies.is_some() {
+                    self.copies = Some(Copying::Extended);
+                }
+            }
+            other => panic!("a message {:?}", char::from(other)),
+        }
+        Ok(())
+    }
+
+    fn statement(&self, name: &[u8]) -> Result<String, Failure> {
+        self.statements.get(name).cloned().ok_or(("26000", "no such statement".to_owned()))
+    }
+
+    fn portal(&self, name: &[u8]) -> Result<String, Failure> {
+        self.portals.get(name).cloned().ok_or(("34000", "no such portal".to_owned()))
+    }
+
+    fn not_failed(&self, query: &str) -> Result<(), Failure> {
+        let ends = ["commit", "rollback"].contains(&first_word(query).as_str());
+        if self.status == Status::Failed && !ends {
+            return Err(("25P02", "current transaction is aborted".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn writes(&mut self) -> Result<(), Failure> {
+        if self.is_replica {
+            return Err(("25006", "cannot execute in a read-only transaction".to_owned()));
+        }
+        let mut cluster = self.cluster.borrow_mut();
+        let next = &mut cluster.next_xid;
+        self.xid.get_or_insert_with(|| {
+            *next += 1;
+            FIRST_XID + *next
+        });
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        if self.settings_before.is_none() {
+            self.settings_before = Some(self.settings.clone());
+        }
+        self.settings.insert(name.to_owned(), value.to_owned());
+    }
+
+    fn row(&mut self, values: &[Option<&str>]) {
+        self.say(|out| backend::data_row(values.iter().copied(), out));
+    }
+
+    fn done(&mut self, command: &str) {
+        self.say(|out| backend::command_complete(command, out));
+    }
+
+    /// What EXECUTE means.
+    fn meant(&self, query: &str) -> String {
+        match query.strip_prefix("execute ") {
+            Some(name) => {
+                let by_protocol = self.statements.get(name.as_bytes());
+                by_protocol.or(self.sql_statements.get(name)).cloned().unwrap_or_default()
+            }
+            None => query.to_owned(),
+        }
+    }
+
+    /// Runs a statement; a simple query's rows are described.
+    fn run(&mut self, query: &str, describes: bool) -> Result<(), Failure> {
+        self.not_failed(query)?;
+        if std::mem::take(&mut self.cluster.borrow_mut().cancels_next) {
+            return Err(("57014", "canceling statement due to user request".to_owned()));
+        }
+        if let Some(name) = query.strip_prefix("execute ") {
+            let meant = self.meant(query);
+            if meant.is_empty() {
+                return Err(("26000", format!("prepared statement \"{name}\" does not exist")));
+            }
+            return self.run(&meant, describes);
+        }
+        if describes && returns_rows(query) {
+            self.say(|out| backend::row_description(&["c"], out));
+        }
+        match first_word(query).as_str() {
+            "select" => self.select(query)?,
+            _ if query.contains("fail") => {
+                self.writes()?;
+                return Err(("22012", "division by zero".to_owned()));
+            }
+            "insert" | "update" | "delete" => {
+                self.writes()?;
+                if query.contains("returning") {
+                    self.row(&[Some("written")]);
+                }
+                let word = first_word(query).to_uppercase();
+                self.done(&if word == "INSERT" {
+                    "INSERT 0 1".to_owned()
+                } else {
+                    format!("{word} 1")
+                });
+            }
+            "begin" => {
+                self.status = Status::Block;
+                self.done("BEGIN");
+            }
+            "commit" if self.status == Status::Failed => {
+                self.roll_back();
+                self.done("ROLLBACK");
+            }
+            "commit" => {
+                self.commit();
+                self.done("COMMIT");
+            }
+            "rollback" => {
+                self.roll_back();
+                self.done("ROLLBACK");
+            }
+            "set" => {
+                let (name, value) = query["set ".len()..].split_once(" = ").expect("set a = b");
+                self.set(name, value.trim_matches('\''));
+                self.done("SET");
+            }
+            "reset" => {
+                if query.eq_ignore_ascii_case("reset all") {
+                    self.settings_before = None;
+                    self.settings.clear();
+                }
+                self.done("RESET");
+            }
+            "create" => {
+                if query.contains("temp") {
+                    self.has_temporary = true;
+                } else {
+                    self.writes()?;
+                }
+                self.done("CREATE TABLE");
+            }
+            "call" => {
+                self.writes()?;
+                self.done("CALL");
+                if self.status == Status::Idle {
+                    self.commit();
+                }
+            }
+            "copy" if query.contains("stdin") => {
+                self.writes()?;
+                self.copies = Some(Copying::Extended);
+                self.say(|out| {
+                    frontend::message(tag::COPY_IN, out, |out| out.extend_from_slice(&[0, 0, 0]));
+                });
+            }
+            "copy" => {
+                self.say(|out| {
+                    frontend::message(tag::COPY_OUT, out, |out| out.extend_from_slice(&[0, 0, 0]));
+                });
+                self.say(|out| frontend::copy_data(b"1\n", out));
+                self.say(frontend::copy_done);
+                self.done("COPY 1");
+            }
+            "prepare" => {
+                let (name, meant) = query["prepare ".len()..].split_once(" as ").expect("as");
+                self.sql_statements.insert(name.to_owned(), meant.to_owned());
+                self.done("PREPARE");
+            }
+            "deallocate" => {
+                let name = &query["deallocate ".len()..];
+                let by_protocol = self.statements.remove(name.as_bytes());
+                if by_protocol.or(self.sql_statements.remove(name)).is_none() {
+                    return Err(("26000", format!("prepared statement \"{name}\" does not exist")));
+                }
+                self.done("DEALLOCATE");
+            }
+            "discard" => self.done("DISCARD"),
+            other => panic!("a statement {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn select(&mut self, query: &str) -> Result<(), Failure> {
+        if query.contains("'setting'") || query.contains("'custom'") {
+            let settings: Vec<_> = self.settings.clone().into_iter().collect();
+            for (name, value) in &settings {
+                let kind = if name.contains('.') { "custom" } else { "setting" };
+                if kind == "setting" && query.contains("'setting'")
+                    || query.contains(&format!("'custom', '{name}'"))
+                {
+                    self.row(&[Some(kind), Some(name), Some(value)]);
+                }
+            }
+            if query.contains("'setting'") {
+                self.row(&[Some("path"), Some("public"), Some("postgres")]);
+                self.row(&[Some("strings"), Some("on"), None]);
+                if self.has_temporary {
+                    self.row(&[Some("temporary"), None, None]);
+                }
+                if !self.sql_statements.is_empty() {
+                    self.row(&[Some("prepared"), None, None]);
+                }
+            }
+        } else if query.contains("pg_current_xact_id_if_assigned") {
+            let xid = self.xid.map(|xid| xid.to_string());
+            self.row(&[xid.as_deref()]);
+        } else if let Some(set) = query.split_once("set_config(").map(|(_, set)| set) {
+            let mut parts = set.split(',').map(|part| part.trim().trim_matches('\''));
+            let (name, value) = (parts.next().expect("a name"), parts.next().expect("a value"));
+            self.set(name, value);
+            self.row(&[Some(value)]);
+        } else if query.contains("password_encryption") {
+            self.row(&[Some("true"), Some("true")]);
+        } else if query.contains("hihooi.follow") {
+            // It returns a set, which is empty.
+        } else {
+            if query.contains("fail") {
+                return Err(("22012", "division by zero".to_owned()));
+            }
+            let rows = if query.contains("rows") { 3 } else { 1 };
+            (0..rows).for_each(|_| self.row(&[Some(query)]));
+            return {
+                self.done(&format!("SELECT {rows}"));
+                Ok(())
+            };
+        }
+        self.done("SELECT 1");
+        Ok(())
+    }
+
+    fn copied(&mut self, message: u8) {
+        let Some(how) = self.copies.filter(|_| message != sent::COPY_DATA) else { return };
+        match message {
+            sent::SYNC | sent::FLUSH => return, // ignored during COPY
+            sent::COPY_DONE => self.done("COPY 1"),
+            _ => {
+                self.fail(&("57014", "COPY from stdin failed".to_owned()));
+                self.skips = how == Copying::Extended;
+            }
+        }
+        self.copies = None;
+        if how == Copying::Simple {
+            if self.status == Status::Idle {
+                self.commit();
+            }
+            self.ready();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn first_word(query: &str) -> String {
+    let end = query.find(|letter: char| !letter.is_alphabetic()).unwrap_or(query.len());
+    query[..end].to_lowercase()
+}
+
+fn parsed(query: &str) -> Result<(), Failure> {
+    if query.contains("syntax error") {
+        return Err(("42601", "syntax error".to_owned()));
+    }
+    Ok(())
+}
+
+fn returns_rows(query: &str) -> bool {
+    first_word(query) == "select" || query.contains("returning")
+}

@@ -1,0 +1,597 @@
+//! A session with a client, a primary and two replicas; what they say to each other, and what must be true of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hihooi_replication::freshness::WriteId;
+use hihooi_replication::items::{Items, RelId};
+use hihooi_sql::catalog_builder::{RelationRow, Volatility};
+use hihooi_sql::{Analysis, Builder, Cache, Catalog, SearchPath};
+use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
+use hihooi_wire::frame;
+use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
+
+use super::server::{Cluster, Connection, FIRST_XID};
+use crate::downstream::Downstream;
+use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
+use crate::own_settings::OwnSettings;
+use crate::route::{Consistency, PRIMARY, Reason, Route};
+use crate::session::{Opened, Session};
+use crate::upstream::Upstream;
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// The connection to the server breaks.
+    ServerLost,
+    /// The server says that it ends the connection, and does.
+    ServerShutDown,
+    /// The next connection that is asked for can't be had.
+    Refused,
+    /// The next statement that a server runs is cancelled.
+    Cancelled,
+    /// The client is gone.
+    ClientGone,
+    /// The manager stops.
+    Stopped,
+    /// The client has been silent for long.
+    Deadline,
+}
+
+impl Fault {
+    pub(super) const ALL: [Fault; 7] = [
+        Fault::ServerLost,
+        Fault::ServerShutDown,
+        Fault::Refused,
+        Fault::Cancelled,
+        Fault::ClientGone,
+        Fault::Stopped,
+        Fault::Deadline,
+    ];
+}
+
+/// How bytes come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pieces {
+    /// A frame at a time.
+    Frames,
+    /// So many bytes at a time.
+    Bytes(usize),
+    /// All that there are.
+    All,
+}
+
+/// What a test's relay lends.
+struct Lent {
+    catalog: Catalog,
+    cache: RefCell<Cache>,
+    statements: RefCell<BTreeMap<(Bytes, Bytes), Arc<Prepared>>>,
+    now: Cell<u64>,
+}
+
+thread_local! {
+    /// One for all tests of a thread: texts are analysed once.
+    static LENT: Rc<Lent> = Rc::new(Lent::new());
+}
+
+impl Lent {
+    fn new() -> Lent {
+        let mut builder = Builder::default();
+        for (id, name) in [(1, "t"), (2, "u")] {
+            builder.relation(RelationRow {
+                id: RelId(id),
+                schema: "public",
+                name,
+                kind: "r",
+                persistence: "p",
+                code: "",
+                has_rules: false,
+            });
+        }
+        for name in ["set_config", "nextval"] {
+            builder.builtin(name, Volatility::Volatile);
+        }
+        Lent {
+            catalog: builder.build(1),
+            cache: RefCell::default(),
+            statements: RefCell::default(),
+            now: Cell::new(0),
+        }
+    }
+}
+
+impl Env for Lent {
+    fn now(&self) -> Duration {
+        self.now.set(self.now.get() + 1);
+        Duration::from_millis(self.now.get())
+    }
+    fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis> {
+        self.cache.borrow_mut().get(text, &self.catalog, path)
+    }
+    fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
+        let mut statements = self.statements.borrow_mut();
+        let id = statements.len() as u64 + 1;
+        let new = || Arc::new(Prepared { id, query: query.clone(), types: types.clone() });
+        statements.entry((query.clone(), types.clone())).or_insert_with(new).clone()
+    }
+    fn catalog_version(&self) -> u64 {
+        1
+    }
+    fn is_catalog_stale(&self) -> bool {
+        false
+    }
+    fn is_catalog_unread(&self) -> bool {
+        false
+    }
+    fn knows(&self, _: WriteId) -> bool {
+        true
+    }
+    fn custom_settings(&self) -> Vec<Box<str>> {
+        Vec::new()
+    }
+    fn is_in_flight(&self, items: &Items) -> bool {
+        // Others write u all the time.
+        items.overlaps(&Items::tables([RelId(2)]))
+    }
+    fn has_replicas(&self) -> bool {
+        true
+    }
+    fn has_own_types(&self, _: u64) -> bool {
+        false
+    }
+    fn still_serves(&self, _: &Route) -> bool {
+        true
+    }
+    fn was_ended(&self, _: usize, _: i32) -> bool {
+        false
+    }
+    fn measures(&self) -> bool {
+        false
+    }
+    fn site_name(&self, site: usize) -> &str {
+        ["primary", "replica1", "replica2"][site]
+    }
+}
+
+struct Leased {
+    site: usize,
+    connection: Connection,
+}
+
+/// All of it.
+pub(super) struct World {
+    env: Rc<Lent>,
+    session: Session,
+    actions: Actions,
+    cluster: Rc<RefCell<Cluster>>,
+    leased: Option<Leased>,
+    idle: Vec<(Leased, Box<Upstream>)>,
+    next_pid: i32,
+    refuses_next: bool,
+    pieces: Pieces,
+    /// What the client has sent and nobody has read.
+    from_client: BytesMut,
+    /// What the client has.
+    pub(super) client: Vec<u8>,
+    client_is_gone: bool,
+    fault: Option<(usize, Fault)>,
+    /// Events so far.
+    pub(super) events: usize,
+    /// What happened, a line each.
+    pub(super) trace: Vec<String>,
+    begun: Vec<WriteId>,
+    outcomes: Vec<(WriteId, Option<Outcome>)>,
+    /// Transactions that committed, and the writes that had begun then.
+    committed: Vec<(u64, Vec<WriteId>)>,
+    /// What must not be.
+    pub(super) wrong: Vec<String>,
+}
+
+impl World {
+    pub(super) fn new(pieces: Pieces, fault: Option<(usize, Fault)>) -> World {
+        let opened = Opened {
+            id: 1,
+            is_replicated: true,
+            own: OwnSettings { consistency: Consistency::Gssi, wait_ms: 0 },
+            custom: Vec::new(),
+            path: SearchPath::new(["public"]),
+            is_serializable: false,
+            has_plain_strings: true,
+            idle_limit: None,
+        };
+        World {
+            env: LENT.with(Rc::clone),
+            session: Session::new(opened, Downstream::default()),
+            actions: Actions::default(),
+            cluster: Rc::default(),
+            leased: None,
+            idle: Vec::new(),
+            next_pid: 1,
+            refuses_next: false,
+            pieces,
+            from_client: BytesMut::new(),
+            client: Vec::new(),
+            client_is_gone: false,
+            fault,
+            events: 0,
+            trace: Vec::new(),
+            begun: Vec::new(),
+            outcomes: Vec::new(),
+            committed: Vec::new(),
+            wrong: Vec::new(),
+        }
+    }
+
+    /// The client sends this, and all goes on as far as it can.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        if self.client_is_gone || self.session.has_ended() {
+            return;
+        }
+        self.from_client.extend_from_slice(bytes);
+        self.run();
+    }
+
+    /// The client says nothing for long.
+    pub(super) fn wait(&mut self) {
+        if self.session.deadline().is_some() {
+            self.event(Event::Deadline);
+            self.run();
+        }
+    }
+
+    /// Nobody has ended the session: the client, alive, must get an answer to what it asks now.
+    pub(super) fn probe(&mut self) {
+        if self.client_is_gone || self.session.has_ended() {
+            return;
+        }
+        let before = self.client.len();
+        let mut bytes = BytesMut::new();
+        frontend::sync(&mut bytes);
+        frontend::query(b"select probe", &mut bytes);
+        self.send(&bytes);
+        let frames = frames(&self.client[before..]);
+        let is_answered = frames.len() >= 3 && frames.last().is_some_and(|last| last[0] == b'Z');
+        if !is_answered && !self.session.has_ended() {
+            self.wrong.push(format!("the client waits in vain: {}", show_all(&frames)));
+        }
+    }
+
+    /// The client says goodbye; then all must be in order.
+    pub(super) fn end(&mut self) {
+        let mut bytes = BytesMut::new();
+        frontend::terminate(&mut bytes);
+        self.send(&bytes);
+        if !self.session.has_ended() {
+            self.wrong.push("the session doesn't end".to_owned());
+        }
+        if self.leased.is_some() {
+            self.wrong.push("a connection is kept for ever".to_owned());
+        }
+        for write in &self.begun {
+            self.wrong.push(format!("a write is forgotten: {write:?}"));
+        }
+        for (xid, begun) in &self.committed {
+            let tells = |(write, outcome): &&(WriteId, Option<Outcome>)| {
+                begun.contains(write)
+                    && match outcome {
+                        Some(Outcome::Committed(told)) => told.0 == *xid,
+                        Some(Outcome::Unidentified) | None => true,
+                        Some(Outcome::Nothing) => false,
+                    }
+            };
+            if !self.outcomes.iter().any(|outcome| tells(&outcome)) {
+                self.wrong
+                    .push(format!("I3: transaction {xid} committed, and no read waits for it"));
+            }
+        }
+        for frame in frames(&self.client) {
+            let shown = show_answer(&frame);
+            if shown.starts_with(&format!("D:{}", FIRST_XID / 100_000)) {
+                self.wrong.push(format!("I1: the client sees {shown}"));
+            }
+        }
+    }
+
+    /// Something happens; not if something else comes first.
+    fn event(&mut self, event: Event<'_>) -> bool {
+        let at = self.events;
+        self.events += 1;
+        if let Some((when, fault)) = self.fault
+            && when == at
+        {
+            self.fault = None;
+            if self.strike(fault) {
+                return false; // what would have come next doesn't
+            }
+        }
+        self.session.step(event, &*self.env, &mut self.actions);
+        true
+    }
+
+    /// Whether what was about to happen can't any more.
+    fn strike(&mut self, fault: Fault) -> bool {
+        self.trace.push(format!("    {fault:?}"));
+        let event = match fault {
+            Fault::ServerLost | Fault::ServerShutDown => {
+                let Some(leased) = &mut self.leased else { return false };
+                leased.connection.frames.clear();
+                if fault == Fault::ServerShutDown {
+                    leased.connection.shut_down();
+                    let frame = leased.connection.frames.pop_front().expect("its words");
+                    self.session.step(Event::Server(&frame), &*self.env, &mut self.actions);
+                } else {
+                    leased.connection.roll_back();
+                }
+                Event::Lost("it is gone".to_owned())
+            }
+            Fault::Refused => {
+                self.refuses_next = true;
+                return false;
+            }
+            Fault::Cancelled => {
+                self.cluster.borrow_mut().cancels_next = true;
+                return false;
+            }
+            Fault::ClientGone => {
+                self.client_is_gone = true;
+                self.from_client.clear();
+                self.session.down.gone = true;
+                self.session.step(Event::Client, &*self.env, &mut self.actions);
+                return false;
+            }
+            Fault::Stopped => Event::Stopped,
+            Fault::Deadline if self.session.deadline().is_some() => {
+                self.session.step(Event::Deadline, &*self.env, &mut self.actions);
+                return false;
+            }
+            Fault::Deadline => return false,
+        };
+        self.session.step(event, &*self.env, &mut self.actions);
+        true
+    }
+
+    fn run(&mut self) {
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                self.carry_out(action);
+            }
+            self.tell_client();
+            if self.session.has_ended() || !self.exchange() {
+                return;
+            }
+        }
+    }
+
+    fn tell_client(&mut self) {
+        let ended = self.session.has_ended();
+        if !ended && !self.session.tells_client() {
+            return;
+        }
+        let output = std::mem::take(&mut self.session.down.output);
+        if !output.is_empty() && !self.client_is_gone {
+            self.client.extend_from_slice(&output);
+            self.trace.push(format!("  client < {}", show_all(&frames(&output))));
+        }
+    }
+
+    /// Moves something; whether there was anything to move.
+    fn exchange(&mut self) -> bool {
+        let output = self.session.to_server().filter(|output| !output.is_empty());
+        if let Some(output) = output.map(std::mem::take)
+            && let Some(leased) = &mut self.leased
+        {
+            let before = self.cluster.borrow().commits.len();
+            leased.connection.receive(&output);
+            let cluster = self.cluster.borrow();
+            let new = cluster.commits[before..].iter();
+            self.committed.extend(new.map(|xid| (*xid, self.begun.clone())));
+            drop(cluster);
+            let name = self.env.site_name(leased.site);
+            self.trace.push(format!("  {name} < {}", show_sent(&output)));
+            self.event(Event::Sent);
+            return true;
+        }
+        if let Some(bytes) = self.next_of_server() {
+            self.event(Event::Server(&bytes));
+            return true;
+        }
+        if self.session.wants_client() && !self.from_client.is_empty() {
+            let len = self.from_client.len();
+            let count = match self.pieces {
+                Pieces::Bytes(count) => count.min(len),
+                Pieces::Frames => {
+                    frame::peek(&self.from_client).expect("a frame").map_or(len, |head| head.len)
+                }
+                Pieces::All => len,
+            };
+            let bytes = self.from_client.split_to(count);
+            self.session.down.input.extend_from_slice(&bytes);
+            self.event(Event::Client);
+            return true;
+        }
+        false
+    }
+
+    fn next_of_server(&mut self) -> Option<Bytes> {
+        let leased = self.leased.as_mut().filter(|_| self.session.wants_server())?;
+        let frames = &mut leased.connection.frames;
+        match self.pieces {
+            Pieces::Frames => frames.pop_front(),
+            Pieces::Bytes(count) => {
+                let mut first = frames.pop_front()?;
+                let piece = first.split_to(count.min(first.len()));
+                if !first.is_empty() {
+                    frames.push_front(first);
+                }
+                Some(piece)
+            }
+            Pieces::All if frames.is_empty() => None,
+            Pieces::All => Some(frames.drain(..).flatten().collect::<Vec<u8>>().into()),
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let shown = match &action {
+            Action::Lease(site) => format!("Lease({})", self.env.site_name(*site)),
+            Action::Release(_) => "Release".to_owned(),
+            Action::Discard(_) => "Discard".to_owned(),
+            Action::Begin(_, items) => format!("Begin({items:?})"),
+            Action::End(_, outcome) => format!("End({outcome:?})"),
+            Action::Doubt(_) => "Doubt".to_owned(),
+            Action::Note(route) => format!("Note({})", route.reason.as_str()),
+            Action::Took(..) => "Took".to_owned(),
+            Action::Hash(passwords) => format!("Hash({passwords:?})"),
+            other => format!("{other:?}"),
+        };
+        self.trace.push(format!("  do {shown}"));
+        match action {
+            Action::Lease(site) => self.lease(site),
+            Action::Release(up) => self.release(up),
+            Action::Discard(_) => {
+                if let Some(leased) = &mut self.leased {
+                    leased.connection.roll_back();
+                }
+                self.leased = None;
+            }
+            Action::Route => {
+                let read = self.session.wanted().expect("a read");
+                let site = [1, 2].into_iter().find(|site| !read.not.contains(site));
+                let route = match site {
+                    Some(site) => Route { site, ..Route::primary(Reason::Fresh) },
+                    None => Route::primary(Reason::NoReplica),
+                };
+                self.event(Event::Routed(route));
+            }
+            Action::Hash(passwords) => {
+                let verifiers = passwords.iter().map(|password| format!("scram({password})"));
+                self.event(Event::Hashed(Some(verifiers.collect())));
+            }
+            Action::Begin(write, _) => self.begun.push(write),
+            Action::End(write, outcome) => self.ended(write, Some(outcome)),
+            Action::Doubt(write) => self.ended(write, None),
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, write: WriteId, outcome: Option<Outcome>) {
+        match self.begun.iter().position(|begun| *begun == write) {
+            Some(at) => {
+                self.begun.remove(at);
+            }
+            None => self.wrong.push(format!("I3: {write:?} ends and has not begun")),
+        }
+        self.outcomes.push((write, outcome));
+    }
+
+    fn lease(&mut self, site: usize) {
+        if std::mem::take(&mut self.refuses_next) {
+            self.event(Event::Refused(Report::error("57P03", "not available")));
+            return;
+        }
+        let (leased, up) = match self.idle.iter().position(|(idle, _)| idle.site == site) {
+            Some(at) => self.idle.remove(at),
+            None => {
+                let connection = Connection::new(self.cluster.clone(), site != PRIMARY);
+                self.next_pid += 1;
+                let up = Upstream::new(site != PRIMARY, self.next_pid, BytesMut::new());
+                (Leased { site, connection }, Box::new(up))
+            }
+        };
+        if self.event(Event::Leased(up)) {
+            self.leased = Some(leased);
+        }
+    }
+
+    fn release(&mut self, up: Box<Upstream>) {
+        let Some(leased) = self.leased.take() else {
+            return self.wrong.push("what isn't leased is released".to_owned());
+        };
+        if let Some(why) = leased.connection.dirt(&up.settings.values) {
+            self.wrong.push(format!("I1: a connection is released though {why}"));
+        }
+        if !up.is_clean() {
+            self.wrong.push("a connection is released though something is under way".to_owned());
+        }
+        self.idle.push((leased, up));
+    }
+}
+
+/// What a client gets that talks to a server directly, a frame each.
+pub(super) fn direct(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut connection = Connection::new(Rc::default(), false);
+    packets.iter().for_each(|packet| connection.receive(packet));
+    connection.frames.iter().map(|frame| frame.to_vec()).collect()
+}
+
+/// The messages of some bytes; what is left of the last counts as one.
+pub(super) fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let whole = frame::whole(bytes).expect("the protocol").map_or(bytes, |(_, whole)| whole);
+        frames.push(whole.to_vec());
+        bytes = &bytes[whole.len()..];
+    }
+    frames
+}
+
+pub(super) fn show_all(frames: &[Vec<u8>]) -> String {
+    frames.iter().map(|frame| show_answer(frame)).collect::<Vec<_>>().join(" ")
+}
+
+/// A server's message as a word.
+pub(super) fn show_answer(message: &[u8]) -> String {
+    let body = frame::body(message);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    let value = match message[0] {
+        tag::DATA_ROW => {
+            let row = read_data_row(body).expect("a row");
+            row.iter().map(|v| v.map_or("NULL".to_owned(), text)).collect::<Vec<_>>().join("|")
+        }
+        tag::COMMAND_COMPLETE | tag::READY_FOR_QUERY => text(body),
+        tag::ERROR | tag::NOTICE => {
+            let fields = ErrorFields::read(body).expect("an error");
+            format!("{}{}", fields.get(b'V').unwrap_or_default(), fields.code())
+        }
+        _ => String::new(),
+    };
+    let name = char::from(message[0]);
+    if value.is_empty() { name.to_string() } else { format!("{name}:{}", value.replace(' ', "_")) }
+}
+
+/// What a server is sent, a word a message.
+fn show_sent(bytes: &[u8]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut words = String::new();
+    for message in frames(bytes) {
+        let (tag, body) = (message[0], frame::body(&message));
+        let name = char::from(tag);
+        let _ = match tag {
+            sent::QUERY => {
+                write!(words, "Q:{:.60}", text(frontend::read_query(body).expect("one")))
+            }
+            sent::PARSE => {
+                let parse = Parse::read(body).expect("one");
+                write!(words, "P:{}:{:.60}", text(parse.statement), text(parse.query))
+            }
+            sent::BIND => {
+                let bind = Bind::read(body).expect("one");
+                write!(words, "B:{}:{}", text(bind.portal), text(bind.statement))
+            }
+            sent::EXECUTE => {
+                write!(words, "E:{}", text(frontend::read_execute(body).expect("one").0))
+            }
+            sent::DESCRIBE | sent::CLOSE => {
+                let named = frontend::read_target(tag, body).expect("one").1;
+                write!(words, "{name}{}:{}", char::from(body[0]), text(named))
+            }
+            _ => write!(words, "{name}"),
+        };
+        words.push_str("  ");
+    }
+    words.trim_end().to_owned()
+}

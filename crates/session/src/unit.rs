@@ -1,0 +1,500 @@
+//! One unit of work: what runs between two moments at which the server is ready. Here a unit is written to the
+//! primary, with what hihooi adds to it: the question for the transaction id in front of a commit, statements
+//! that the connection doesn't know yet.
+//!
+//! Keeps I3: a write counts from the moment its COMMIT (autocommit: its Sync) is sent.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hihooi_replication::freshness::WriteId;
+use hihooi_replication::ids::Xid;
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Ddl, Kind, SessionCommand, Statement};
+use hihooi_wire::backend::Status;
+use hihooi_wire::frontend::tag;
+
+use crate::answers::Audience;
+use crate::downstream::Message;
+use crate::events::{Action, Actions, Env, Outcome, Prepared};
+use crate::mistakes::{Mistake, makes};
+use crate::session::Session;
+use crate::upstream::Upstream;
+
+/// One message of a unit, with what its names stand for.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// A statement of a simple query, sent by the extended protocol.
+    Statement {
+        /// Its text.
+        text: Bytes,
+        /// The facts of the text it stands in, and which of them are its own.
+        facts: (Arc<Analysis>, usize),
+    },
+    /// Parse.
+    Parse {
+        /// The message.
+        message: Message,
+        /// What it creates.
+        prepared: Arc<Prepared>,
+        /// Its facts.
+        facts: Arc<Analysis>,
+        /// The client has a statement of this name already: the server shall say so.
+        is_taken: bool,
+    },
+    /// Bind.
+    Bind {
+        /// The message.
+        message: Message,
+        /// The statement and its facts, if the client has one of this name.
+        prepared: Option<(Arc<Prepared>, Arc<Analysis>)>,
+    },
+    /// Describe of a statement.
+    DescribeStatement {
+        /// The message.
+        message: Message,
+        /// The statement and its facts, if the client has one of this name.
+        prepared: Option<(Arc<Prepared>, Arc<Analysis>)>,
+    },
+    /// Close of a statement. Servers keep theirs for other clients.
+    CloseStatement,
+    /// A message about a portal.
+    Portal(Message),
+}
+
+impl Op {
+    /// The prepared statement that it is about, if the client has one of this name, and its facts.
+    #[must_use]
+    pub fn prepared(&self) -> Option<(&Prepared, &Arc<Analysis>)> {
+        match self {
+            Op::Parse { prepared, facts, .. }
+            | Op::Bind { prepared: Some((prepared, facts)), .. }
+            | Op::DescribeStatement { prepared: Some((prepared, facts)), .. } => {
+                Some((prepared, facts))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is a Describe.
+    #[must_use]
+    pub fn describes(&self) -> bool {
+        match self {
+            Op::DescribeStatement { .. } => true,
+            Op::Portal(message) => message.tag == tag::DESCRIBE,
+            _ => false,
+        }
+    }
+
+    /// Whether it is an Execute.
+    #[must_use]
+    pub fn executes(&self) -> bool {
+        matches!(self, Op::Portal(message) if message.tag == tag::EXECUTE)
+    }
+
+    /// The facts of the statement that it runs.
+    #[must_use]
+    pub fn statement(&self) -> Option<&Statement> {
+        match self {
+            Op::Statement { facts: (analysis, index), .. } => analysis.statements.get(*index),
+            Op::Bind { prepared: Some((_, analysis)), .. } => analysis.statements.first(),
+            _ => None,
+        }
+    }
+
+    /// The text of the statement that it runs.
+    fn text(&self) -> &[u8] {
+        match self {
+            Op::Statement { text, .. } => text,
+            Op::Bind { prepared: Some((prepared, _)), .. } => &prepared.query,
+            _ => &[],
+        }
+    }
+
+    fn binds_commit(&self) -> bool {
+        matches!(self, Op::Bind { .. })
+            && matches!(self.statement(), Some(Statement { kind: Kind::Commit { .. }, .. }))
+    }
+}
+
+/// How a unit ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// With Sync, whose answer goes to this audience.
+    Sync(Audience),
+    /// It goes on: the client wants to see what there is so far.
+    Flush,
+}
+
+/// A unit, or a part of one.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    /// Its messages.
+    pub ops: Vec<Op>,
+    /// Who gets the answers.
+    pub audience: Audience,
+    /// How it ends.
+    pub ends: Ends,
+}
+
+/// What the open transaction has done so far.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// What it may have written.
+    pub writes: Items,
+    /// Its commit itself may write: a cursor WITH HOLD is run then.
+    pub commit_writes: bool,
+    /// It ran DDL: the catalog doesn't describe what it sees.
+    pub has_ddl: bool,
+    /// A COMMIT was bound whose portal has not been executed.
+    pub has_bound_commit: bool,
+    /// It may have changed what replicas have without an event trigger being told.
+    pub may_hide: bool,
+}
+
+/// Writes whose COMMIT is on its way or whose end isn't known yet.
+#[derive(Debug, Default)]
+pub struct Flight {
+    /// One for each question for a transaction id, in order.
+    pub asked: Vec<WriteId>,
+    /// Those that may commit by themselves, under ids that nobody tells.
+    pub opaque: Vec<WriteId>,
+    /// Whether the unit is in a block, as far as its messages were written.
+    pub is_in_block: bool,
+    /// Rows of the unit's own questions so far.
+    xids: Vec<Option<Bytes>>,
+}
+
+impl Flight {
+    /// Whether nothing is in flight.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.opaque.is_empty()
+    }
+
+    /// Keeps answers to questions for transaction ids.
+    pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
+        self.xids.extend(rows.into_iter().map(first_value));
+    }
+}
+
+/// What a unit waits for when a part of it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    /// A COPY in front of more statements of a simple query.
+    Part,
+    /// All but its Sync, if there is one.
+    Flushed,
+    /// All but what commits it: it may wait for locks until then.
+    Uncommitted,
+    /// All.
+    Whole,
+}
+
+impl Session {
+    /// Writes a unit from the message `next` on, up to where its answers have to be waited for.
+    pub(crate) fn write_unit(
+        &mut self,
+        up: &mut Upstream,
+        unit: &Unit,
+        next: &mut usize,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) -> Written {
+        let is_first = !self.is_unit_open();
+        if is_first && *next == 0 {
+            up.begin_unit();
+            self.flight.is_in_block = up.status != Status::Idle;
+        }
+        let is_copy = |op: &Op| matches!(op.statement(), Some(s) if s.kind == Kind::CopyIn);
+        while let Some(op) = unit.ops.get(*next) {
+            let is_lone = *next == 0 && is_first && unit.ends != Ends::Flush && runs_one(unit);
+            self.write_at_primary(up, unit, *next, is_lone, env, out);
+            *next += 1;
+            if is_copy(op) && unit.audience == Audience::Simple {
+                up.write_flush();
+                return Written::Part;
+            }
+        }
+        self.unit_is_open();
+        let copies = unit.audience == Audience::Client && unit.ops.iter().any(is_copy);
+        if unit.ends == Ends::Flush || copies {
+            up.write_flush();
+            return Written::Flushed;
+        }
+        self.write_end(up, unit, env, out)
+    }
+
+    fn write_at_primary(
+        &mut self,
+        up: &mut Upstream,
+        unit: &Unit,
+        index: usize,
+        is_lone: bool,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
+        let op = &unit.ops[index];
+        if op.binds_commit() && !unit.ops[index..].iter().any(Op::executes) {
+            self.transaction.has_bound_commit = true;
+        } else if op.statement().is_some() {
+            self.prepare_for(up, op, is_lone, env, out);
+        } else if op.executes() && self.transaction.has_bound_commit {
+            // It may be the COMMIT; if not, the transaction's writes still count.
+            let writes = self.transaction.writes.clone();
+            self.ask_before_commit(up, is_lone, out);
+            self.transaction.writes = writes;
+            self.transaction.has_bound_commit = true;
+        }
+        if let Op::Parse { facts, .. } | Op::DescribeStatement { prepared: Some((_, facts)), .. } =
+            op
+        {
+            // EXECUTE is described by what it names, which must be there.
+            for statement in &facts.statements {
+                self.write_named(up, statement, Audience::Hidden);
+            }
+        }
+        write_op(up, op, unit.audience);
+    }
+
+    /// What must be sent in front of a statement.
+    fn prepare_for(
+        &mut self,
+        up: &mut Upstream,
+        op: &Op,
+        is_lone: bool,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
+        let Some(statement) = op.statement() else { return };
+        self.write_named(up, statement, Audience::Hidden);
+        self.note_effects(up, statement, op.text(), env);
+        match &statement.kind {
+            Kind::Begin(_) => self.flight.is_in_block = true,
+            Kind::Commit { .. } => {
+                self.ask_before_commit(up, is_lone, out);
+                self.flight.is_in_block = matches!(statement.kind, Kind::Commit { chain: true });
+            }
+            Kind::Rollback { chain } => {
+                self.transaction = Transaction::default();
+                self.flight.is_in_block = *chain;
+            }
+            // What it wrote becomes visible with COMMIT PREPARED, which touches everything.
+            Kind::PrepareTransaction(_) => {
+                self.transaction = Transaction::default();
+                self.flight.is_in_block = false;
+            }
+            Kind::Ddl(ddl) if self.is_carried(ddl) => {
+                self.transaction.has_ddl = true;
+                self.transaction.writes = Items::Everything;
+                self.transaction.may_hide |= self.may_hide(statement);
+            }
+            _ => {
+                let writes = self.writes_of(statement, env);
+                self.note_writes(statement, &writes);
+                if statement.may_commit_inside {
+                    let write = self.begin_write(writes, out);
+                    self.flight.opaque.push(write);
+                }
+            }
+        }
+    }
+
+    /// Notes what a statement that commits nothing may have written in its transaction.
+    pub(crate) fn note_writes(&mut self, statement: &Statement, writes: &Items) {
+        self.transaction.writes = self.transaction.writes.union(writes);
+        self.transaction.commit_writes |= holds_cursor(statement);
+        self.transaction.may_hide |= self.may_hide(statement);
+    }
+
+    /// Whether DDL goes to the replicas, in the transaction that runs it.
+    pub(crate) fn is_carried(&self, ddl: &Ddl) -> bool {
+        self.opened.is_replicated && ddl.replicate && ddl.in_transaction
+    }
+
+    /// Whether a statement may change what replicas have without an event trigger being told
+    /// (docs/decisions/0005): DDL on roles, event triggers, the database, and whatever code does that nobody
+    /// analysed. For these the session asks the primary, in front of the commit, to note what is so now.
+    pub(crate) fn may_hide(&self, statement: &Statement) -> bool {
+        let hides = match &statement.kind {
+            Kind::Ddl(ddl) => ddl.hidden,
+            _ => statement.writes == Items::Everything,
+        };
+        hides && self.opened.is_replicated
+    }
+
+    /// Whether a statement that commits by itself may have left something that no event trigger was
+    /// told of. One that failed may leave an index that isn't valid.
+    pub(crate) fn leaves(&self, statement: &Statement, failed: bool) -> bool {
+        let concurrently =
+            matches!(&statement.kind, Kind::Ddl(ddl) if ddl.replicate && !ddl.in_transaction);
+        if failed { concurrently && self.opened.is_replicated } else { self.may_hide(statement) }
+    }
+
+    /// Puts the question for the transaction id in front of an explicit COMMIT. As a unit of its
+    /// own if the COMMIT is alone in its unit: should the question fail, the COMMIT isn't skipped,
+    /// and the block ends.
+    fn ask_before_commit(&mut self, up: &mut Upstream, is_lone: bool, out: &mut Actions) {
+        let Transaction { writes, commit_writes, may_hide, .. } =
+            std::mem::take(&mut self.transaction);
+        if writes.is_empty() || up.status == Status::Failed {
+            return;
+        }
+        let audience = if is_lone { Audience::Question } else { Audience::Hidden };
+        if may_hide {
+            up.write_follow(audience);
+        }
+        let write = self.begin_write(writes, out);
+        if commit_writes {
+            self.flight.opaque.push(write); // under an id that may not be assigned yet
+        } else {
+            up.write_xid_question(audience);
+            self.flight.asked.push(write);
+        }
+        if is_lone && (may_hide || !commit_writes) {
+            up.write_sync(audience);
+        }
+    }
+
+    /// Writes the unit's Sync, which commits what it did outside of a block, or has it wait in front of that.
+    pub(crate) fn write_end(
+        &mut self,
+        up: &mut Upstream,
+        unit: &Unit,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) -> Written {
+        if self.commits(up) && self.is_contested(env) {
+            // It may wait for a lock: in flight only from its Sync, not while it waits.
+            up.write_flush();
+            return Written::Uncommitted;
+        }
+        self.write_commit(up, unit, out);
+        Written::Whole
+    }
+
+    /// Writes the unit's Sync.
+    pub(crate) fn write_commit(&mut self, up: &mut Upstream, unit: &Unit, out: &mut Actions) {
+        let Ends::Sync(audience) = unit.ends else { return };
+        if self.commits(up) {
+            let writes = self.transaction.writes.clone();
+            if self.transaction.may_hide && !up.failed {
+                up.write_follow(Audience::Hidden);
+            }
+            if self.transaction.commit_writes {
+                let write = self.begin_write(writes, out);
+                self.flight.opaque.push(write);
+            } else if !up.failed {
+                let write = self.begin_write(writes, out);
+                self.flight.asked.push(write);
+                let theirs = makes(Mistake::WrongAudience);
+                up.write_xid_question(if theirs { Audience::Client } else { Audience::Hidden });
+            }
+        }
+        up.write_sync(audience);
+    }
+
+    /// Whether the unit's Sync commits something.
+    fn commits(&self, up: &Upstream) -> bool {
+        !self.flight.is_in_block && !self.transaction.writes.is_empty() && !up.answers.is_skipping()
+    }
+
+    /// Whether others may hold locks that the transaction's writes wait for.
+    fn is_contested(&self, env: &dyn Env) -> bool {
+        let writes = &self.transaction.writes;
+        *writes == Items::Everything || env.is_in_flight(writes)
+    }
+
+    /// A write's COMMIT is about to be sent.
+    pub(crate) fn begin_write(&mut self, items: Items, out: &mut Actions) -> WriteId {
+        self.writes_begun += 1;
+        let write = WriteId::of(self.opened.id, self.writes_begun);
+        if !makes(Mistake::NotBegun) {
+            out.push_back(Action::Begin(write, items));
+        }
+        if self.doubts.is_defining {
+            self.doubts.defined = Some(write);
+        }
+        write
+    }
+
+    /// Tells the index what became of the unit's writes.
+    pub(crate) fn land(&mut self, up: &mut Upstream, out: &mut Actions) {
+        let flight = std::mem::take(&mut self.flight);
+        let rows = up.answers.take_rows();
+        up.answers.take_error();
+        let mut xids = flight.xids.into_iter().chain(rows.into_iter().map(first_value));
+        for write in flight.asked {
+            let outcome = match xids.next() {
+                Some(Some(xid)) => {
+                    parse_xid(&xid).map_or(Outcome::Unidentified, Outcome::Committed)
+                }
+                // No id was assigned, or an error came first: nothing was written.
+                Some(None) | None => Outcome::Nothing,
+            };
+            out.push_back(Action::End(write, outcome));
+        }
+        for write in flight.opaque {
+            out.push_back(Action::End(write, Outcome::Unidentified));
+        }
+    }
+
+    /// Nobody will hear what became of the writes in flight.
+    pub(crate) fn doubt_flight(&mut self, out: &mut Actions) {
+        let flight = std::mem::take(&mut self.flight);
+        out.extend(flight.asked.into_iter().chain(flight.opaque).map(Action::Doubt));
+    }
+}
+
+/// Writes a unit's message as this server must see it.
+pub(crate) fn write_op(up: &mut Upstream, op: &Op, audience: Audience) {
+    let named = op.prepared().map(|(prepared, _)| prepared.named());
+    match op {
+        Op::Statement { text, .. } => {
+            up.defers_rows = op.statement().is_some_and(writes_first) && !is_select(text);
+            up.write_statement(text, audience);
+        }
+        Op::Parse { message, prepared, is_taken, .. } => {
+            up.write_parse(message, prepared.named(), *is_taken, audience);
+        }
+        Op::Bind { message, .. } => up.write_bind(message, named, audience),
+        Op::DescribeStatement { message, .. } => up.write_describe(message, named, audience),
+        Op::CloseStatement => up.write_close_nothing(audience),
+        Op::Portal(message) => up.write_portal(message, audience),
+    }
+    up.close_surplus();
+}
+
+/// Whether at most one statement of the client's runs by this.
+fn runs_one(unit: &Unit) -> bool {
+    let runs = |op: &&Op| matches!(op, Op::Statement { .. }) || op.executes();
+    unit.ops.iter().filter(runs).count() <= 1
+}
+
+/// Whether a statement's query is run when the transaction commits.
+fn holds_cursor(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Session(SessionCommand::Declare { hold: true, .. }))
+        && statement.is_write()
+}
+
+/// Whether a server runs the statement to its end before it sends rows (its portal is stored).
+fn writes_first(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Write)
+}
+
+fn is_select(text: &[u8]) -> bool {
+    let start = text.trim_ascii_start();
+    ["select", "values", "table", "("].iter().any(|word| {
+        start.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word.as_bytes()))
+    })
+}
+
+fn first_value(mut row: Vec<Option<Bytes>>) -> Option<Bytes> {
+    if row.is_empty() { None } else { row.swap_remove(0) }
+}
+
+/// Reads a transaction id as PostgreSQL prints it.
+#[must_use]
+pub fn parse_xid(text: &[u8]) -> Option<Xid> {
+    std::str::from_utf8(text).ok()?.parse().ok().map(Xid)
+}

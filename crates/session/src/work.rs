@@ -1,0 +1,720 @@
+//! The one way that everything goes which needs a server: a route is chosen if a replica may do it, a
+//! connection taken and given the session's settings, the unit written, its answer relayed, what became of its
+//! writes told, what it left in the session looked at, the connection given back.
+//!
+//! ```text
+//! begin ─▶ routed ─▶ leased ─▶ (carried) ─▶ written ─▶ answered ─▶ (followed) ─▶ (looked at) ─▶ (cleaned) ─▶ done
+//!            ▲                                              │
+//!            └───── a replica failed; the client has seen nothing of the answer (I3)
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hihooi_replication::items::Items;
+use hihooi_sql::{Analysis, Statement};
+use hihooi_wire::backend::{ErrorFields, Report, Severity, Status};
+use hihooi_wire::frontend::{self, tag};
+
+use crate::answers::{Audience, Sent};
+use crate::downstream::Message;
+use crate::effects::Look;
+use crate::events::{Action, Actions, Counter, Env, ReadRequest};
+use crate::mistakes::{Mistake, makes};
+use crate::passwords::{Held, Storing};
+use crate::read::{Wanted, write_read};
+use crate::relaying::{self, Hold, Step};
+use crate::route::{PRIMARY, Reason, Route};
+use crate::session::{End, Open, Phase, Session, unknown_outcome};
+use crate::simple::{How, drops_database, ends_transaction};
+use crate::state::Pin;
+use crate::unit::{Ends, Unit, Written};
+use crate::upstream::{FOLLOW, Upstream};
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// A simple query or a function call, as it came.
+    Query(Query),
+    /// A unit of the extended protocol, or a simple query by it.
+    Unit(Unit),
+    /// The question how a password in what the client sent is stored.
+    Storing(Held),
+}
+
+/// A simple query or a function call.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    /// The message.
+    pub(crate) message: Message,
+    /// Its text; empty for a function call.
+    pub(crate) text: Bytes,
+    /// The facts of the text.
+    pub(crate) facts: Arc<Analysis>,
+}
+
+/// Something that is being done.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) what: What,
+    pub(crate) route: Route,
+    /// It reads what a replica may have.
+    pub(crate) wanted: Option<Wanted>,
+    /// The client goes on with the unit.
+    goes_on: bool,
+    /// Replicas that failed.
+    not: Vec<usize>,
+    /// When it was sent on its way, if that is measured.
+    began: Option<Duration>,
+    /// So many messages of the unit are written.
+    next: usize,
+    /// The server has asked for COPY data since something was written.
+    copied: bool,
+    /// So much of what the client gets was there before.
+    pub(crate) mark: usize,
+    /// The session had its connection already.
+    was_held: bool,
+    /// The unit failed after so many changes of names had been answered.
+    failed_after: Option<usize>,
+    storing: Option<Storing>,
+}
+
+impl Work {
+    pub(crate) fn new(what: What, route: Route) -> Work {
+        Work {
+            what,
+            route,
+            wanted: None,
+            goes_on: false,
+            not: Vec::new(),
+            began: None,
+            next: 0,
+            copied: false,
+            mark: 0,
+            was_held: false,
+            failed_after: None,
+            storing: None,
+        }
+    }
+
+    /// A replica may do it.
+    pub(crate) fn wanting(self, wanted: Wanted) -> Work {
+        Work { wanted: Some(wanted), ..self }
+    }
+
+    /// The client goes on with the unit.
+    pub(crate) fn going_on(self, goes_on: bool) -> Work {
+        Work { goes_on, ..self }
+    }
+
+    fn is_at_primary(&self) -> bool {
+        self.route.site == PRIMARY
+    }
+
+    /// The facts of the statements that run.
+    fn statements(&self) -> Box<dyn Iterator<Item = &Statement> + '_> {
+        match &self.what {
+            What::Query(query) => Box::new(query.facts.statements.iter()),
+            What::Unit(unit) => Box::new(unit.ops.iter().filter_map(crate::unit::Op::statement)),
+            What::Storing(_) => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+/// What comes when the server has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The connection has the session's settings.
+    Carried,
+    /// A part of the unit has run.
+    Written(Written),
+    /// A replica has answered.
+    Read,
+    /// The primary says how it stores passwords.
+    Asked,
+    /// What committed by itself has been noted.
+    Followed,
+    /// The session's state is known.
+    Looked(Look),
+    /// Names that were needed for the unit are gone.
+    Cleaned,
+}
+
+impl Session {
+    /// Begins with something that needs a server.
+    pub(crate) fn begin(&mut self, work: Work, env: &dyn Env, out: &mut Actions) {
+        let is_routed = work.wanted.is_some();
+        self.work = Some(work);
+        if is_routed { self.ask_route(env, out) } else { self.lease(env, out) }
+    }
+
+    /// What the session reads; to be asked behind [`Action::Route`].
+    #[must_use]
+    pub fn wanted(&self) -> Option<ReadRequest<'_>> {
+        let Work { wanted: Some(wanted), not, .. } = self.work.as_ref()? else { return None };
+        Some(ReadRequest {
+            items: wanted.items(),
+            consistency: wanted.consistency.unwrap_or(self.own.consistency),
+            wait_ms: self.own.wait_ms,
+            statement: wanted.statement,
+            not,
+        })
+    }
+
+    fn ask_route(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(work) = &mut self.work else { return };
+        if work.wanted.as_ref().is_some_and(|wanted| env.has_own_types(wanted.statement)) {
+            work.route = Route::primary(Reason::Unsafe);
+            return self.lease(env, out);
+        }
+        self.phase = Phase::Routing;
+        out.push_back(Action::Route);
+    }
+
+    pub(crate) fn routed(&mut self, route: Route, env: &dyn Env, out: &mut Actions) {
+        let Some(work) = &mut self.work else { return };
+        work.route = route;
+        // On the primary only what no replica was fresh enough for.
+        let measures =
+            if work.is_at_primary() { route.reason == Reason::NotFresh } else { env.measures() };
+        work.began = measures.then(|| env.now());
+        self.lease(env, out);
+    }
+
+    fn lease(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(work) = &mut self.work else { return };
+        let route = work.route;
+        work.was_held = self.up.is_some();
+        match &work.what {
+            What::Storing(_) => {}
+            What::Query(query) if query.facts.statements.iter().any(drops_database) => {
+                out.push_back(Action::CloseOtherDatabases);
+                self.note_route(route, out);
+            }
+            _ => self.note_route(route, out),
+        }
+        if self.up.is_some() {
+            self.carry_settings(env, out);
+        } else {
+            self.phase = Phase::Leasing;
+            out.push_back(Action::Lease(route.site));
+        }
+    }
+
+    pub(crate) fn leased(&mut self, mut up: Box<Upstream>, env: &dyn Env, out: &mut Actions) {
+        self.forget_foreign_numbers(&mut up);
+        self.up = Some(up);
+        self.carry_settings(env, out);
+    }
+
+    /// Gives the connection the session's settings if it has others.
+    fn carry_settings(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(up) = &mut self.up else { return };
+        let is_foreign = up.unseen_code_of.is_some_and(|session| session != self.opened.id);
+        if is_foreign || up.settings != self.settings {
+            up.write_own_query(&self.settings.statements(!up.is_replica));
+            self.await_own(Then::Carried);
+        } else {
+            self.write(env, out);
+        }
+    }
+
+    fn carried(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(up) = &mut self.up else { return };
+        up.answers.take_rows();
+        match up.answers.take_error() {
+            None => {
+                up.settings = self.settings.clone();
+                up.unseen_code_of = None;
+                self.write(env, out);
+            }
+            Some(error) => {
+                let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+                let fields = ErrorFields::read(&error).unwrap_or_default();
+                let what = format!("{} refused a connection: {fields}", env.site_name(site));
+                self.refused(Report::error("08006", what), env, out);
+            }
+        }
+    }
+
+    /// There is no connection to be had.
+    pub(crate) fn refused(&mut self, report: Report, env: &dyn Env, out: &mut Actions) {
+        let Some(work) = &mut self.work else { return };
+        if !work.is_at_primary() {
+            self.discard(out);
+            return self.try_elsewhere(env, out);
+        }
+        let has_state = self.is_in_block() || self.pin.is_some();
+        self.discard(out);
+        if has_state {
+            let report = Report { severity: Severity::Fatal, ..report };
+            return self.end(End::Fatal(report), out);
+        }
+        self.refuse(&report);
+    }
+
+    /// Tells the client an error in place of the answer to what it sent.
+    pub(crate) fn refuse(&mut self, report: &Report) {
+        let Some(work) = self.work.take() else { return };
+        self.phase = Phase::Idle;
+        self.names.undo_after(0);
+        match work.what {
+            What::Unit(Unit { audience: Audience::Client, .. }) => {
+                self.refuse_extended(report, work.goes_on);
+            }
+            What::Query(_) | What::Unit(_) | What::Storing(Held::Query(_)) => {
+                self.refuse_simple(report);
+            }
+            What::Storing(Held::Unit { ends, .. }) => {
+                self.refuse_extended(report, ends == Ends::Flush);
+            }
+        }
+    }
+
+    /// Writes what is to be done to the connection that is there for it.
+    fn write(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(mut work) = self.work.take() else { return };
+        if !work.is_at_primary() && !env.still_serves(&work.route) {
+            // It went back or failed while we waited.
+            self.work = Some(work);
+            out.extend(self.up.take().map(Action::Release));
+            return self.try_elsewhere(env, out);
+        }
+        let at_primary = work.is_at_primary();
+        if at_primary {
+            work.what = self.for_primary(work.what, env);
+        }
+        work.mark = self.down.output.len();
+        let then = self.with_server(|session, up| match &work.what {
+            _ if !at_primary => {
+                up.begin_unit();
+                write_read(up, &work.what);
+                session.hold = Hold::UntilRows;
+                Then::Read
+            }
+            What::Query(query) => {
+                session.write_query(up, query, env, out);
+                Then::Written(Written::Whole)
+            }
+            What::Unit(unit) => {
+                Then::Written(session.write_unit(up, unit, &mut work.next, env, out))
+            }
+            What::Storing(_) => {
+                session.write_question(up);
+                Then::Asked
+            }
+        });
+        self.work = Some(work);
+        match then {
+            Some(Then::Asked) => self.await_own(Then::Asked),
+            Some(then) => {
+                self.await_answer(then);
+                self.go_on_if_answered(env, out);
+            }
+            None => {}
+        }
+    }
+
+    /// A query as the primary gets it: by the extended protocol if something must be asked in its transaction.
+    fn for_primary(&self, what: What, env: &dyn Env) -> What {
+        match what {
+            What::Query(query) => match self.how(&query, env) {
+                How::Raw => What::Query(query),
+                How::Extended => What::Unit(query.by_statements()),
+            },
+            what => what,
+        }
+    }
+
+    /// Writes a query as it came. What it commits gets no name, so only an LSN resolves it.
+    fn write_query(
+        &mut self,
+        up: &mut Upstream,
+        Query { message, text, facts }: &Query,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
+        let writes = facts.statements.iter().map(|statement| self.writes_of(statement, env));
+        let writes = writes.fold(Items::Nothing, |all, writes| all.union(&writes));
+        let may_commit = up.status == Status::Idle
+            || facts.statements.len() > 1
+            || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
+        let commits = may_commit.then(|| self.transaction.writes.union(&writes));
+        if let Some(writes) = commits.filter(|writes| !writes.is_empty()) {
+            let write = self.begin_write(writes, out);
+            self.flight.opaque.push(write);
+        }
+        up.begin_unit();
+        for statement in &facts.statements {
+            if self.write_named(up, statement, Audience::Us) {
+                up.write_sync(Audience::Us);
+            }
+            self.note_query(up, statement, text, env);
+        }
+        up.unnamed = None;
+        up.output.extend_from_slice(&message.bytes);
+        up.answers.sent(Sent::Query, Audience::Client);
+    }
+
+    fn await_answer(&mut self, then: Then) {
+        self.down.tells_leaving = true;
+        if let Some(work) = &mut self.work {
+            work.copied = false;
+        }
+        self.phase = Phase::Answering(then);
+    }
+
+    /// Waits for the answer to messages of our own.
+    pub(crate) fn await_own(&mut self, then: Then) {
+        self.down.tells_leaving = false; // what we ask is never cancelled
+        self.phase = Phase::Answering(then);
+    }
+
+    /// Looks at what the server sent.
+    pub(crate) fn server_sent(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) {
+        let Some(up) = &mut self.up else { return };
+        if up.input.is_empty() {
+            let used = self.look_at(bytes, env, out);
+            if let Some(up) = &mut self.up {
+                up.input.extend_from_slice(&bytes[used..]);
+            }
+        } else {
+            up.input.extend_from_slice(bytes);
+            let mut input = std::mem::take(&mut up.input);
+            let used = self.look_at(&input, env, out);
+            input.advance(used);
+            if let Some(up) = &mut self.up
+                && !input.is_empty()
+            {
+                up.input = input;
+            }
+        }
+        self.go_on_if_answered(env, out);
+    }
+
+    /// Takes apart what the server sent, as far as it goes; how many bytes are done with.
+    fn look_at(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) -> usize {
+        let mut used = 0;
+        let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+        while let Some(up) = &mut self.up {
+            let pid = up.pid;
+            let was_ended = || env.was_ended(site, pid);
+            let looked =
+                relaying::look_at(&bytes[used..], &mut self.down, up, &mut self.hold, &was_ended);
+            match looked {
+                Ok((more, step)) => {
+                    used += more;
+                    match step {
+                        Some(step) => self.stepped(step, env, out),
+                        None => break,
+                    }
+                }
+                Err(error) => {
+                    self.lost(&error.to_string(), env, out);
+                    break;
+                }
+            }
+        }
+        used
+    }
+
+    fn stepped(&mut self, step: Step, env: &dyn Env, out: &mut Actions) {
+        match step {
+            Step::CopyIn => {
+                self.feeds_copy = true;
+                if let Some(work) = &mut self.work {
+                    work.copied = true;
+                }
+                self.feed_copy();
+            }
+            // A COPY failed; what the client still sends of it is ignored.
+            Step::Ready(_) | Step::Failed => self.feeds_copy = false,
+            Step::Refused(fields) => {
+                let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+                if fields.code() == "25006" {
+                    out.push_back(Action::Count(site, Counter::Misjudged));
+                }
+                self.discard(out);
+                out.push_back(Action::Count(site, Counter::Error));
+                self.try_elsewhere(env, out);
+            }
+            Step::OwnTypes => self.try_at_primary(env, out),
+        }
+    }
+
+    /// Relays the client's COPY data up to its end (manual, "COPY Operations"). A server keeps
+    /// the answer to itself until Sync or Flush.
+    pub(crate) fn feed_copy(&mut self) {
+        let (Some(up), down) = (&mut self.up, &mut self.down) else { return };
+        while self.feeds_copy {
+            match down.buffered() {
+                Ok(Some(message)) => match message.tag {
+                    tag::SYNC | tag::FLUSH => {} // ignored during COPY, as servers do
+                    tag::TERMINATE => down.gone = true,
+                    data => {
+                        up.output.extend_from_slice(&message.bytes);
+                        self.feeds_copy = data == tag::COPY_DATA;
+                    }
+                },
+                Ok(None) if !down.gone => return,
+                Ok(None) | Err(_) => {
+                    frontend::copy_fail("client left", &mut up.output);
+                    self.feeds_copy = false;
+                }
+            }
+        }
+        up.write_flush();
+    }
+
+    /// Goes on when the server has answered everything.
+    pub(crate) fn go_on_if_answered(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Phase::Answering(then) = self.phase else { return };
+        let is_answered = |up: &Upstream| up.answers.is_empty() && up.output.is_empty();
+        if self.feeds_copy || !self.up.as_deref().is_some_and(is_answered) {
+            return;
+        }
+        match then {
+            Then::Carried => self.carried(env, out),
+            Then::Written(written) => self.has_run(written, env, out),
+            Then::Read => {
+                self.hold = Hold::No;
+                let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+                out.push_back(Action::Count(site, Counter::Read));
+                self.settle(env, out);
+            }
+            Then::Asked => self.asked(env, out),
+            Then::Followed => {
+                // After an error the manager asks again, every few seconds.
+                self.with_server(|session, up| session.land(up, out));
+                self.settle(env, out);
+            }
+            Then::Looked(look) => self.looked(look, env, out),
+            Then::Cleaned => self.give_back(env, out),
+        }
+    }
+
+    fn has_run(&mut self, written: Written, env: &dyn Env, out: &mut Actions) {
+        let Some(mut work) = self.work.take() else { return };
+        let next = match (&work.what, written) {
+            (_, Written::Whole) => None,
+            (What::Unit(unit), Written::Flushed) if unit.ends == Ends::Flush || work.copied => {
+                // A COPY swallows the Sync that came with it; the client sends another.
+                self.work = Some(work);
+                return self.done(env, out);
+            }
+            (What::Unit(unit), _) => self.with_server(|session, up| match written {
+                Written::Part => session.write_unit(up, unit, &mut work.next, env, out),
+                Written::Flushed => session.write_end(up, unit, env, out),
+                Written::Uncommitted | Written::Whole => {
+                    session.write_commit(up, unit, out);
+                    Written::Whole
+                }
+            }),
+            _ => None,
+        };
+        self.work = Some(work);
+        match next {
+            Some(written) => {
+                self.await_answer(Then::Written(written));
+                self.go_on_if_answered(env, out);
+            }
+            None => self.is_ready(env, out),
+        }
+    }
+
+    /// The primary is ready for the next unit.
+    fn is_ready(&mut self, env: &dyn Env, out: &mut Actions) {
+        self.open = Open::No;
+        let Some(work) = self.work.take() else { return };
+        let follows = self.with_server(|session, up| {
+            let writes = work.statements().any(Statement::is_write);
+            let counter = if writes { Counter::Write } else { Counter::Read };
+            out.push_back(Action::Count(PRIMARY, counter));
+            if up.failed {
+                out.push_back(Action::Count(PRIMARY, Counter::Error));
+            }
+            session.land(up, out);
+            // What may have committed by itself is asked about when it has succeeded; a transaction was
+            // asked in front of its commit, if it was written by the extended protocol.
+            let is_raw = matches!(work.what, What::Query(_));
+            up.status == Status::Idle
+                && work
+                    .statements()
+                    .filter(|statement| is_raw || statement.may_commit_inside)
+                    .any(|statement| session.leaves(statement, up.failed))
+        });
+        self.work = Some(work);
+        if follows == Some(true) {
+            let write = self.begin_write(Items::Everything, out);
+            self.flight.opaque.push(write);
+            if let Some(up) = &mut self.up {
+                up.write_own_query(FOLLOW);
+            }
+            self.await_own(Then::Followed);
+        } else {
+            self.settle(env, out);
+        }
+    }
+
+    /// The primary has said how it stores passwords.
+    fn asked(&mut self, env: &dyn Env, out: &mut Actions) {
+        let is_open = self.is_unit_open();
+        let storing = self.with_server(|session, up| {
+            let mut rows = up.answers.take_rows();
+            up.answers.take_error();
+            let row = if up.failed { None } else { rows.pop() };
+            if is_open {
+                // What came before it answers questions for transaction ids.
+                session.flight.keep(rows);
+            }
+            Storing::read(row.as_deref())
+        });
+        let Some(work) = &mut self.work else { return };
+        work.storing = storing;
+        if work.was_held || is_open { self.done(env, out) } else { self.settle(env, out) }
+    }
+
+    /// After a unit: keeps the connection if the session needs it, else gives it back. The
+    /// client has its answer already.
+    pub(crate) fn settle(&mut self, env: &dyn Env, out: &mut Actions) {
+        let look = self.with_server(|session, up| {
+            session.end_effects(up);
+            if let Some(work) = &mut session.work {
+                work.failed_after = up.failed.then_some(up.names_done);
+            }
+            if up.status != Status::Idle {
+                return None;
+            }
+            session.pin = session.pin.filter(|pin| *pin != Pin::Catalog).or(session.lasting_pin);
+            session.transaction = Default::default();
+            session.look_again(up, env);
+            Some(session.look_at_state(up, env))
+        });
+        match look {
+            Some(Some(Look::Nothing)) => self.clean(env, out),
+            Some(Some(look)) => self.await_own(Then::Looked(look)),
+            _ => self.done(env, out),
+        }
+    }
+
+    /// Removes what was there for the unit only.
+    pub(crate) fn clean(&mut self, env: &dyn Env, out: &mut Actions) {
+        if !self.doubts.unsure.is_empty() {
+            self.pin = self.pin.or(Some(Pin::Catalog));
+        }
+        self.is_path_unknown = false;
+        if self.up.as_mut().is_some_and(|up| up.write_cleanup()) {
+            self.await_own(Then::Cleaned);
+        } else {
+            self.give_back(env, out);
+        }
+    }
+
+    fn give_back(&mut self, env: &dyn Env, out: &mut Actions) {
+        if self.pin.is_none() || makes(Mistake::Unpinned) {
+            out.extend(self.up.take().map(Action::Release));
+        }
+        self.done(env, out);
+    }
+
+    /// The work is done: the client's next messages are looked at.
+    fn done(&mut self, env: &dyn Env, out: &mut Actions) {
+        self.phase = Phase::Idle;
+        let Some(work) = self.work.take() else { return };
+        if let Some((began, wanted)) = work.began.zip(work.wanted) {
+            out.push_back(Action::Took(wanted.statement, env.now().saturating_sub(began)));
+        }
+        if let What::Storing(held) = work.what {
+            self.hash(held, work.storing, env, out);
+        } else if !self.is_unit_open() {
+            match work.failed_after {
+                Some(done) => {
+                    self.names.undo_after(done);
+                    if work.goes_on {
+                        self.open = Open::Skipping;
+                    }
+                }
+                None => self.names.keep_changes(),
+            }
+        }
+    }
+
+    /// Another site is asked instead of one that failed.
+    fn try_elsewhere(&mut self, env: &dyn Env, out: &mut Actions) {
+        self.take_back();
+        if let Some(work) = &mut self.work {
+            work.not.push(work.route.site);
+        }
+        self.ask_route(env, out);
+    }
+
+    /// Only the primary can answer.
+    fn try_at_primary(&mut self, env: &dyn Env, out: &mut Actions) {
+        self.take_back();
+        self.discard(out);
+        if let Some(work) = &mut self.work {
+            let statement = work.wanted.as_ref().map_or(0, |wanted| wanted.statement);
+            out.push_back(Action::OwnTypes(statement));
+            (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
+        }
+        self.lease(env, out);
+    }
+
+    /// The client gets nothing of what a replica said.
+    fn take_back(&mut self) {
+        if self.hold == Hold::UntilRows {
+            let mark = self.work.as_ref().map_or(0, |work| work.mark);
+            self.down.output.truncate(mark);
+        }
+        self.hold = Hold::No;
+    }
+
+    /// Whether the client waits for the answer to a commit that may succeed.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        !self.flight.is_empty() && !matches!(self.phase, Phase::Answering(Then::Followed))
+    }
+
+    /// The connection to the server is lost.
+    pub(crate) fn lost(&mut self, why: &str, env: &dyn Env, out: &mut Actions) {
+        let said_goodbye = self.up.as_ref().is_some_and(|up| up.said_goodbye);
+        let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+        self.feeds_copy = false;
+        match self.phase {
+            Phase::Answering(Then::Carried) => {
+                let what = format!("{} is not available", env.site_name(site));
+                let report = Report::error("57P03", what).detail(why);
+                let hint = "Retry later; SHOW SERVERS in database hihooi tells the state.";
+                return self.refused(report.hint(hint), env, out);
+            }
+            Phase::Answering(Then::Read) => {
+                out.push_back(Action::Count(site, Counter::Error));
+                if self.hold == Hold::UntilRows || makes(Mistake::RetriedAfterRow) {
+                    self.discard(out);
+                    return self.try_elsewhere(env, out);
+                }
+            }
+            Phase::Answering(Then::Written(_) | Then::Asked) => {
+                out.push_back(Action::Count(site, Counter::Error));
+            }
+            _ => {}
+        }
+        let is_unknown = self.is_outcome_unknown();
+        self.doubt_flight(out);
+        self.discard(out);
+        let end = match self.phase {
+            Phase::Answering(_) if said_goodbye => End::Server,
+            Phase::Answering(_) if is_unknown => End::Fatal(unknown_outcome()),
+            Phase::Answering(_) => End::Fatal(server_lost(why)),
+            _ => End::Server, // the client has the server's own words
+        };
+        self.end(end, out);
+    }
+}
+
+/// The end of a session whose server was lost while it held state.
+fn server_lost(why: &str) -> Report {
+    Report::fatal("08006", "the connection to the server was lost")
+        .detail(why)
+        .hint("The transaction, if one was open, is rolled back. Connect again.")
+}
