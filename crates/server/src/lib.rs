@@ -1,27 +1,27 @@
 //! The client side: the listening port, sessions, pools, routing, the admin database.
 //!
 //! Everything runs on one thread (docs/decisions/0001-event-loop.md): one task a client, one
-//! task for each of the few things that follow the stream. What is shared is [`relay::Relay`].
+//! task for each of the few things that follow the stream. What is shared is `relay::Relay`.
 //!
 //! What this crate must NOT know: how entries are made, stored and applied.
 
-pub mod admin;
-pub mod backend;
-pub mod client;
+mod admin;
+mod backend;
+mod client;
 mod configuration;
-pub mod costs;
+mod costs;
 mod defaults;
-pub mod handshake;
+mod handshake;
 mod idle;
-pub mod pool;
-pub mod relay;
-pub mod resolve;
-pub(crate) mod room;
-pub mod session;
-pub mod silence;
-pub mod socket;
-pub mod startup_key;
-pub mod stopping;
+mod pool;
+mod relay;
+mod resolve;
+mod room;
+mod session;
+mod silence;
+mod socket;
+mod startup_key;
+mod stopping;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

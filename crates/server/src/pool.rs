@@ -141,12 +141,6 @@ impl Pool {
         self.key.site
     }
 
-    /// The site, if it is a replica.
-    #[must_use]
-    pub fn replica(&self) -> Option<&Replica> {
-        self.replica.as_deref()
-    }
-
     /// Whether the site is a replica that doesn't answer. Sessions that wait for it are woken then
     /// to look here.
     #[must_use]

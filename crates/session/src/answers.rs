@@ -99,13 +99,13 @@ pub struct Answers {
 impl Answers {
     /// A message was written.
     pub fn sent(&mut self, message: Sent, audience: Audience) {
-        self.unsynced = !matches!(message, Sent::Sync | Sent::Query);
         if self.skipping {
             if message != Sent::Sync {
                 return;
             }
             self.skipping = false;
         }
+        self.unsynced = !matches!(message, Sent::Sync | Sent::Query);
         self.queue.push_back((message, audience));
     }
 

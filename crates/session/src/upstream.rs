@@ -126,6 +126,7 @@ impl Upstream {
         self.status == Status::Idle
             && self.answers.is_empty()
             && !self.answers.is_unsynced()
+            && !self.answers.is_skipping()
             && self.input.is_empty()
             && self.output.is_empty()
     }

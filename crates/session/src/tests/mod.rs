@@ -1,7 +1,6 @@
-//! The machine against servers that are as real as the protocol: golden scripts, all of them cut at every byte
+//! The machine against simulated servers ([`hihooi_sim::postgres`]): golden scripts, all of them cut at every byte
 //! and hit by every fault after every frame, and mistakes that these tests must find.
 
 mod faults;
 mod scripts;
-mod server;
 mod world;

@@ -16,13 +16,13 @@ use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
 use hihooi_wire::frame;
 use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 
-use super::server::{Cluster, Connection, FIRST_XID};
 use crate::downstream::Downstream;
 use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
 use crate::own_settings::OwnSettings;
 use crate::route::{Consistency, PRIMARY, Reason, Route};
 use crate::session::{Opened, Session};
 use crate::upstream::Upstream;
+use hihooi_sim::postgres::{Cluster, Connection, FIRST_XID};
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -389,7 +389,7 @@ impl World {
             leased.connection.receive(&output);
             let cluster = self.cluster.borrow();
             let new = cluster.commits[before..].iter();
-            self.committed.extend(new.map(|xid| (*xid, self.begun.clone())));
+            self.committed.extend(new.map(|commit| (commit.xid, self.begun.clone())));
             drop(cluster);
             let name = self.env.site_name(leased.site);
             self.trace.push(format!("  {name} < {}", show_sent(&output)));
@@ -496,7 +496,9 @@ impl World {
         let (leased, up) = match self.idle.iter().position(|(idle, _)| idle.site == site) {
             Some(at) => self.idle.remove(at),
             None => {
-                let connection = Connection::new(self.cluster.clone(), site != PRIMARY);
+                // Replicas show everything at once.
+                let applied = (site != PRIMARY).then(|| Rc::new(Cell::new(0)));
+                let connection = Connection::new(self.cluster.clone(), applied);
                 self.next_pid += 1;
                 let up = Upstream::new(site != PRIMARY, self.next_pid, BytesMut::new());
                 (Leased { site, connection }, Box::new(up))
@@ -523,7 +525,7 @@ impl World {
 
 /// What a client gets that talks to a server directly, a frame each.
 pub(super) fn direct(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut connection = Connection::new(Rc::default(), false);
+    let mut connection = Connection::new(Rc::default(), None);
     packets.iter().for_each(|packet| connection.receive(packet));
     connection.frames.iter().map(|frame| frame.to_vec()).collect()
 }

@@ -1,8 +1,13 @@
 //! A PostgreSQL server as far as a session can tell: the protocol (manual, "Frontend/Backend Protocol"),
-//! transactions, settings, prepared statements; of SQL some words. What it says depends on nothing but what it
-//! is told, so that a client that talks to one directly gets what it must get through a session.
+//! transactions under snapshot isolation, settings, prepared statements; of SQL some words. What it says depends
+//! on nothing but what it is told and what its snapshot shows, so that a client that talks to one directly gets
+//! what it must get through a session.
+//!
+//! A table `t…` holds one list: `update t1 set v = v || 5` appends to it, `select v from t1` returns it. Who
+//! appends to a list that another transaction has appended to, or may yet have, since its snapshot was taken is
+//! refused at once (first updater wins, without waiting).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -12,26 +17,57 @@ use hihooi_wire::frame;
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag as sent};
 
 /// Transaction ids are above: no client may see one.
-pub(super) const FIRST_XID: u64 = 900_000;
+pub const FIRST_XID: u64 = 900_000;
 
-/// What all connections of the cluster share.
+/// A transaction that committed something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// Its id.
+    pub xid: u64,
+    /// What it appended to which table.
+    pub appends: Vec<(String, i64)>,
+    /// It changed the schema.
+    pub has_ddl: bool,
+}
+
+/// What all servers share: the primary's commits, of which a replica shows the first so many.
 #[derive(Debug, Default)]
-pub(super) struct Cluster {
+pub struct Cluster {
     next_xid: u64,
-    /// Transactions that committed something, in order.
-    pub(super) commits: Vec<u64>,
+    /// In the order in which they became visible.
+    pub commits: Vec<Commit>,
+    /// Lists that open transactions have appended to, by transaction id.
+    locks: BTreeMap<String, u64>,
     /// The next statement that runs is cancelled.
-    pub(super) cancels_next: bool,
+    pub cancels_next: bool,
+}
+
+impl Cluster {
+    /// The list of a table, as the first so many commits left it.
+    fn list(&self, table: &str, commits: usize) -> Vec<i64> {
+        let appends = self.commits[..commits].iter().flat_map(|commit| &commit.appends);
+        appends.filter(|(at, _)| at == table).map(|(_, value)| *value).collect()
+    }
+
+    fn was_written_after(&self, table: &str, commits: usize) -> bool {
+        let appends = self.commits[commits..].iter().flat_map(|commit| &commit.appends);
+        appends.map(|(at, _)| at).any(|at| at == table)
+    }
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct Connection {
     cluster: Rc<RefCell<Cluster>>,
-    is_replica: bool,
+    /// A replica shows the first so many commits; the primary all.
+    applied: Option<Rc<Cell<usize>>>,
+    /// The transaction's snapshot: the first so many commits.
+    snapshot: Option<usize>,
+    appends: Vec<(String, i64)>,
+    has_ddl: bool,
     input: BytesMut,
     /// What it says, a frame each.
-    pub(super) frames: VecDeque<Bytes>,
+    pub frames: VecDeque<Bytes>,
     status: Status,
     xid: Option<u64>,
     /// Messages of the extended protocol came since the last Sync.
@@ -56,10 +92,15 @@ enum Copying {
 type Failure = (&'static str, String);
 
 impl Connection {
-    pub(super) fn new(cluster: Rc<RefCell<Cluster>>, is_replica: bool) -> Connection {
+    /// A new connection to the primary, or to a replica that shows so many commits.
+    #[must_use]
+    pub fn new(cluster: Rc<RefCell<Cluster>>, applied: Option<Rc<Cell<usize>>>) -> Connection {
         Connection {
             cluster,
-            is_replica,
+            applied,
+            snapshot: None,
+            appends: Vec::new(),
+            has_ddl: false,
             input: BytesMut::new(),
             frames: VecDeque::new(),
             status: Status::Idle,
@@ -76,8 +117,9 @@ impl Connection {
         }
     }
 
-    /// Why another session may not get it, if so.
-    pub(super) fn dirt(&self, carried: &[(String, String)]) -> Option<&'static str> {
+    /// Why another session, for which it has these settings, may not get it, if so.
+    #[must_use]
+    pub fn dirt(&self, carried: &[(String, String)]) -> Option<&'static str> {
         let settings: Vec<_> = self.settings.clone().into_iter().collect();
         let is_ours = |name: &Vec<u8>| name.is_empty() || name.starts_with(b"hihooi_");
         match () {
@@ -96,7 +138,7 @@ impl Connection {
     }
 
     /// Takes what it is sent.
-    pub(super) fn receive(&mut self, bytes: &[u8]) {
+    pub fn receive(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         while let Some((tag, whole)) = frame::whole(&self.input).expect("the protocol") {
             let message = Bytes::copy_from_slice(whole);
@@ -173,25 +215,66 @@ impl Connection {
     }
 
     /// It says why and is gone.
-    pub(super) fn shut_down(&mut self) {
+    pub fn shut_down(&mut self) {
         let report = backend::Report::fatal("57P01", "terminating connection");
         assert_eq!(report.severity, Severity::Fatal);
         self.say(|out| report.write(out));
         self.roll_back();
     }
 
-    pub(super) fn roll_back(&mut self) {
+    /// What runs is rolled back, as when the connection ends.
+    pub fn roll_back(&mut self) {
         self.status = Status::Idle;
-        self.xid = None;
+        self.end_transaction();
         self.settings = self.settings_before.take().unwrap_or(std::mem::take(&mut self.settings));
     }
 
     fn commit(&mut self) {
-        if let Some(xid) = self.xid.take() {
-            self.cluster.borrow_mut().commits.push(xid);
+        if let Some(xid) = self.xid {
+            let (appends, has_ddl) = (std::mem::take(&mut self.appends), self.has_ddl);
+            self.cluster.borrow_mut().commits.push(Commit { xid, appends, has_ddl });
         }
+        self.end_transaction();
         self.settings_before = None;
         self.status = Status::Idle;
+    }
+
+    fn end_transaction(&mut self) {
+        if let Some(xid) = self.xid.take() {
+            self.cluster.borrow_mut().locks.retain(|_, owner| *owner != xid);
+        }
+        self.appends.clear();
+        self.has_ddl = false;
+        self.snapshot = None;
+    }
+
+    /// The commits that the transaction sees.
+    fn snapshot(&mut self) -> usize {
+        let (cluster, applied) = (&self.cluster, &self.applied);
+        let latest = || applied.as_ref().map_or(cluster.borrow().commits.len(), |seen| seen.get());
+        *self.snapshot.get_or_insert_with(latest)
+    }
+
+    /// Appends to the list of a table.
+    fn append(&mut self, table: &str, value: i64) -> Result<(), Failure> {
+        self.writes()?;
+        let (snapshot, xid) = (self.snapshot(), self.xid.unwrap_or_default());
+        let mut cluster = self.cluster.borrow_mut();
+        let is_locked = cluster.locks.get(table).is_some_and(|owner| *owner != xid);
+        if is_locked || cluster.was_written_after(table, snapshot) {
+            let what = "could not serialize access due to concurrent update";
+            return Err(("40001", what.to_owned()));
+        }
+        cluster.locks.insert(table.to_owned(), xid);
+        self.appends.push((table.to_owned(), value));
+        Ok(())
+    }
+
+    fn list(&mut self, table: &str) -> String {
+        let snapshot = self.snapshot();
+        let mut list = self.cluster.borrow().list(table, snapshot);
+        list.extend(self.appends.iter().filter(|(at, _)| at == table).map(|(_, value)| value));
+        list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
     fn end_implicit(&mut self) -> Result<(), Failure> {
@@ -308,7 +391,7 @@ impl Connection {
     }
 
     fn writes(&mut self) -> Result<(), Failure> {
-        if self.is_replica {
+        if self.applied.is_some() {
             return Err(("25006", "cannot execute in a read-only transaction".to_owned()));
         }
         let mut cluster = self.cluster.borrow_mut();
@@ -369,7 +452,10 @@ impl Connection {
                 return Err(("22012", "division by zero".to_owned()));
             }
             "insert" | "update" | "delete" => {
-                self.writes()?;
+                match append_of(query) {
+                    Some((table, value)) => self.append(table, value)?,
+                    None => self.writes()?,
+                }
                 if query.contains("returning") {
                     self.row(&[Some("written")]);
                 }
@@ -381,6 +467,7 @@ impl Connection {
                 });
             }
             "begin" => {
+                // (In a unit that has begun a transaction already, its snapshot stays.)
                 self.status = Status::Block;
                 self.done("BEGIN");
             }
@@ -413,6 +500,7 @@ impl Connection {
                     self.has_temporary = true;
                 } else {
                     self.writes()?;
+                    self.has_ddl = true;
                 }
                 self.done("CREATE TABLE");
             }
@@ -494,12 +582,11 @@ impl Connection {
             if query.contains("fail") {
                 return Err(("22012", "division by zero".to_owned()));
             }
-            let rows = if query.contains("rows") { 3 } else { 1 };
-            (0..rows).for_each(|_| self.row(&[Some(query)]));
-            return {
-                self.done(&format!("SELECT {rows}"));
-                Ok(())
+            let row = match query.strip_prefix("select v from ") {
+                Some(table) => self.list(table),
+                None => query.to_owned(),
             };
+            self.row(&[Some(&row)]);
         }
         self.done("SELECT 1");
         Ok(())
@@ -539,6 +626,12 @@ fn parsed(query: &str) -> Result<(), Failure> {
         return Err(("42601", "syntax error".to_owned()));
     }
     Ok(())
+}
+
+/// What `update t1 set v = v || 5` appends to what.
+fn append_of(query: &str) -> Option<(&str, i64)> {
+    let (table, value) = query.strip_prefix("update ")?.split_once(" set v = v || ")?;
+    Some((table, value.parse().ok()?))
 }
 
 fn returns_rows(query: &str) -> bool {
