@@ -380,7 +380,7 @@ fn forged_messages_are_not_executed() {
             forger.run(&format!(
                 "SELECT pg_logical_emit_message({transactional}, 'hihooi_rows', '{body}')"
             ));
-            let hex: String = body.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex::encode(body);
             forger.run(&format!(
                 "SELECT pg_logical_emit_message({transactional}, 'hihooi_rows', decode('{hex}', 'hex'))"
             ));

@@ -4,16 +4,16 @@
 //! of several statements is remembered as it stands, since ranges depend on lengths. All is
 //! forgotten when the catalog's version changes.
 //!
-//! Keeps I8: bounded in entries and in bytes. At a bound, what wasn't asked for since the last
-//! time goes; if that isn't half of it, some of the rest goes too.
+//! Keeps I8: bounded in entries and in bytes. At a bound, the texts that were used least recently
+//! are forgotten.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{Hash, Hasher};
 use std::mem::size_of;
 use std::sync::Arc;
 
 use ahash::RandomState;
 use hihooi_replication::items::Items;
+use schnellru::{Limiter, LruMap};
 
 use crate::analysis::analyse;
 use crate::catalog::{Catalog, SearchPath};
@@ -32,30 +32,113 @@ pub const TEXT_BYTES_MAX: usize = 32 << 10;
 /// Remembers the facts of texts.
 pub struct Cache {
     version: u64,
-    entries: HashMap<u64, Entry, BuildHasherDefault<Passing>>,
-    bytes: usize,
-    hasher: RandomState,
+    entries: LruMap<Key, Entry, Bounds, RandomState>,
     /// The key of the text at hand; kept to be reused.
     key: Vec<u8>,
     hits: u64,
     misses: u64,
 }
 
-struct Entry {
-    key: Box<[u8]>,
+/// What the facts of a text depend on at one version of the catalog.
+struct Key {
+    text: Box<[u8]>,
     path: Option<SearchPath>,
+}
+
+impl Key {
+    fn parts(&self) -> KeyParts<'_> {
+        KeyParts { text: &self.text, path: self.path.as_ref() }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+/// A [`Key`] that is only looked up.
+#[derive(PartialEq)]
+struct KeyParts<'a> {
+    text: &'a [u8],
+    path: Option<&'a SearchPath>,
+}
+
+impl Hash for KeyParts<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.text, self.path.map(SearchPath::fingerprint)).hash(state);
+    }
+}
+
+impl PartialEq<Key> for KeyParts<'_> {
+    fn eq(&self, other: &Key) -> bool {
+        *self == other.parts()
+    }
+}
+
+struct Entry {
     analysis: Arc<Analysis>,
     bytes: usize,
-    asked_for: bool,
+}
+
+/// The bounds of the map, and the bytes that its entries take.
+#[derive(Default)]
+struct Bounds {
+    bytes: usize,
+}
+
+impl Limiter<Key, Entry> for Bounds {
+    type KeyToInsert<'a> = Key;
+    type LinkType = u32;
+
+    fn is_over_the_limit(&self, entries: usize) -> bool {
+        entries > ENTRIES_MAX || self.bytes > BYTES_MAX
+    }
+
+    fn on_insert(&mut self, _: usize, key: Key, entry: Entry) -> Option<(Key, Entry)> {
+        if entry.bytes > BYTES_MAX {
+            return None;
+        }
+        self.bytes += entry.bytes;
+        Some((key, entry))
+    }
+
+    fn on_replace(
+        &mut self,
+        _: usize,
+        _: &mut Key,
+        _: Key,
+        old: &mut Entry,
+        new: &mut Entry,
+    ) -> bool {
+        self.bytes = self.bytes - old.bytes + new.bytes;
+        true
+    }
+
+    fn on_removed(&mut self, _: &mut Key, entry: &mut Entry) {
+        self.bytes -= entry.bytes;
+    }
+
+    fn on_cleared(&mut self) {
+        self.bytes = 0;
+    }
+
+    fn on_grow(&mut self, _: usize) -> bool {
+        true
+    }
 }
 
 impl Default for Cache {
     fn default() -> Cache {
         Cache {
             version: 0,
-            entries: HashMap::default(),
-            bytes: 0,
-            hasher: RandomState::new(),
+            entries: LruMap::with_hasher(Bounds::default(), RandomState::new()),
             key: Vec::new(),
             hits: 0,
             misses: 0,
@@ -81,12 +164,7 @@ impl Cache {
             self.version = catalog.version();
         }
         let is_template = template::write_key(text, &mut self.key);
-        let hash = self.hasher.hash_one((&*self.key, path.map(SearchPath::fingerprint)));
-        if let Some(entry) = self.entries.get_mut(&hash)
-            && *entry.key == *self.key
-            && entry.path.as_ref() == path
-        {
-            entry.asked_for = true;
+        if let Some(entry) = self.entries.get(&KeyParts { text: &self.key, path }) {
             self.hits += 1;
             return Arc::clone(&entry.analysis);
         }
@@ -96,14 +174,14 @@ impl Cache {
             only.range = 0..usize::MAX;
         }
         let analysis = Arc::new(analysis);
-        self.remember(hash, path, &analysis);
+        self.remember(path, &analysis);
         analysis
     }
 
     /// How many texts are remembered, and how many bytes they take, about.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        (self.entries.len(), self.bytes)
+        (self.entries.len(), self.entries.limiter().bytes)
     }
 
     /// How many texts were found, and how many had to be analysed.
@@ -115,42 +193,12 @@ impl Cache {
     /// Forgets everything.
     pub fn forget(&mut self) {
         self.entries.clear();
-        self.bytes = 0;
     }
 
-    fn remember(&mut self, hash: u64, path: Option<&SearchPath>, analysis: &Arc<Analysis>) {
-        let bytes = size_of::<Entry>() + self.key.len() + bytes_of(analysis);
-        if self.entries.len() >= ENTRIES_MAX || self.bytes + bytes > BYTES_MAX {
-            self.forget_half();
-        }
-        let entry = Entry {
-            key: self.key.as_slice().into(),
-            path: path.cloned(),
-            analysis: Arc::clone(analysis),
-            bytes,
-            asked_for: false,
-        };
-        self.bytes += bytes;
-        if let Some(before) = self.entries.insert(hash, entry) {
-            self.bytes -= before.bytes;
-        }
-    }
-
-    fn forget_half(&mut self) {
-        let mut bytes = 0;
-        let mut entries = 0;
-        self.entries.retain(|_, entry| {
-            let keep = entry.asked_for
-                && entries < ENTRIES_MAX / 2
-                && bytes + entry.bytes <= BYTES_MAX / 2;
-            if keep {
-                entries += 1;
-                bytes += entry.bytes;
-                entry.asked_for = false;
-            }
-            keep
-        });
-        self.bytes = bytes;
+    fn remember(&mut self, path: Option<&SearchPath>, analysis: &Arc<Analysis>) {
+        let bytes = size_of::<(Key, Entry)>() + self.key.len() + bytes_of(analysis);
+        let key = Key { text: self.key.as_slice().into(), path: path.cloned() };
+        self.entries.insert(key, Entry { analysis: Arc::clone(analysis), bytes });
     }
 }
 
@@ -164,26 +212,6 @@ fn bytes_of(analysis: &Analysis) -> usize {
         size_of::<Statement>() + items(&s.reads) + items(&s.writes) + names
     };
     analysis.statements.iter().map(statement).sum()
-}
-
-/// Takes a hash as it is: the keys of the map are hashes already.
-#[derive(Default)]
-struct Passing(u64);
-
-impl Hasher for Passing {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 #[cfg(test)]

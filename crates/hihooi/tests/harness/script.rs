@@ -145,19 +145,13 @@ fn unescape(text: &str) -> Vec<u8> {
             Some(b't') => out.push(b'\t'),
             Some(b'x') => {
                 let digits = [bytes.next().unwrap_or(b'0'), bytes.next().unwrap_or(b'0')];
-                out.push(hex(std::str::from_utf8(&digits).expect("hex digits"))[0]);
+                out.extend(hex::decode(digits).expect("hex digits"));
             }
             Some(other) if other != b'\\' => out.extend([b'\\', other]),
             _ => out.push(b'\\'),
         }
     }
     out
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> =
-        text.chars().map(|c| c.to_digit(16).expect("a hex digit") as u8).collect();
-    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 fn name(word: &str) -> &[u8] {
@@ -241,7 +235,11 @@ fn put_values(text: &str, formats: &str, out: &mut BytesMut) {
             continue;
         }
         let format = formats.get(if formats.len() == 1 { 0 } else { at });
-        let bytes = if format == Some(&"1") { hex(value) } else { unescape(value) };
+        let bytes = if format == Some(&"1") {
+            hex::decode(value).expect("hex digits")
+        } else {
+            unescape(value)
+        };
         out.put_i32(bytes.len() as i32);
         out.put_slice(&bytes);
     }

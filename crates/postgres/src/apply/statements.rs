@@ -5,6 +5,7 @@
 //! another type. Names and operators are qualified: appliers have an empty search path.
 
 use hihooi_replication::entry::{Identity, Relation, Tuple, Value};
+use postgres_protocol::escape::{escape_identifier, escape_literal};
 
 use super::catalog::{Column, Compare, Table};
 
@@ -127,14 +128,12 @@ pub(super) fn quote_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
 
 /// A value as a constant.
 pub(super) fn literal(value: Option<&str>) -> String {
-    let mut text = Vec::new();
-    quote_value(value.map(str::as_bytes), &mut text);
-    String::from_utf8_lossy(&text).into_owned()
+    value.map_or_else(|| "NULL".to_owned(), escape_literal)
 }
 
 /// An identifier in double quotes.
 pub(super) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
+    escape_identifier(name)
 }
 
 /// A relation's qualified name.
