@@ -1,5 +1,7 @@
 //! The admin database `hihooi`: any client connects to it as to a database, by the simple or the
-//! extended protocol, and sends commands in place of SQL.
+//! extended protocol, and sends commands in place of SQL (`commands`).
+
+mod commands;
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -17,6 +19,7 @@ use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
 use tokio::sync::{mpsc, oneshot};
 
+use self::commands::{Action, COMMANDS, Command};
 use crate::client::Client;
 use crate::relay::Relay;
 use hihooi_session::downstream::Message;
@@ -29,9 +32,6 @@ const POSITION_LIMIT: Duration = Duration::from_secs(2);
 /// Microseconds between 1970 and 2000, from which PostgreSQL counts.
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
 
-const COMMANDS: &str = "SHOW REPLICAS | CLIENTS | SERVERS | POOLS | STATS | CONFIG | VERSION, \
-                        PAUSE REPLICA name, RESUME REPLICA name, VERIFY";
-
 /// What a command answers.
 #[derive(Debug, Default)]
 struct Table {
@@ -41,8 +41,8 @@ struct Table {
 }
 
 impl Table {
-    fn new(columns: &[&'static str]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new(), command: "SHOW".to_owned() }
+    fn new(command: &Command) -> Table {
+        Table { columns: command.column_names(), rows: Vec::new(), command: "SHOW".to_owned() }
     }
 
     fn done(command: &str) -> Table {
@@ -50,7 +50,9 @@ impl Table {
     }
 
     fn row(&mut self, values: impl IntoIterator<Item = Option<String>>) {
-        self.rows.push(values.into_iter().collect());
+        let row: Vec<_> = values.into_iter().collect();
+        debug_assert_eq!(row.len(), self.columns.len(), "{:?}", self.columns);
+        self.rows.push(row);
     }
 }
 
@@ -224,7 +226,8 @@ impl Admin {
             }
             Target::Portal => self.portal.clone(),
         };
-        match columns(&text) {
+        let columns = commands::find(&text).map(|(command, _)| command.column_names());
+        match columns.unwrap_or_default().as_slice() {
             [] => backend::empty(server_tag::NO_DATA, &mut self.client.down.output),
             columns => backend::row_description(columns, &mut self.client.down.output),
         }
@@ -239,34 +242,47 @@ impl Admin {
     }
 
     async fn command(&mut self, text: &str) -> Result<Table, Report> {
-        let words = words(text);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["show", "replicas"] => Ok(self.replicas().await),
-            ["show", "clients"] => Ok(self.clients()),
-            ["show", "servers"] => Ok(self.servers()),
-            ["show", "pools"] => Ok(self.pools()),
-            ["show", "stats"] => Ok(self.stats()),
-            ["show", "config"] => Ok(self.config()),
-            ["show", "version"] => Ok(version()),
-            ["pause", "replica", name] => {
-                let replica = (*name).to_owned();
+        match commands::find(text) {
+            Some((command, argument)) => self.act(command, argument).await,
+            None => self.courtesy(text),
+        }
+    }
+
+    async fn act(&mut self, command: &Command, replica: String) -> Result<Table, Report> {
+        let table = Table::new(command);
+        Ok(match command.action {
+            Action::Replicas => self.replicas(table).await,
+            Action::Clients => self.clients(table),
+            Action::Servers => self.servers(table),
+            Action::Pools => self.pools(table),
+            Action::Stats => self.stats(table),
+            Action::Config => self.config(table),
+            Action::Version => version(table),
+            Action::Help => help(table),
+            Action::Pause => {
                 self.ask(|reply| ControlRequest::Pause { replica, reply }).await?;
-                Ok(Table::done("PAUSE"))
+                Table::done("PAUSE")
             }
-            ["resume", "replica", name] => {
-                let replica = (*name).to_owned();
+            Action::Resume => {
                 self.ask(|reply| ControlRequest::Resume { replica, reply }).await?;
-                Ok(Table::done("RESUME"))
+                Table::done("RESUME")
             }
-            ["verify"] => self.verify().await,
-            // What drivers and psql send by themselves.
-            ["set", ..] => Ok(Table::done("SET")),
-            ["begin" | "start", ..] => self.transaction(Status::Block, "BEGIN"),
-            ["commit" | "end", ..] => self.transaction(Status::Idle, "COMMIT"),
-            ["rollback" | "abort", ..] => self.transaction(Status::Idle, "ROLLBACK"),
-            _ => Err(Report::error("42601", format!("unknown command: {}", text.trim()))
-                .hint(format!("Commands are: {COMMANDS}."))),
+            Action::Verify => self.verify(table).await?,
+        })
+    }
+
+    /// What drivers and psql send by themselves.
+    fn courtesy(&mut self, text: &str) -> Result<Table, Report> {
+        match words(text).first().map(String::as_str) {
+            Some("set") => Ok(Table::done("SET")),
+            Some("begin" | "start") => self.transaction(Status::Block, "BEGIN"),
+            Some("commit" | "end") => self.transaction(Status::Idle, "COMMIT"),
+            Some("rollback" | "abort") => self.transaction(Status::Idle, "ROLLBACK"),
+            _ => {
+                let known: Vec<&str> = COMMANDS.iter().map(|command| command.syntax).collect();
+                Err(Report::error("42601", format!("unknown command: {}", text.trim()))
+                    .hint(format!("Commands are: {}.", known.join(", "))))
+            }
         }
     }
 
@@ -283,11 +299,10 @@ impl Admin {
         let stopped = || Report::error("57P03", "replication is not running");
         self.relay.control.send(request(reply)).await.map_err(|_| stopped())?;
         let answer = answer.await.map_err(|_| stopped())?;
-        answer.map_err(|why| Report::error("22023", why).hint("SHOW REPLICAS tells the replicas."))
+        answer.map_err(|why| Report::error("22023", why).hint("SHOW REPLICAS lists the replicas."))
     }
 
-    async fn replicas(&self) -> Table {
-        let mut table = Table::new(columns("show replicas"));
+    async fn replicas(&self, mut table: Table) -> Table {
         let newest = self.newest_now().await;
         for replica in &self.relay.replicas {
             let lag = newest.map(|newest| newest.0.saturating_sub(replica.applied().0));
@@ -334,7 +349,7 @@ impl Admin {
             None if !collector.error().is_empty() => {
                 format!("the primary's stream: {}", collector.error())
             }
-            None if is_unknown => "the primary doesn't tell its position".to_owned(),
+            None if is_unknown => "the primary's position is not known".to_owned(),
             None => String::new(),
         }
     }
@@ -372,8 +387,7 @@ impl Admin {
         u64::try_from(age_us / 1_000).ok().or(Some(0))
     }
 
-    fn clients(&self) -> Table {
-        let mut table = Table::new(columns("show clients"));
+    fn clients(&self, mut table: Table) -> Table {
         for (process, session) in self.relay.sessions.borrow().iter() {
             let site = session.running.borrow().as_ref().map(|running| running.site);
             let application =
@@ -394,8 +408,7 @@ impl Admin {
         table
     }
 
-    fn servers(&self) -> Table {
-        let mut table = Table::new(columns("show servers"));
+    fn servers(&self, mut table: Table) -> Table {
         for (index, site) in self.relay.sites.iter().enumerate() {
             let state = match self.relay.replica(index) {
                 Some(replica) => replica.state().to_string(),
@@ -419,8 +432,7 @@ impl Admin {
         is_connected.load(Ordering::Relaxed) && !self.relay.is_primary_silent.get()
     }
 
-    fn pools(&self) -> Table {
-        let mut table = Table::new(columns("show pools"));
+    fn pools(&self, mut table: Table) -> Table {
         for pool in self.relay.pools.info() {
             table.row([
                 Some(self.relay.sites[pool.site].name.clone()),
@@ -434,8 +446,7 @@ impl Admin {
         table
     }
 
-    fn stats(&self) -> Table {
-        let mut table = Table::new(columns("show stats"));
+    fn stats(&self, mut table: Table) -> Table {
         for (site, counters) in self.relay.sites.iter().zip(&self.relay.counters) {
             let number = |cell: &std::cell::Cell<u64>| Some(cell.get().to_string());
             table.row([
@@ -450,25 +461,24 @@ impl Admin {
         table
     }
 
-    fn config(&self) -> Table {
-        let mut table = Table::new(columns("show config"));
+    fn config(&self, mut table: Table) -> Table {
         for (key, value) in &self.relay.settings.shown {
             table.row([Some(key.clone()), Some(value.clone())]);
         }
         table
     }
 
-    async fn verify(&mut self) -> Result<Table, Report> {
+    async fn verify(&mut self, table: Table) -> Result<Table, Report> {
         let (news, mut told) = mpsc::channel(NEWS_MAX);
         let stopped = || Report::error("57P03", "replication is not running");
         self.relay.control.send(ControlRequest::Verify { news }).await.map_err(|_| stopped())?;
         loop {
             match told.recv().await.ok_or_else(stopped)? {
                 VerifyNews::Progress(line) => self.notice(line).await,
-                VerifyNews::Done(Ok(report)) => return Ok(verdicts(&report)),
+                VerifyNews::Done(Ok(report)) => return Ok(verdicts(table, &report)),
                 VerifyNews::Done(Err(why)) => {
                     return Err(Report::error("55000", format!("can't verify: {why}"))
-                        .hint("SHOW REPLICAS tells the replicas' states."));
+                        .hint("SHOW REPLICAS lists the replicas and their states."));
                 }
             }
         }
@@ -482,8 +492,7 @@ impl Admin {
 }
 
 /// One row a replica, or one a difference.
-fn verdicts(report: &verify::Report) -> Table {
-    let mut table = Table::new(columns("verify"));
+fn verdicts(mut table: Table, report: &verify::Report) -> Table {
     table.command = "VERIFY".to_owned();
     for replica in &report.replicas {
         let mut row = |result: &str, object: Option<String>, detail: Option<String>| {
@@ -520,49 +529,20 @@ fn verdicts(report: &verify::Report) -> Table {
     table
 }
 
-fn version() -> Table {
-    let mut table = Table::new(columns("show version"));
+fn version(mut table: Table) -> Table {
     table.row([Some(format!("hihooi {}", env!("CARGO_PKG_VERSION")))]);
+    table
+}
+
+fn help(mut table: Table) -> Table {
+    for command in COMMANDS {
+        table.row([Some(command.syntax.to_owned()), Some(command.help.to_owned())]);
+    }
     table
 }
 
 fn protocol(error: &hihooi_wire::ProtocolError) -> Report {
     Report::error("08P01", error.to_string())
-}
-
-/// The columns of a command's answer.
-fn columns(text: &str) -> &'static [&'static str] {
-    let words = words(text);
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["show", "replicas"] => &[
-            "replica",
-            "state",
-            "applied",
-            "lag_entries",
-            "lag_ms",
-            "apply_median_us",
-            "apply_p99_us",
-            "reason",
-        ],
-        ["show", "clients"] => &[
-            "id",
-            "user",
-            "database",
-            "application_name",
-            "address",
-            "state",
-            "site",
-            "last_route",
-            "age_s",
-        ],
-        ["show", "servers"] => &["site", "role", "host", "port", "state", "active"],
-        ["show", "pools"] => &["site", "user", "database", "used", "idle", "size"],
-        ["show", "stats"] => &["site", "reads", "writes", "commits", "errors", "misjudged"],
-        ["show", "config"] => &["key", "value"],
-        ["show", "version"] => &["version"],
-        ["verify"] => &["replica", "tsid", "tables", "rows", "result", "object", "detail"],
-        _ => &[],
-    }
 }
 
 /// The words of a command: quoted names as they are, others in lower case.
