@@ -25,7 +25,7 @@ use crate::history::Txn;
 use crate::level::Level;
 use crate::name;
 use crate::registers::By;
-use crate::tell::{self, Link, Told, Why};
+use crate::tell::{self, Explanation, Link, Why};
 
 /// Of each kind so many are told; the others are counted.
 const TOLD_MAX: usize = 3;
@@ -251,14 +251,14 @@ fn why(kind: Kinds, key: u32) -> Why {
 }
 
 fn anomaly(facts: &Facts, kind: Kind, links: &[Link], more: usize) -> Anomaly {
-    let told: Vec<Told> = links.iter().map(|link| tell::link(facts, link)).collect();
-    let unique: BTreeSet<Txn> = told.iter().flat_map(|told| told.of.iter().copied()).collect();
+    let explained: Vec<Explanation> = links.iter().map(|link| tell::link(facts, link)).collect();
+    let unique: BTreeSet<Txn> = explained.iter().flat_map(|link| link.of.iter().copied()).collect();
     let keys: Vec<u32> = links.iter().filter_map(|link| link.why.key()).collect();
     Anomaly {
         kind,
         transactions: unique.iter().map(|&txn| txn as usize + 1).collect(),
         who: unique.iter().map(|&txn| tell::transaction(facts, txn, &keys)).collect(),
-        because: told.into_iter().map(|told| told.because).collect(),
+        because: explained.into_iter().map(|link| link.because).collect(),
         more,
     }
 }

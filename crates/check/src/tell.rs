@@ -152,7 +152,7 @@ pub(crate) fn quoted(atom: &Atom) -> String {
 }
 
 /// A link in words.
-pub(crate) struct Told {
+pub(crate) struct Explanation {
     pub because: String,
     /// The transactions that it needs: the two of the link, and those that tell the order of their
     /// versions.
@@ -160,7 +160,7 @@ pub(crate) struct Told {
 }
 
 /// Why one transaction comes before another, in a sentence.
-pub(crate) fn link(facts: &Facts, link: &Link) -> Told {
+pub(crate) fn link(facts: &Facts, link: &Link) -> Explanation {
     let (from, to) = (number(link.from), number(link.to));
     let name = |key| quoted(facts.history.key_name(key));
     let wrote = |txn, key| join(facts, &written(facts, txn, key));
@@ -187,7 +187,7 @@ pub(crate) fn link(facts: &Facts, link: &Link) -> Told {
         why = format!("{why}{later}: {}", order(facts, &evidence));
         of.extend([evidence.known_to, evidence.later_known_to]);
     }
-    Told { because: format!("{from} before {to}: {why}"), of }
+    Explanation { because: format!("{from} before {to}: {why}"), of }
 }
 
 /// What tells the order of two versions.

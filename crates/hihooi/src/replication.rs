@@ -18,7 +18,7 @@ use hihooi_postgres::site::{Replica, Site, State};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use crate::desk::Desk;
+use crate::controller::Controller;
 use crate::failure::{Failure, Result};
 use crate::following::keep_following;
 use crate::log_view::View;
@@ -147,7 +147,7 @@ pub async fn run(
     let replication = Arc::new(replication);
     tokio::spawn(keep_following(Arc::clone(&replication)));
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
-    tokio::spawn(Desk { replication, appliers: appliers.clone(), view }.answer(requests));
+    tokio::spawn(Controller { replication, appliers: appliers.clone(), view }.answer(requests));
 
     let collected = tokio::select! {
         // A manager that is dropped without a word stops as well.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::record::Operation;
 use crate::store::{Appender, Store};
 use crate::tail::{Budget, Tail};
-use crate::writer::Shared;
+use crate::writer::WriteQueue;
 use crate::{BackendRecord, Error, Log, PENDING_LEN_MAX, Result, TAIL_LEN_MAX};
 
 /// A chunk this large is written without waiting for [`Log::flush`].
@@ -25,14 +25,14 @@ const META_EPOCH: &str = "log.epoch";
 
 /// What the clones of a [`Log`] share. The last one that goes makes everything durable.
 pub(crate) struct Inner {
-    shared: Arc<Shared>,
+    queue: Arc<WriteQueue>,
     store: Arc<Store>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.close();
+        self.queue.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic of the thread was printed already; nothing can be done about it here.
@@ -53,13 +53,13 @@ impl Log {
         let last = kept.last()?;
         let first = Tsid(number(&kept.meta, META_FIRST)?.unwrap_or(1));
         let store = appender.store();
-        let shared = Arc::new(Shared::new(Tail::new(TAIL_LEN_MAX), last, first, kept));
-        let writer = Arc::clone(&shared);
+        let queue = Arc::new(WriteQueue::new(Tail::new(TAIL_LEN_MAX), last, first, kept));
+        let writer = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("log writer".to_owned())
             .spawn(move || writer.run(&mut appender))
             .map_err(|error| Error::Failed(error.to_string()))?;
-        let inner = Inner { shared, store, thread: Mutex::new(Some(thread)) };
+        let inner = Inner { queue, store, thread: Mutex::new(Some(thread)) };
         Ok(Log { inner: Arc::new(inner) })
     }
 
@@ -70,14 +70,14 @@ impl Log {
     /// # Errors
     /// [`Error::Failed`].
     pub async fn append_chunk(&self, tsid: Tsid, n: u32, bytes: Bytes) -> Result<()> {
-        self.inner.shared.room(PENDING_LEN_MAX).await?;
-        let mut state = self.inner.shared.lock();
+        self.inner.queue.room(PENDING_LEN_MAX).await?;
+        let mut state = self.inner.queue.lock();
         state.check()?;
         let len = bytes.len();
         state.push(Operation::Chunk { tsid, n, bytes });
         drop(state);
         if len >= EAGER_LEN {
-            self.inner.shared.kick();
+            self.inner.queue.kick();
         }
         Ok(())
     }
@@ -91,9 +91,9 @@ impl Log {
     /// # Errors
     /// [`Error::Gap`] if it does not follow the last entry; [`Error::Failed`].
     pub async fn append(&self, entry: Entry) -> Result<bool> {
-        self.inner.shared.room(PENDING_LEN_MAX).await?;
-        let durable = *self.inner.shared.durable.borrow();
-        let mut state = self.inner.shared.lock();
+        self.inner.queue.room(PENDING_LEN_MAX).await?;
+        let durable = *self.inner.queue.durable.borrow();
+        let mut state = self.inner.queue.lock();
         state.check()?;
         if !follows(state.last.as_ref(), &entry.header)? {
             return Ok(false);
@@ -111,13 +111,13 @@ impl Log {
         state.tail.push(entry, durable);
         state.last = Some(header);
         drop(state);
-        self.inner.shared.appended.send_replace(appended);
+        self.inner.queue.appended.send_replace(appended);
         Ok(true)
     }
 
     /// Starts making durable what was appended; never waits.
     pub fn flush(&self) {
-        self.inner.shared.kick();
+        self.inner.queue.kick();
     }
 
     /// Makes durable what was appended so far; returns the last durable entry.
@@ -125,44 +125,44 @@ impl Log {
     /// # Errors
     /// [`Error::Disk`]: it will be durable when the disk takes it; [`Error::Failed`].
     pub async fn persist(&self) -> Result<Tsid> {
-        self.inner.shared.persist().await?;
-        Ok(*self.inner.shared.durable.borrow())
+        self.inner.queue.persist().await?;
+        Ok(*self.inner.queue.durable.borrow())
     }
 
     /// The last entry that is durable. Replicas commit nothing beyond (log before apply).
     #[must_use]
     pub fn durable(&self) -> watch::Receiver<Tsid> {
-        self.inner.shared.durable.subscribe()
+        self.inner.queue.durable.subscribe()
     }
 
     /// The last entry that was appended, durable or not: it may be executed, not committed.
     #[must_use]
     pub fn appended(&self) -> watch::Receiver<Tsid> {
-        self.inner.shared.appended.subscribe()
+        self.inner.queue.appended.subscribe()
     }
 
     /// Why the log takes nothing more, if it doesn't.
     #[must_use]
     pub fn failed(&self) -> Option<String> {
-        self.inner.shared.lock().failed.clone()
+        self.inner.queue.lock().failed.clone()
     }
 
     /// Why nothing can be written for now, while that is so. It is tried again and again.
     #[must_use]
     pub fn stalled(&self) -> Option<String> {
-        self.inner.shared.lock().stalled.clone()
+        self.inner.queue.lock().stalled.clone()
     }
 
     /// Header of the last appended entry: where the collector goes on.
     #[must_use]
     pub fn last(&self) -> Option<Header> {
-        self.inner.shared.lock().last.clone()
+        self.inner.queue.lock().last.clone()
     }
 
     /// The oldest entry still there; 1 while the log is empty.
     #[must_use]
     pub fn first(&self) -> Tsid {
-        self.inner.shared.lock().first
+        self.inner.queue.lock().first
     }
 
     /// Entries from `from` on, in order without gap: at most `entries_max`, and no more than
@@ -180,7 +180,7 @@ impl Log {
         bytes_max: usize,
     ) -> Result<Vec<Arc<Entry>>> {
         {
-            let state = self.inner.shared.lock();
+            let state = self.inner.queue.lock();
             if from < state.first {
                 return Err(Error::Trimmed { wanted: from, first: state.first });
             }
@@ -213,9 +213,9 @@ impl Log {
     /// # Errors
     /// [`Error::Trimmed`] if it is gone; [`Error::Format`]; [`Error::Failed`].
     pub async fn chunk(&self, tsid: Tsid, n: u32) -> Result<Bytes> {
-        let is_appended = tsid <= *self.inner.shared.appended.borrow();
-        if is_appended && tsid > *self.inner.shared.durable.borrow() {
-            self.inner.shared.until_durable().await?;
+        let is_appended = tsid <= *self.inner.queue.appended.borrow();
+        if is_appended && tsid > *self.inner.queue.durable.borrow() {
+            self.inner.queue.until_durable().await?;
         }
         let log = self.clone();
         blocking(move || log.chunk_disk(tsid, n)).await
@@ -236,9 +236,9 @@ impl Log {
     /// [`Error::Failed`].
     pub async fn trim(&self, below: Tsid) -> Result<()> {
         let below = {
-            let mut state = self.inner.shared.lock();
+            let mut state = self.inner.queue.lock();
             let last = state.last.as_ref().map_or(Tsid(1), |header| header.tsid);
-            let durable = *self.inner.shared.durable.borrow();
+            let durable = *self.inner.queue.durable.borrow();
             let below = below.min(last).min(durable);
             if below <= state.first {
                 return Ok(());
@@ -258,13 +258,13 @@ impl Log {
     /// As [`Log::persist`].
     pub async fn take_epoch(&self) -> Result<u64> {
         let epoch = {
-            let mut state = self.inner.shared.lock();
+            let mut state = self.inner.queue.lock();
             state.check()?;
             let epoch = number(&state.kept.meta, META_EPOCH)?.unwrap_or(0) + 1;
             state.put_meta(META_EPOCH, &epoch.to_be_bytes());
             epoch
         };
-        self.inner.shared.persist().await?;
+        self.inner.queue.persist().await?;
         Ok(epoch)
     }
 
@@ -274,17 +274,17 @@ impl Log {
     /// As [`Log::persist`].
     pub async fn record_backend(&self, backend: &BackendRecord) -> Result<()> {
         {
-            let mut state = self.inner.shared.lock();
+            let mut state = self.inner.queue.lock();
             state.check()?;
             state.kept.backends.insert(backend.clone());
             state.push(Operation::Backend(backend.clone()));
         }
-        self.inner.shared.persist().await
+        self.inner.queue.persist().await
     }
 
     /// Forgets a server connection that is closed. Lazy: may come back after a crash.
     pub fn forget_backend(&self, backend: &BackendRecord) {
-        let mut state = self.inner.shared.lock();
+        let mut state = self.inner.queue.lock();
         if state.failed.is_none() && state.kept.backends.remove(backend) {
             state.push(Operation::Forget(backend.clone()));
         }
@@ -295,7 +295,7 @@ impl Log {
     /// # Errors
     /// [`Error::Format`]; [`Error::Failed`].
     pub async fn backends_before(&self, epoch: u64) -> Result<Vec<BackendRecord>> {
-        let state = self.inner.shared.lock();
+        let state = self.inner.queue.lock();
         let older = state.kept.backends.iter().filter(|backend| backend.epoch < epoch);
         Ok(older.cloned().collect())
     }
@@ -305,7 +305,7 @@ impl Log {
     /// # Errors
     /// [`Error::Format`]; [`Error::Failed`].
     pub fn meta(&self, name: &str) -> Result<Option<Bytes>> {
-        let state = self.inner.shared.lock();
+        let state = self.inner.queue.lock();
         Ok(state.kept.meta.get(name).map(|value| Bytes::copy_from_slice(value)))
     }
 
@@ -320,11 +320,11 @@ impl Log {
 
     async fn put_meta(&self, name: &str, value: &[u8]) -> Result<()> {
         {
-            let mut state = self.inner.shared.lock();
+            let mut state = self.inner.queue.lock();
             state.check()?;
             state.put_meta(name, value);
         }
-        self.inner.shared.persist().await
+        self.inner.queue.persist().await
     }
 }
 

@@ -18,9 +18,10 @@ use crate::{Error, Result};
 /// Pause before what the disk didn't take is written again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What appenders, readers and the writing thread share.
-pub(crate) struct Shared {
-    state: Mutex<State>,
+/// Operations on their way to the disk, and what appenders, readers and the writing thread know of
+/// the log meanwhile.
+pub(crate) struct WriteQueue {
+    state: Mutex<QueueState>,
     wake: Condvar,
     /// Number of operations that are durable; `u64::MAX` once nothing is accepted any more.
     written: watch::Sender<u64>,
@@ -29,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) appended: watch::Sender<Tsid>,
 }
 
-pub(crate) struct State {
+pub(crate) struct QueueState {
     pub(crate) tail: Tail,
     pub(crate) last: Option<Header>,
     pub(crate) first: Tsid,
@@ -48,7 +49,7 @@ pub(crate) struct State {
     closing: bool,
 }
 
-impl State {
+impl QueueState {
     pub(crate) fn push(&mut self, operation: Operation) {
         self.pending_len += operation.len();
         self.pushed += 1;
@@ -65,10 +66,10 @@ impl State {
     }
 }
 
-impl Shared {
-    pub(crate) fn new(tail: Tail, last: Option<Header>, first: Tsid, kept: Kept) -> Shared {
+impl WriteQueue {
+    pub(crate) fn new(tail: Tail, last: Option<Header>, first: Tsid, kept: Kept) -> WriteQueue {
         let durable = last.as_ref().map_or(Tsid::ZERO, |header| header.tsid);
-        let state = State {
+        let state = QueueState {
             tail,
             last,
             first,
@@ -81,7 +82,7 @@ impl Shared {
             kicked: false,
             closing: false,
         };
-        Shared {
+        WriteQueue {
             state: Mutex::new(state),
             wake: Condvar::new(),
             written: watch::Sender::new(0),
@@ -90,7 +91,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,8 +164,8 @@ impl Shared {
         self.lock().check()
     }
 
-    /// What the thread does until [`Shared::close`], or until it can't go on.
-    pub(crate) fn run(self: &Arc<Shared>, appender: &mut Appender) {
+    /// What the thread does until [`WriteQueue::close`], or until it can't go on.
+    pub(crate) fn run(self: &Arc<WriteQueue>, appender: &mut Appender) {
         while let Some(mut work) = self.next() {
             let written = loop {
                 match appender.write(&mut work.operations) {

@@ -142,7 +142,7 @@ pub enum CollectorError {
 
 /// What the stream and its tasks share.
 #[derive(Clone)]
-pub(crate) struct Shared {
+pub(crate) struct StreamContext {
     pub(crate) config: CollectorConfig,
     pub(crate) log: Log,
     pub(crate) events: mpsc::Sender<StreamEvent>,
@@ -164,33 +164,33 @@ pub async fn run(
     status: Arc<CollectorStatus>,
     mut shutdown: watch::Receiver<bool>,
 ) -> Result<(), CollectorError> {
-    let shared = Shared { config, log, events, poke, status };
+    let context = StreamContext { config, log, events, poke, status };
     let stopped = async { shutdown.wait_for(|stop| *stop).await.map(|_| ()) };
     let ended = tokio::select! {
-        ended = read_for_ever(&shared) => ended,
+        ended = read_for_ever(&context) => ended,
         // An error means that whoever could stop us is gone.
         _ = stopped => Ok(()),
     };
-    shared.status.connected.store(false, Ordering::Release);
+    context.status.connected.store(false, Ordering::Release);
     if let Err(error) = &ended {
-        shared.status.set_error(error.to_string());
+        context.status.set_error(error.to_string());
     }
     ended
 }
 
-async fn read_for_ever(shared: &Shared) -> Result<(), CollectorError> {
+async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
     let mut backoff_ms = BACKOFF_MS_MIN;
     // What the log tells of as broken: once, and that it goes on.
     let mut told = String::new();
     loop {
         let started = Instant::now();
         let ended = {
-            let mut reading = pin!(stream::read(shared));
+            let mut reading = pin!(stream::read(context));
             let settled = tokio::time::timeout(Duration::from_millis(BACKOFF_MS_MAX), &mut reading);
             match settled.await {
                 Ok(ended) => ended,
                 Err(_) => {
-                    if !told.is_empty() && shared.status.connected.load(Ordering::Acquire) {
+                    if !told.is_empty() && context.status.connected.load(Ordering::Acquire) {
                         tracing::info!("the stream of the primary goes on");
                         told.clear();
                     }
@@ -198,7 +198,7 @@ async fn read_for_ever(shared: &Shared) -> Result<(), CollectorError> {
                 }
             }
         };
-        shared.status.connected.store(false, Ordering::Release);
+        context.status.connected.store(false, Ordering::Release);
         let why = match ended {
             Ok(()) => return Ok(()),
             Err(Interrupted::GiveUp(error)) => return Err(error),
@@ -208,7 +208,7 @@ async fn read_for_ever(shared: &Shared) -> Result<(), CollectorError> {
             tracing::warn!("the stream of the primary broke: {why}");
             told.clone_from(&why);
         }
-        shared.status.set_error(why);
+        context.status.set_error(why);
         if started.elapsed() > Duration::from_millis(BACKOFF_MS_MAX) {
             backoff_ms = BACKOFF_MS_MIN;
         }

@@ -54,7 +54,7 @@ pub enum State {
     Serving = 2,
     /// Applies nothing on the operator's request; serves what is fresh.
     Paused = 3,
-    /// Out of routing; the reason is told.
+    /// Not read; `SHOW REPLICAS` gives the reason.
     Failed = 5,
     /// Known to differ from the primary, in what it holds or how it sorts: out of routing, although it
     /// applies.
@@ -113,7 +113,7 @@ pub struct Replica {
     /// The state in force, a [`State`].
     state: AtomicU8,
     is_silent: AtomicBool,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
     /// Why it counts as silent, while it does.
     silence: watch::Sender<Option<String>>,
     progress: watch::Sender<Tsid>,
@@ -121,9 +121,9 @@ pub struct Replica {
     ended: Mutex<VecDeque<i32>>,
 }
 
-/// What was told last.
+/// What was reported last.
 #[derive(Debug)]
-struct Told {
+struct Reported {
     /// By the applier.
     state: State,
     reason: String,
@@ -131,7 +131,7 @@ struct Told {
     difference: String,
     /// Why it would answer otherwise than the primary from the same rows, if it would.
     unfit: Option<String>,
-    /// The state that the operator's log told last.
+    /// The state that the operator's log was last told.
     logged: Option<State>,
 }
 
@@ -145,7 +145,7 @@ impl Replica {
             applied: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
             is_silent: AtomicBool::new(false),
-            told: Mutex::new(Told {
+            reported: Mutex::new(Reported {
                 state: State::Failed,
                 reason,
                 difference: String::new(),
@@ -234,62 +234,62 @@ impl Replica {
 
     /// Publishes a new state and its reason.
     pub fn set_state(&self, state: State, reason: impl Into<String>) {
-        let mut told = self.lock();
-        (told.state, told.reason) = (state, reason.into());
-        self.publish(&mut told);
+        let mut reported = self.lock();
+        (reported.state, reported.reason) = (state, reason.into());
+        self.publish(&mut reported);
     }
 
     /// Publishes that it does not answer and why that is thought, or that it answers again.
     pub fn set_silence(&self, why: Option<String>) {
-        let mut told = self.lock();
+        let mut reported = self.lock();
         self.is_silent.store(why.is_some(), Ordering::Release);
         self.silence.send_replace(why);
-        self.publish(&mut told);
+        self.publish(&mut reported);
     }
 
     /// Publishes how the replica differs from the primary, or, if empty, that it isn't known to.
     pub fn set_difference(&self, difference: impl Into<String>) {
-        let (mut told, difference) = (self.lock(), difference.into());
-        if told.difference != difference {
-            told.difference = difference;
-            self.publish(&mut told);
+        let (mut reported, difference) = (self.lock(), difference.into());
+        if reported.difference != difference {
+            reported.difference = difference;
+            self.publish(&mut reported);
         }
     }
 
     /// Publishes why it would answer otherwise than the primary from the same rows, or that it would not.
     pub fn set_unfit(&self, why: Option<String>) {
-        let mut told = self.lock();
-        if told.unfit != why {
-            told.unfit = why;
-            self.publish(&mut told);
+        let mut reported = self.lock();
+        if reported.unfit != why {
+            reported.unfit = why;
+            self.publish(&mut reported);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reported> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state that others see, and its reason.
-    fn in_force(&self, told: &Told) -> (State, String) {
+    fn in_force(&self, reported: &Reported) -> (State, String) {
         if let Some(why) = &*self.silence.borrow() {
             return (State::Failed, why.clone());
         }
-        let known = (!told.difference.is_empty()).then_some(&told.difference);
-        match known.or(told.unfit.as_ref()) {
-            Some(why) if told.state.is_readable() => (State::Different, why.clone()),
-            _ => (told.state, told.reason.clone()),
+        let known = (!reported.difference.is_empty()).then_some(&reported.difference);
+        match known.or(reported.unfit.as_ref()) {
+            Some(why) if reported.state.is_readable() => (State::Different, why.clone()),
+            _ => (reported.state, reported.reason.clone()),
         }
     }
 
     /// Brings what others see up to date.
-    fn publish(&self, told: &mut Told) {
-        let (state, reason) = self.in_force(told);
+    fn publish(&self, reported: &mut Reported) {
+        let (state, reason) = self.in_force(reported);
         self.state.store(state as u8, Ordering::Release);
         self.progress.send_replace(self.applied());
-        let before = told.logged;
+        let before = reported.logged;
         if before != Some(state) {
             self.log(before, state, &reason);
-            told.logged = Some(state);
+            reported.logged = Some(state);
         }
     }
 
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_more_than_what_the_applier_told() {
+    fn silence_counts_more_than_what_the_applier_reported() {
         let replica = replica();
         replica.set_state(State::Serving, "");
         replica.set_silence(Some("no answer".to_owned()));

@@ -18,7 +18,7 @@ pub enum Note {
     /// Objects were dropped by a command for that.
     Drop(Drop),
     /// The roles, their settings and what else no event tells of, as they are now.
-    Shared(Box<Shared>),
+    Shared(Box<SharedObjects>),
     /// Owners of objects, as they are now.
     Owners(Vec<Owner>),
     /// What a materialized view holds follows, as rows of `hihooi.contents`.
@@ -165,7 +165,7 @@ pub struct Dropped {
 
 /// What no event tells of (`hihooi.shared`), with what became of roles by name.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Shared {
+pub struct SharedObjects {
     /// Roles that have another name now: the old and the new one, quoted.
     #[serde(default)]
     pub renamed: Option<Vec<(String, String)>>,

@@ -1,8 +1,8 @@
 //! Which entries a replica may execute now, and which it may commit now (Hihooi section 4.2,
 //! Algorithm 2). Pure: events in, effects out.
 //!
-//! Keeps I2: units of work, each a run of consecutive entries, commit strictly in the log's order.
-//! Two units execute at once only if nothing that either writes is written by the other or by an
+//! Keeps I2: groups, each a run of consecutive entries, commit strictly in the log's order.
+//! Two groups execute at once only if nothing that either writes is written by the other or by an
 //! entry between them.
 //!
 //! Departures: the paper's Extractors commit in any order and report gapless prefixes; a reader
@@ -28,7 +28,7 @@ pub struct Limits {
     pub crowd: usize,
     /// Entries of a group.
     pub group_entries: usize,
-    /// Bytes of a group; a single larger entry is a unit by itself.
+    /// Bytes of a group; a single larger entry is a group by itself.
     pub group_bytes: usize,
 }
 
@@ -50,15 +50,15 @@ pub enum Event {
     },
     /// Everything up to here may be committed: durable in the log and shown by the primary.
     Gate(Tsid),
-    /// A worker executed its unit and awaits the commit.
+    /// A worker executed its group and awaits the commit.
     Executed(usize),
-    /// A worker's unit is committed.
+    /// A worker's group is committed.
     Committed(usize),
-    /// A worker's unit failed and is rolled back.
+    /// A worker's group failed and is rolled back.
     Failed(usize),
-    /// A worker's unit is rolled back as [`Effect::Abort`] asked.
+    /// A worker's group is rolled back as [`Effect::Abort`] asked.
     Aborted(usize),
-    /// A worker is in the way of the oldest unit: it must be rolled back.
+    /// A worker is in the way of the oldest group: it must be rolled back.
     InTheWay(usize),
     /// Commit nothing beyond this position, or nothing at all if it lies behind; `None` lifts it.
     Hold(Option<Tsid>),
@@ -101,7 +101,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Unit {
+struct Group {
     first: Tsid,
     last: Tsid,
     phase: Phase,
@@ -123,7 +123,7 @@ pub struct Schedule {
     applied: Tsid,
     /// The entries behind `applied`, in order.
     entries: VecDeque<Waiting>,
-    units: Vec<Option<Unit>>,
+    groups: Vec<Option<Group>>,
     gate: Tsid,
     hold: Option<Tsid>,
     /// Up to here entries run one by one, because one of them failed.
@@ -139,7 +139,7 @@ impl Schedule {
             limits,
             applied,
             entries: VecDeque::new(),
-            units: vec![None; limits.workers],
+            groups: vec![None; limits.workers],
             gate: Tsid::ZERO,
             hold: None,
             careful: Tsid::ZERO,
@@ -180,23 +180,23 @@ impl Schedule {
     /// Whether a commit is on its way.
     #[must_use]
     pub fn is_committing(&self) -> bool {
-        self.units.iter().flatten().any(|unit| unit.phase == Phase::Committing)
+        self.groups.iter().flatten().any(|group| group.phase == Phase::Committing)
     }
 
-    /// Whether the oldest unit is executed and waits for its gate.
+    /// Whether the oldest group is executed and waits for its gate.
     #[must_use]
     pub fn awaits_gate(&self) -> bool {
         let head = self.applied.next();
-        let waits = |unit: &Unit| unit.phase == Phase::Executed && unit.last > self.gate;
-        self.units.iter().flatten().any(|unit| unit.first == head && waits(unit))
+        let waits = |group: &Group| group.phase == Phase::Executed && group.last > self.gate;
+        self.groups.iter().flatten().any(|group| group.first == head && waits(group))
     }
 
     /// The worker that executes the oldest entry at this moment.
     #[must_use]
     pub fn oldest_executing(&self) -> Option<usize> {
         let head = self.applied.next();
-        self.worker_of(|unit| {
-            unit.first == head && matches!(unit.phase, Phase::Executing | Phase::Doomed)
+        self.worker_of(|group| {
+            group.first == head && matches!(group.phase, Phase::Executing | Phase::Doomed)
         })
     }
 
@@ -229,8 +229,8 @@ impl Schedule {
     }
 
     fn executed(&mut self, worker: usize, effects: &mut Vec<Effect>) {
-        let unit = self.units[worker].as_mut().expect("a worker that executed has a unit");
-        unit.phase = match unit.phase {
+        let group = self.groups[worker].as_mut().expect("a worker that executed has a group");
+        group.phase = match group.phase {
             Phase::Doomed => {
                 effects.push(Effect::Abort { worker });
                 Phase::Aborting
@@ -240,78 +240,78 @@ impl Schedule {
     }
 
     fn committed(&mut self, worker: usize) {
-        let unit = self.units[worker].take().expect("a worker that committed has a unit");
-        assert_eq!(unit.first, self.applied.next(), "commits come in the log's order (I2)");
-        self.entries.drain(..self.index(unit.last) + 1);
-        self.applied = unit.last;
+        let group = self.groups[worker].take().expect("a worker that committed has a group");
+        assert_eq!(group.first, self.applied.next(), "commits come in the log's order (I2)");
+        self.entries.drain(..self.index(group.last) + 1);
+        self.applied = group.last;
     }
 
     fn failed(&mut self, worker: usize, effects: &mut Vec<Effect>) {
-        let unit = self.give_back(worker);
-        if unit.phase == Phase::Doomed {
+        let group = self.give_back(worker);
+        if group.phase == Phase::Doomed {
             return;
         }
-        if unit.alone {
+        if group.alone {
             self.diverged = true;
-            effects.push(Effect::Diverged(unit.first));
+            effects.push(Effect::Diverged(group.first));
             return;
         }
-        self.careful = self.careful.max(unit.last);
-        self.doom_where(effects, |other| other.first > unit.first);
+        self.careful = self.careful.max(group.last);
+        self.doom_where(effects, |other| other.first > group.first);
     }
 
     fn set_hold(&mut self, limit: Option<Tsid>, effects: &mut Vec<Effect>) {
         self.hold = limit;
         if let Some(limit) = limit {
-            self.doom_where(effects, |unit| unit.last > limit);
+            self.doom_where(effects, |group| group.last > limit);
         }
     }
 
-    fn doom_where(&mut self, effects: &mut Vec<Effect>, which: impl Fn(&Unit) -> bool) {
-        for worker in 0..self.units.len() {
-            if self.units[worker].as_ref().is_some_and(&which) {
+    fn doom_where(&mut self, effects: &mut Vec<Effect>, which: impl Fn(&Group) -> bool) {
+        for worker in 0..self.groups.len() {
+            if self.groups[worker].as_ref().is_some_and(&which) {
                 self.doom(worker, effects);
             }
         }
     }
 
     fn doom(&mut self, worker: usize, effects: &mut Vec<Effect>) {
-        let Some(unit) = self.units[worker].as_mut() else { return };
-        match unit.phase {
-            Phase::Executing => unit.phase = Phase::Doomed,
+        let Some(group) = self.groups[worker].as_mut() else { return };
+        match group.phase {
+            Phase::Executing => group.phase = Phase::Doomed,
             Phase::Executed => {
-                unit.phase = Phase::Aborting;
+                group.phase = Phase::Aborting;
                 effects.push(Effect::Abort { worker });
             }
             Phase::Doomed | Phase::Committing | Phase::Aborting => {}
         }
     }
 
-    fn give_back(&mut self, worker: usize) -> Unit {
-        let unit = self.units[worker].take().expect("a worker that ended a unit has one");
-        self.mark(&unit, false);
-        unit
+    fn give_back(&mut self, worker: usize) -> Group {
+        let group = self.groups[worker].take().expect("a worker that ended a group has one");
+        self.mark(&group, false);
+        group
     }
 
     fn commit_oldest(&mut self, effects: &mut Vec<Effect>) {
         let head = self.applied.next();
         let limit = self.hold.map_or(self.gate, |hold| hold.min(self.gate));
-        let ready = self.worker_of(|unit| {
-            unit.first == head && unit.phase == Phase::Executed && unit.last <= limit
+        let ready = self.worker_of(|group| {
+            group.first == head && group.phase == Phase::Executed && group.last <= limit
         });
         if let Some(worker) = ready {
-            self.units[worker].as_mut().expect("just found").phase = Phase::Committing;
+            self.groups[worker].as_mut().expect("just found").phase = Phase::Committing;
             effects.push(Effect::Commit { worker });
         }
     }
 
     fn dispatch(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(worker) = self.units.iter().position(Option::is_none) {
+        while let Some(worker) = self.groups.iter().position(Option::is_none) {
             let Some((first, last)) = self.next_unit() else { return };
             let alone = first <= self.careful;
-            let unit = Unit { first, last, phase: Phase::Executing, alone };
-            self.mark(&unit, true);
-            self.units[worker] = Some(unit);
+            let group = Group { first, last, phase: Phase::Executing, alone };
+            self.mark(&group, true);
+            self.groups[worker] = Some(group);
             effects.push(Effect::Execute { worker, first, last });
         }
     }
@@ -342,7 +342,7 @@ impl Schedule {
     /// The oldest entry, once nothing else is on its way.
     fn next_careful(&self) -> Option<(Tsid, Tsid)> {
         let head = self.applied.next();
-        let idle = self.units.iter().all(Option::is_none);
+        let idle = self.groups.iter().all(Option::is_none);
         (idle && self.end_of_dispatch() > 0).then_some((head, head))
     }
 
@@ -352,8 +352,8 @@ impl Schedule {
         self.entries.len().min(usize::try_from(held).unwrap_or(usize::MAX))
     }
 
-    /// The last entry of the unit that starts at `first`. Entries that may be committed already
-    /// are taken together when many wait, or when they would wait for this unit anyway; one that
+    /// The last entry of the group that starts at `first`. Entries that may be committed already
+    /// are taken together when many wait, or when they would wait for this group anyway; one that
     /// the primary may not show for long never holds back those before it.
     fn extend(&self, first: usize, end: usize, ahead: &Union) -> usize {
         let crowded = self.entries.iter().filter(|entry| !entry.taken).count() > self.limits.crowd;
@@ -378,12 +378,12 @@ impl Schedule {
         last
     }
 
-    fn worker_of(&self, which: impl Fn(&Unit) -> bool) -> Option<usize> {
-        self.units.iter().position(|unit| unit.as_ref().is_some_and(&which))
+    fn worker_of(&self, which: impl Fn(&Group) -> bool) -> Option<usize> {
+        self.groups.iter().position(|group| group.as_ref().is_some_and(&which))
     }
 
-    fn mark(&mut self, unit: &Unit, taken: bool) {
-        let range = self.index(unit.first)..=self.index(unit.last);
+    fn mark(&mut self, group: &Group, taken: bool) {
+        let range = self.index(group.first)..=self.index(group.last);
         self.entries.range_mut(range).for_each(|entry| entry.taken = taken);
     }
 
@@ -503,10 +503,10 @@ mod tests {
         assert_eq!(released, [execute(0, 2, 2), execute(1, 3, 3)]);
     }
 
-    /// The stupid twin: knows every entry's keys and every worker's unit, compares all with all.
+    /// The stupid twin: knows every entry's keys and every worker's group, compares all with all.
     struct Twin {
         keys: Vec<Vec<u8>>,
-        units: Vec<Option<(u64, u64, bool)>>,
+        groups: Vec<Option<(u64, u64, bool)>>,
         committed: u64,
         gate: u64,
         failures: usize,
@@ -518,20 +518,20 @@ mod tests {
                 match *effect {
                     Effect::Execute { worker, first, last } => self.execute(worker, first, last),
                     Effect::Commit { worker } => {
-                        let (first, last, executed) = self.units[worker].expect("a unit");
+                        let (first, last, executed) = self.groups[worker].expect("a group");
                         assert!(executed && first == self.committed + 1 && last <= self.gate);
                     }
-                    Effect::Abort { worker } => assert!(self.units[worker].expect("a unit").2),
+                    Effect::Abort { worker } => assert!(self.groups[worker].expect("a group").2),
                     Effect::Diverged(tsid) => panic!("{tsid} failed but once"),
                 }
             }
         }
 
         fn execute(&mut self, worker: usize, first: Tsid, last: Tsid) {
-            assert_eq!(self.units[worker], None);
+            assert_eq!(self.groups[worker], None);
             assert!(last.0 - first.0 < 4 && first.0 > self.committed);
             let running: Vec<u64> =
-                self.units.iter().flatten().flat_map(|unit| unit.0..=unit.1).collect();
+                self.groups.iter().flatten().flat_map(|group| group.0..=group.1).collect();
             for tsid in first.0..=last.0 {
                 let older = self.committed + 1..first.0;
                 for other in older.chain(running.iter().copied()) {
@@ -540,7 +540,7 @@ mod tests {
                     assert!(!mine.iter().any(|key| keys.contains(key)), "{tsid} beside {other}");
                 }
             }
-            self.units[worker] = Some((first.0, last.0, false));
+            self.groups[worker] = Some((first.0, last.0, false));
         }
     }
 
@@ -554,12 +554,12 @@ mod tests {
         ) {
             let mut schedule = Schedule::new(small(), Tsid::ZERO);
             let mut twin =
-                Twin { keys, units: vec![None; 3], committed: 0, gate: 0, failures: 0 };
+                Twin { keys, groups: vec![None; 3], committed: 0, gate: 0, failures: 0 };
             let mut arrived_count = 0;
             let mut committing = None;
             let mut aborting = [false; 3];
             for (what, worker) in choices {
-                let event = match (what, twin.units[worker]) {
+                let event = match (what, twin.groups[worker]) {
                     (0, _) if arrived_count < twin.keys.len() && schedule.room() > 0 => {
                         arrived_count += 1;
                         arrived(&twin.keys[arrived_count - 1])
@@ -569,12 +569,12 @@ mod tests {
                         Event::Gate(Tsid(twin.gate))
                     }
                     (2 | 3, Some((first, last, false))) => {
-                        twin.units[worker] = Some((first, last, true));
+                        twin.groups[worker] = Some((first, last, true));
                         Event::Executed(worker)
                     }
                     (4, Some((.., false))) if twin.failures < 3 && schedule.careful.0 == 0 => {
                         twin.failures += 1;
-                        twin.units[worker] = None;
+                        twin.groups[worker] = None;
                         Event::Failed(worker)
                     }
                     (5, Some(_)) if committing != Some(worker) && !aborting[worker] => {
@@ -582,12 +582,12 @@ mod tests {
                     }
                     (6 | 7, Some(_)) if aborting[worker] => {
                         aborting[worker] = false;
-                        twin.units[worker] = None;
+                        twin.groups[worker] = None;
                         Event::Aborted(worker)
                     }
                     (6 | 7, Some((_, last, _))) if committing == Some(worker) => {
                         committing = None;
-                        twin.units[worker] = None;
+                        twin.groups[worker] = None;
                         twin.committed = last;
                         Event::Committed(worker)
                     }
@@ -627,18 +627,18 @@ mod tests {
                 }
             }
             let Some(event) = (0..3).find_map(|worker| {
-                let (first, last, executed) = twin.units[worker]?;
+                let (first, last, executed) = twin.groups[worker]?;
                 if aborting[worker] {
                     aborting[worker] = false;
-                    twin.units[worker] = None;
+                    twin.groups[worker] = None;
                     Some(Event::Aborted(worker))
                 } else if *committing == Some(worker) {
                     *committing = None;
-                    twin.units[worker] = None;
+                    twin.groups[worker] = None;
                     twin.committed = last;
                     Some(Event::Committed(worker))
                 } else if !executed {
-                    twin.units[worker] = Some((first, last, true));
+                    twin.groups[worker] = Some((first, last, true));
                     Some(Event::Executed(worker))
                 } else {
                     None

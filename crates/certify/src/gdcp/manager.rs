@@ -23,7 +23,7 @@
 //! - Stop-failures: whoever suspects a site stops the group; [`crate::gdcp::view::succeed`] makes
 //!   the next one. Messages of older views are ignored, those of views that a site has not entered
 //!   yet wait. Assumed: views are numbered by one service, and the new view
-//!   has a standing of at least one site of the old. A suspicion may be wrong: what the suspected
+//!   has a report of at least one site of the old. A suspicion may be wrong: what the suspected
 //!   site releases afterwards every other site could decide before it stopped.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +32,7 @@ use crate::certification::{SiteId, Timestamp, Transaction, TxnId};
 use crate::gdcp::message::{Body, Incoming, Message, Proposal};
 use crate::gdcp::ring::{Order, Ring, Stamp};
 use crate::gdcp::site::Site;
-use crate::gdcp::view::{Standing, Succession, View};
+use crate::gdcp::view::{StopReport, Succession, View};
 use crate::gdcp::{Decided, Effect, Limits, Refusal};
 
 /// What happens at a site.
@@ -148,10 +148,10 @@ impl RingManager {
 
     /// How far it came in a group that has stopped.
     #[must_use]
-    pub fn standing(&self) -> Option<Standing> {
+    pub fn stop_report(&self) -> Option<StopReport> {
         let group = self.group.as_ref().filter(|group| group.stopped)?;
         let recent = self.recent.iter().cloned().collect();
-        Some(Standing { site: self.me, view: group.view.number, decided: self.clock, recent })
+        Some(StopReport { site: self.me, view: group.view.number, decided: self.clock, recent })
     }
 
     /// How many committed transactions and readsets it remembers.

@@ -38,7 +38,7 @@ impl View {
 
 /// How far a site of a ring had come when its group stopped.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Standing {
+pub struct StopReport {
     /// The site.
     pub site: SiteId,
     /// The view that stopped.
@@ -58,17 +58,17 @@ pub struct Succession {
     pub decisions: Vec<Decided>,
 }
 
-/// The next view of a ring: the site that decided most is the master copy. `standings` must come
+/// The next view of a ring: the site that decided most is the master copy. `reports` must come
 /// from sites of the last view that have stopped in it, at least one; a site gives one only
 /// once, and whoever calls this numbers views without ever giving a number twice. Every decision
-/// that was released anywhere is among those of any one of the standings.
+/// that was released anywhere is among those of any one of the reports.
 #[must_use]
-pub fn succeed(standings: &[Standing], members: Vec<(SiteId, u64)>) -> Option<Succession> {
-    let last = standings.iter().map(|standing| standing.view).max()?;
-    let of_last = standings.iter().filter(|standing| standing.view == last);
-    let start = of_last.clone().map(|standing| standing.decided).max()?;
+pub fn succeed(reports: &[StopReport], members: Vec<(SiteId, u64)>) -> Option<Succession> {
+    let last = reports.iter().map(|report| report.view).max()?;
+    let of_last = reports.iter().filter(|report| report.view == last);
+    let start = of_last.clone().map(|report| report.decided).max()?;
     // Whoever has decided at a place has decided the same; who joined late remembers less.
-    let all = of_last.flat_map(|standing| &standing.recent);
+    let all = of_last.flat_map(|report| &report.recent);
     let decisions: BTreeMap<Timestamp, Decided> =
         all.map(|decided| (decided.at, decided.clone())).collect();
     let view = View { number: last + 1, members, start };

@@ -192,12 +192,12 @@ impl Cluster {
             let (incarnation, applied) = (self.incarnations[site], self.released[site]);
             self.managers[site] = RingManager::new(id, incarnation, applied, self.limits);
         }
-        let standings: Vec<_> =
-            stayed.iter().filter_map(|&site| self.managers[site].standing()).collect();
+        let reports: Vec<_> =
+            stayed.iter().filter_map(|&site| self.managers[site].stop_report()).collect();
         let mut sites = [stayed, back].concat();
         sites.sort_unstable();
         let members = sites.iter().map(|&site| (SiteId(site as u32), self.incarnations[site]));
-        let succession = succeed(&standings, members.collect()).expect("a survivor");
+        let succession = succeed(&reports, members.collect()).expect("a survivor");
         let start = succession.view.start;
         let released = self.released.iter().max().expect("a site");
         assert!(*released <= start, "what was released is lost");

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
-use hihooi_replication::note::{self, Command, Contents, Note, Object, Owner, Shared};
+use hihooi_replication::note::{self, Command, Contents, Note, Object, Owner, SharedObjects};
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
 use super::catalog::{RESUME_CHECKS, asks_for_more};
 use super::progress::disable_own_actions;
 use super::replay::{self, Check, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
-use super::shared;
+use super::shared_objects;
 use super::statements::{literal, quote};
 use super::unseen::Recent;
 use super::words::{differs, statement_words};
@@ -459,16 +459,17 @@ async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
 }
 
 /// Makes roles and the like as the primary tells them.
-async fn become_like(connection: &mut Connection, note: &Shared) -> Done {
+async fn become_like(connection: &mut Connection, note: &SharedObjects) -> Done {
     let unreadable = |error| Failed::Differs(format!("roles: {error}"));
-    let (state, _) = shared_here(connection).await?;
-    run_all(connection, shared::renames(note, &state).map_err(unreadable)?).await?;
-    let (state, database) = shared_here(connection).await?;
-    run_all(connection, shared::commands(note, &state, &database).map_err(unreadable)?).await
+    let (state, _) = shared_objects_here(connection).await?;
+    run_all(connection, shared_objects::renames(note, &state).map_err(unreadable)?).await?;
+    let (state, database) = shared_objects_here(connection).await?;
+    run_all(connection, shared_objects::commands(note, &state, &database).map_err(unreadable)?)
+        .await
 }
 
 /// Their state here, and the database's name.
-async fn shared_here(connection: &mut Connection) -> Result<(String, String)> {
+async fn shared_objects_here(connection: &mut Connection) -> Result<(String, String)> {
     let query = "select hihooi.shared()::text, pg_catalog.current_database()";
     let mut here = connection.query(query).await?;
     let mut row = here.rows.pop().unwrap_or_default().into_iter();

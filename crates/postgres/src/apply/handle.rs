@@ -1,5 +1,6 @@
-//! What the rest of the process holds of an applier: its wishes go one way, how far it is comes
-//! back. Wishes are a state, not a queue, so nothing piles up while a replica is away (I8).
+//! The handle on an applier: what is requested of it goes there, its status and its hold come back.
+//! What is requested is a state and not a queue, so nothing piles up while a replica can't be reached
+//! (I8).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +13,9 @@ use tokio::sync::watch;
 
 use super::stats::ApplyStats;
 
-/// What the operator and `verify` want of an applier.
+/// What the operator and `verify` request of an applier.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct Requested {
     /// Apply nothing (`PAUSE REPLICA`).
     pub paused: bool,
     /// Apply up to exactly here and stay.
@@ -27,16 +28,16 @@ pub(super) struct Wish {
     pub stop: bool,
 }
 
-impl Wish {
+impl Requested {
     /// Whether an applier that failed under `before` is to try again.
-    pub(super) fn is_new_attempt(&self, before: &Wish) -> bool {
+    pub(super) fn is_new_attempt(&self, before: &Requested) -> bool {
         self.stop || self.attempt != before.attempt || self.restart != before.restart
     }
 }
 
-/// What an applier tells.
+/// What an applier reports.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ApplierStatus {
     /// Applied and flushed at the replica: the log is needed from the next one on.
     pub flushed: AtomicU64,
     /// The entry at which the applier waits for an operator, 0 while it doesn't.
@@ -45,7 +46,7 @@ pub(super) struct Told {
     pub stats: Mutex<ApplyStats>,
 }
 
-impl Told {
+impl ApplierStatus {
     pub(super) fn set_refused(&self, tsid: Tsid) {
         self.refused.store(tsid.0, Ordering::Release);
     }
@@ -55,20 +56,20 @@ impl Told {
     }
 }
 
-/// Where an applier stands with respect to a hold.
+/// Whether an applier obeys a hold: the request to apply up to a position and stay there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum HoldState {
     /// Applying, or not there yet.
-    Moving,
-    /// Nothing is being committed and nothing will be beyond this position.
+    Applying,
+    /// Nothing is being committed, and nothing will be until the hold ends.
     Held {
         /// The applied prefix.
         applied: Tsid,
-        /// The limit that it stands at or under.
+        /// The position up to which it was to apply.
         limit: Tsid,
     },
     /// Not applying at all (connection lost, diverged, paused, stopped).
-    Away,
+    Stopped,
 }
 
 /// Why a hold was not reached.
@@ -125,9 +126,9 @@ impl fmt::Debug for Repaired {
 /// A handle on a running applier; clones speak to the same one.
 #[derive(Clone, Debug)]
 pub struct ApplierHandle {
-    pub(super) wish: Arc<watch::Sender<Wish>>,
-    pub(super) standing: watch::Receiver<Standing>,
-    pub(super) told: Arc<Told>,
+    pub(super) requested: Arc<watch::Sender<Requested>>,
+    pub(super) hold_state: watch::Receiver<HoldState>,
+    pub(super) status: Arc<ApplierStatus>,
     pub(super) ended: watch::Receiver<bool>,
     pub(super) repaired: Repaired,
 }
@@ -135,7 +136,7 @@ pub struct ApplierHandle {
 impl ApplierHandle {
     /// Stops applying; the replica keeps serving what is fresh.
     pub fn pause(&self) {
-        self.wish.send_modify(|wish| wish.paused = true);
+        self.requested.send_modify(|requested| requested.paused = true);
     }
 
     /// Applies again, also after a failure that stopped it: what the replica could not do was
@@ -145,17 +146,17 @@ impl ApplierHandle {
     /// # Errors
     /// [`hihooi_log::Error`]: the log can't be written; nothing is resumed.
     pub async fn resume(&self) -> hihooi_log::Result<()> {
-        self.repaired.raise(Tsid(self.told.refused.load(Ordering::Acquire))).await?;
-        self.wish.send_modify(|wish| {
-            wish.paused = false;
-            wish.attempt += 1;
+        self.repaired.raise(Tsid(self.status.refused.load(Ordering::Acquire))).await?;
+        self.requested.send_modify(|requested| {
+            requested.paused = false;
+            requested.attempt += 1;
         });
         Ok(())
     }
 
     /// Connects anew and goes on from the replica's own position.
     pub fn restart(&self) {
-        self.wish.send_modify(|wish| wish.restart += 1);
+        self.requested.send_modify(|requested| requested.restart += 1);
     }
 
     /// Lets the applier commit nothing more, and tells the prefix at which it stands then.
@@ -176,22 +177,22 @@ impl ApplierHandle {
     }
 
     async fn hold_until(&self, tsid: Tsid, limit: Duration) -> Result<Tsid, HoldError> {
-        self.wish.send_modify(|wish| wish.limit = Some(tsid));
-        let mut standing = self.standing.clone();
-        let reached = |standing: &Standing| match *standing {
-            Standing::Held { applied, limit } => limit == tsid && applied >= tsid,
-            Standing::Away => true,
-            Standing::Moving => false,
+        self.requested.send_modify(|requested| requested.limit = Some(tsid));
+        let mut hold_state = self.hold_state.clone();
+        let reached = |hold_state: &HoldState| match *hold_state {
+            HoldState::Held { applied, limit } => limit == tsid && applied >= tsid,
+            HoldState::Stopped => true,
+            HoldState::Applying => false,
         };
-        let waited = tokio::time::timeout(limit, standing.wait_for(reached)).await;
+        let waited = tokio::time::timeout(limit, hold_state.wait_for(reached)).await;
         match waited {
-            Ok(Ok(standing)) => match *standing {
-                Standing::Held { applied, .. } => Ok(applied),
+            Ok(Ok(hold_state)) => match *hold_state {
+                HoldState::Held { applied, .. } => Ok(applied),
                 _ => Err(HoldError::Away),
             },
             Ok(Err(_)) => Err(HoldError::Away),
-            Err(_) => match *self.standing.borrow() {
-                Standing::Held { applied, .. } => Err(HoldError::Late { wanted: tsid, applied }),
+            Err(_) => match *self.hold_state.borrow() {
+                HoldState::Held { applied, .. } => Err(HoldError::Late { wanted: tsid, applied }),
                 _ => Err(HoldError::Late { wanted: tsid, applied: Tsid::ZERO }),
             },
         }
@@ -199,12 +200,12 @@ impl ApplierHandle {
 
     /// Ends a hold.
     pub fn release(&self) {
-        self.wish.send_modify(|wish| wish.limit = None);
+        self.requested.send_modify(|requested| requested.limit = None);
     }
 
     /// Ends the applier; returns when its connections are closed.
     pub async fn stop(&self) {
-        self.wish.send_modify(|wish| wish.stop = true);
+        self.requested.send_modify(|requested| requested.stop = true);
         // An applier that is gone already has ended.
         let _ = self.ended.clone().wait_for(|&ended| ended).await;
     }
@@ -212,12 +213,12 @@ impl ApplierHandle {
     /// The prefix that is on the replica's disk: what retention of the log goes by (I5).
     #[must_use]
     pub fn flushed(&self) -> Tsid {
-        Tsid(self.told.flushed.load(Ordering::Acquire))
+        Tsid(self.status.flushed.load(Ordering::Acquire))
     }
 
     /// Latencies of the last entries applied.
     #[must_use]
     pub fn stats(&self) -> ApplyStats {
-        self.told.lock_stats().clone()
+        self.status.lock_stats().clone()
     }
 }

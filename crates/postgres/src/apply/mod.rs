@@ -4,9 +4,9 @@
 //! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
 //! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
 //! - `restricted`: how what may run code of others is carried out without a superuser's rights.
-//! - `follow`: what the primary did to its schema; `replay` and `shared` say what to run for it,
+//! - `follow`: what the primary did to its schema; `replay` and `shared_objects` say what to run for it,
 //!   `unseen` which differences are other transactions' doing.
-//! - `statements`, `replay`, `shared`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
+//! - `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
 //! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
 //!   shows.
 
@@ -18,7 +18,7 @@ mod replay;
 mod restricted;
 mod round;
 mod session;
-mod shared;
+mod shared_objects;
 mod statements;
 pub mod stats;
 mod unseen;
@@ -41,7 +41,7 @@ pub use stats::ApplyStats;
 pub use visibility::Visibility;
 
 use crate::site::{Replica, State};
-use handle::{Repaired, Standing, Told, Wish};
+use handle::{ApplierStatus, HoldState, Repaired, Requested};
 use round::{End, Round};
 
 /// Connections that write to a replica, unless told otherwise.
@@ -77,35 +77,35 @@ pub struct Config {
 /// and publishes the replica's state.
 #[must_use]
 pub fn start(config: Config) -> ApplierHandle {
-    let wish = Arc::new(watch::Sender::new(Wish::default()));
-    let (standing_sender, standing) = watch::channel(Standing::Moving);
+    let requested = Arc::new(watch::Sender::new(Requested::default()));
+    let (hold_sender, hold_state) = watch::channel(HoldState::Applying);
     let (ended_sender, ended) = watch::channel(false);
-    let told = Arc::new(Told::default());
+    let status = Arc::new(ApplierStatus::default());
     let repaired = Repaired::new(&config.log, &config.replica.site.name);
-    let wishes = wish.subscribe();
+    let requests = requested.subscribe();
     let handle = ApplierHandle {
-        wish,
-        standing,
-        told: Arc::clone(&told),
+        requested,
+        hold_state,
+        status: Arc::clone(&status),
         ended,
         repaired: repaired.clone(),
     };
     tokio::spawn(async move {
-        run(&config, &told, &repaired, &standing_sender, wishes).await;
-        standing_sender.send_replace(Standing::Away);
+        run(&config, &status, &repaired, &hold_sender, requests).await;
+        hold_sender.send_replace(HoldState::Stopped);
         // Nobody may be waiting for the end.
         let _ = ended_sender.send(true);
     });
     handle
 }
 
-/// Round after round, until the wish to stop.
+/// Round after round, until it is requested to stop.
 async fn run(
     config: &Config,
-    told: &Arc<Told>,
+    status: &Arc<ApplierStatus>,
     repaired: &Repaired,
-    standing: &watch::Sender<Standing>,
-    mut wishes: watch::Receiver<Wish>,
+    hold_state: &watch::Sender<HoldState>,
+    mut requests: watch::Receiver<Requested>,
 ) {
     let mut pause_ms = RETRY_MS_MIN;
     let recent = Arc::default();
@@ -113,19 +113,19 @@ async fn run(
         // Connections to a site that doesn't answer would only pile up there.
         tokio::select! {
             () = config.replica.answering() => {}
-            _ = wishes.wait_for(|wish| wish.stop) => {}
+            _ = requests.wait_for(|requested| requested.stop) => {}
         }
-        let nobody_holds_it = wishes.has_changed().is_err();
-        let wish = wishes.borrow_and_update().clone();
-        if wish.stop || nobody_holds_it {
+        let nobody_holds_it = requests.has_changed().is_err();
+        let requested = requests.borrow_and_update().clone();
+        if requested.stop || nobody_holds_it {
             return;
         }
         let mut refused = None;
-        let started = Round::start(config, told, standing, repaired.read(), &recent);
+        let started = Round::start(config, status, hold_state, repaired.read(), &recent);
         let end = match unless_silent(&config.replica, started).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
-                let running = async { Err(round.run(&mut wishes).await) };
+                let running = async { Err(round.run(&mut requests).await) };
                 let Err(end) = unless_silent::<Infallible>(&config.replica, running).await;
                 refused = round.refused_at();
                 round.end().await;
@@ -133,24 +133,28 @@ async fn run(
             }
             Err(end) => end,
         };
-        let is_wished = matches!(end, End::Wished);
-        standing.send_replace(if is_wished { Standing::Moving } else { Standing::Away });
+        let is_requested = matches!(end, End::Requested);
+        hold_state.send_replace(if is_requested {
+            HoldState::Applying
+        } else {
+            HoldState::Stopped
+        });
         match end {
-            End::Wished => {}
+            End::Requested => {}
             End::Lost(reason) => {
                 tracing::debug!(site = config.replica.site.name, reason, "not applying");
                 config.replica.set_state(State::Failed, reason);
-                wait_for_attempt(&mut wishes, &wish, Some(pause_ms)).await;
+                wait_for_attempt(&mut requests, &requested, Some(pause_ms)).await;
                 pause_ms = (pause_ms * 2).min(RETRY_MS_MAX);
             }
             End::Diverged(reason) => {
                 // A RESUME during the round, such as that of a pause, is no word on what was
                 // not known yet.
-                let before = Wish { attempt: wishes.borrow().attempt, ..wish };
-                told.set_refused(refused.unwrap_or_default());
+                let before = Requested { attempt: requests.borrow().attempt, ..requested };
+                status.set_refused(refused.unwrap_or_default());
                 tell_diverged(&config.replica, reason);
-                wait_for_attempt(&mut wishes, &before, None).await;
-                told.set_refused(Tsid::ZERO);
+                wait_for_attempt(&mut requests, &before, None).await;
+                status.set_refused(Tsid::ZERO);
             }
         }
     }
@@ -177,20 +181,20 @@ async fn unless_silent<T>(
     }
 }
 
-/// Waits until someone wishes a new attempt or the end, or for the pause.
+/// Waits until someone requests a new attempt or the end, or for the pause.
 async fn wait_for_attempt(
-    wishes: &mut watch::Receiver<Wish>,
-    before: &Wish,
+    requests: &mut watch::Receiver<Requested>,
+    before: &Requested,
     pause_ms: Option<u64>,
 ) {
-    let wished = wishes.wait_for(|wish| wish.is_new_attempt(before));
+    let requested = requests.wait_for(|requested| requested.is_new_attempt(before));
     match pause_ms {
         Some(pause_ms) => {
-            // Time being up and a wish are both reasons to go on.
-            let _ = tokio::time::timeout(Duration::from_millis(pause_ms), wished).await;
+            // Time being up and a request are both reasons to go on.
+            let _ = tokio::time::timeout(Duration::from_millis(pause_ms), requested).await;
         }
         None => {
-            if wished.await.is_err() {
+            if requested.await.is_err() {
                 std::future::pending::<()>().await;
             }
         }

@@ -1,5 +1,5 @@
 //! One round of applying: from connecting to a replica until the connection is lost, something
-//! diverged, or someone wishes otherwise. Joins the pure schedule with connections, log and gate.
+//! diverged, or someone requests otherwise. Joins the pure schedule with connections, log and gate.
 //!
 //! An entry is committed when all before it are (I2), the log holds it durably (I5), and the
 //! primary shows it (I3, rule (2)).
@@ -20,10 +20,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::catalog::Catalog;
-use super::handle::{Standing, Told, Wish};
+use super::handle::{ApplierStatus, HoldState, Requested};
 use super::session::Session;
 use super::unseen::Recent;
-use super::work::{Failure, Unit, Work, is_in_log};
+use super::work::{Failure, Group, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
 use super::{Config, progress};
 use crate::collations;
@@ -43,9 +43,9 @@ const CLOSE_ENTRIES: u64 = 64;
 const CLOSE_MS: i64 = 100;
 /// A serving replica that is this far behind, in entries, catches up again.
 const BEHIND_ENTRIES: u64 = 5_000;
-/// When the oldest unit runs longer, it may wait for a younger one.
+/// When the oldest group runs longer, it may wait for a younger one.
 const OVERDUE: Duration = Duration::from_millis(5);
-/// What waits for so long is no younger unit's doing, and looked at less often.
+/// What waits for so long is no younger group's doing, and looked at less often.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 /// A statement that was cancelled has ended after so long, or its session is ended.
 const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
@@ -57,8 +57,8 @@ const EPOCH_2000_US: i64 = 946_684_800_000_000;
 /// Why a round ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// Someone wishes to stop or to connect anew.
-    Wished,
+    /// It was requested to stop or to connect anew.
+    Requested,
     /// Connect anew after a pause.
     Lost(String),
     /// Only an operator can help.
@@ -81,9 +81,9 @@ impl From<Error> for End {
 /// One round.
 pub(super) struct Round<'a> {
     config: &'a Config,
-    told: &'a Arc<Told>,
-    standing: &'a watch::Sender<Standing>,
-    wish: Wish,
+    status: &'a Arc<ApplierStatus>,
+    hold_state: &'a watch::Sender<HoldState>,
+    requested: Requested,
     control: Connection,
     catalog: Catalog,
     /// Relations as the log described them last.
@@ -104,7 +104,7 @@ pub(super) struct Round<'a> {
     refused: Option<(Tsid, String)>,
     durable: watch::Receiver<Tsid>,
     appended: watch::Receiver<Tsid>,
-    /// When the oldest unit is looked at for being blocked.
+    /// When the oldest group is looked at for being blocked.
     overdue_at: Option<(Tsid, Instant)>,
     /// Since when it is the oldest.
     oldest_since: Instant,
@@ -120,8 +120,8 @@ impl<'a> Round<'a> {
     /// reads the position afterwards has seen the last commit of every other (I5).
     pub(super) async fn start(
         config: &'a Config,
-        told: &'a Arc<Told>,
-        standing: &'a watch::Sender<Standing>,
+        status: &'a Arc<ApplierStatus>,
+        hold_state: &'a watch::Sender<HoldState>,
         repaired: Tsid,
         recent: &Arc<Recent>,
     ) -> Result<Round<'a>, End> {
@@ -150,17 +150,17 @@ impl<'a> Round<'a> {
         }
         let applied = progress::position(&mut control, &config.origin, true).await?;
         check_position(config, applied)?;
-        told.flushed.store(applied.0, Ordering::Release);
+        status.flushed.store(applied.0, Ordering::Release);
         let keeper = Connection::open(&login).await?;
         let prefix = config.origin.clone();
-        tasks.spawn(keep_flushed(keeper, prefix, Arc::clone(told), outcome_sender));
+        tasks.spawn(keep_flushed(keeper, prefix, Arc::clone(status), outcome_sender));
         config.replica.set_applied(applied);
         let limits = Limits { workers: config.connections, ..Limits::default() };
         Ok(Round {
             config,
-            told,
-            standing,
-            wish: Wish::default(),
+            status,
+            hold_state,
+            requested: Requested::default(),
             control,
             catalog: Catalog::default(),
             relations: AHashMap::new(),
@@ -184,8 +184,8 @@ impl<'a> Round<'a> {
     }
 
     /// Applies until the round ends.
-    pub(super) async fn run(&mut self, wishes: &mut watch::Receiver<Wish>) -> End {
-        match self.apply(wishes).await {
+    pub(super) async fn run(&mut self, requests: &mut watch::Receiver<Requested>) -> End {
+        match self.apply(requests).await {
             Err(end) => end,
             Ok(never) => match never {},
         }
@@ -198,12 +198,12 @@ impl<'a> Round<'a> {
 
     async fn apply(
         &mut self,
-        wishes: &mut watch::Receiver<Wish>,
+        requests: &mut watch::Receiver<Requested>,
     ) -> Result<std::convert::Infallible, End> {
         let mut visible = self.config.visibility.changes();
-        self.wish = wishes.borrow_and_update().clone();
-        if self.wish.stop {
-            return Err(End::Wished);
+        self.requested = requests.borrow_and_update().clone();
+        if self.requested.stop {
+            return Err(End::Requested);
         }
         self.step(Event::Hold(self.hold())).await?;
         let mut tick = tokio::time::interval(FLUSHED_EVERY);
@@ -224,12 +224,12 @@ impl<'a> Round<'a> {
                     changed.map_err(|_| End::Lost("the log is closed".to_owned()))?;
                 }
                 _ = visible.changed() => {}
-                changed = wishes.changed() => {
-                    let wish = wishes.borrow_and_update().clone();
-                    if changed.is_err() || wish.stop || wish.restart != self.wish.restart {
-                        return Err(End::Wished);
+                changed = requests.changed() => {
+                    let requested = requests.borrow_and_update().clone();
+                    if changed.is_err() || requested.stop || requested.restart != self.requested.restart {
+                        return Err(End::Requested);
                     }
-                    self.wish = wish;
+                    self.requested = requested;
                     self.step(Event::Hold(self.hold())).await?;
                 }
                 () = sleep_until(overdue) => self.unblock().await?,
@@ -247,7 +247,7 @@ impl<'a> Round<'a> {
 
     /// Where to stay, as wished.
     fn hold(&self) -> Option<Tsid> {
-        if self.wish.paused { Some(Tsid::ZERO) } else { self.wish.limit }
+        if self.requested.paused { Some(Tsid::ZERO) } else { self.requested.limit }
     }
 
     /// Reads entries from the log into the schedule.
@@ -338,7 +338,7 @@ impl<'a> Round<'a> {
             Outcome::Failed(Failure::Refused { tsid, reason }) => {
                 tracing::debug!(site = self.config.replica.site.name, %tsid, reason, "refused");
                 self.refused = Some((tsid, reason));
-                self.told.lock_stats().retries += 1;
+                self.status.lock_stats().retries += 1;
                 Event::Failed(worker)
             }
         };
@@ -349,7 +349,7 @@ impl<'a> Round<'a> {
     fn committed(&mut self) {
         let applied = self.schedule.applied();
         let now = now_us();
-        let mut stats = self.told.lock_stats();
+        let mut stats = self.status.lock_stats();
         stats.transactions += 1;
         while self.works.front().is_some_and(|work| work.header().tsid <= applied) {
             let work = self.works.pop_front().expect("just looked at");
@@ -370,8 +370,8 @@ impl<'a> Round<'a> {
         for effect in self.schedule.step(event) {
             match effect {
                 Effect::Execute { worker, first, last } => {
-                    let unit = self.unit(first, last);
-                    self.order(worker, Order::Execute(unit)).await?;
+                    let group = self.group(first, last);
+                    self.order(worker, Order::Execute(group)).await?;
                 }
                 Effect::Commit { worker } => self.order(worker, Order::Commit).await?,
                 Effect::Abort { worker } => self.order(worker, Order::Abort).await?,
@@ -381,10 +381,10 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn unit(&self, first: Tsid, last: Tsid) -> Unit {
+    fn group(&self, first: Tsid, last: Tsid) -> Group {
         let works = self.works.iter();
         let works = works.filter(|work| (first..=last).contains(&work.header().tsid));
-        Unit { works: works.cloned().collect(), generation: self.generation }
+        Group { works: works.cloned().collect(), generation: self.generation }
     }
 
     async fn order(&self, worker: usize, order: Order) -> Result<(), End> {
@@ -405,7 +405,7 @@ impl<'a> Round<'a> {
         End::Diverged(reason)
     }
 
-    /// When to look whether the oldest unit waits for a younger one's lock, which PostgreSQL
+    /// When to look whether the oldest group waits for a younger one's lock, which PostgreSQL
     /// can't see to be a deadlock.
     fn overdue(&mut self) -> Option<Instant> {
         self.schedule.oldest_executing()?;
@@ -441,7 +441,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Whom a process waits for, and whom those wait for, and so on: a younger unit that executes can
+    /// Whom a process waits for, and whom those wait for, and so on: a younger group that executes can
     /// only be taken back when what it waits for itself was.
     async fn blocking(&mut self, process: i32) -> Result<Vec<i32>, End> {
         let query = "with recursive blocking(process) as (
@@ -492,7 +492,7 @@ impl<'a> Round<'a> {
             self.works.front().map_or(0, |work| (now_us() - work.header().commit_time_us) / 1000);
         let was = replica.apply_state();
         let is_close = lag <= CLOSE_ENTRIES || oldest_ms <= CLOSE_MS;
-        let state = if self.wish.paused {
+        let state = if self.requested.paused {
             State::Paused
         } else if is_close || (was == State::Serving && lag <= BEHIND_ENTRIES) {
             State::Serving
@@ -503,17 +503,17 @@ impl<'a> Round<'a> {
             replica.set_state(state, why(state));
             self.is_published = true;
         }
-        let standing = self.standing_now(applied);
-        self.standing.send_if_modified(|was| std::mem::replace(was, standing) != standing);
+        let hold_state = self.hold_state(applied);
+        self.hold_state.send_if_modified(|was| std::mem::replace(was, hold_state) != hold_state);
     }
 
-    fn standing_now(&self, applied: Tsid) -> Standing {
-        match self.wish.limit {
+    fn hold_state(&self, applied: Tsid) -> HoldState {
+        match self.requested.limit {
             Some(limit) if applied >= limit && !self.schedule.is_committing() => {
-                Standing::Held { applied, limit }
+                HoldState::Held { applied, limit }
             }
-            _ if self.wish.paused => Standing::Away,
-            _ => Standing::Moving,
+            _ if self.requested.paused => HoldState::Stopped,
+            _ => HoldState::Applying,
         }
     }
 }
@@ -570,13 +570,13 @@ fn now_us() -> i64 {
 async fn keep_flushed(
     mut connection: Connection,
     origin: String,
-    told: Arc<Told>,
+    status: Arc<ApplierStatus>,
     outcomes: mpsc::Sender<(usize, Outcome)>,
 ) {
     loop {
         tokio::time::sleep(FLUSHED_EVERY).await;
         match progress::position(&mut connection, &origin, true).await {
-            Ok(flushed) => told.flushed.store(flushed.0, Ordering::Release),
+            Ok(flushed) => status.flushed.store(flushed.0, Ordering::Release),
             Err(error) => {
                 let lost = Outcome::Failed(Failure::Lost(error.to_string()));
                 // The round may have ended for the same reason.

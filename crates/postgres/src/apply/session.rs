@@ -1,7 +1,7 @@
-//! One connection that writes to a replica: runs a unit's changes in one transaction, pipelined,
+//! One connection that writes to a replica: runs a group's changes in one transaction, pipelined,
 //! and checks that each touched exactly the rows it must (row format).
 //!
-//! Two round trips a unit: one for everything up to the last change, one for the commit, which is
+//! Two round trips a group: one for everything up to the last change, one for the commit, which is
 //! sent when its time has come. Keeps I5: progress is part of the same commit.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::restricted::{self, Gathered, Guard, View};
 use super::statements::{self, Shape, Statement};
 use super::unseen::Recent;
 use super::words::{What, advice, owner_advice, unknown};
-use super::work::{Failure, Unit, Work};
+use super::work::{Failure, Group, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
@@ -129,18 +129,18 @@ impl Session {
         self.connection.key().process
     }
 
-    /// Runs a unit's changes, without committing. After a failure the transaction is rolled back.
-    pub(super) async fn execute(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
-        if unit.generation != self.generation {
+    /// Runs a group's changes, without committing. After a failure the transaction is rolled back.
+    pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<(), Failure> {
+        if group.generation != self.generation {
             self.forget();
-            self.generation = unit.generation;
+            self.generation = group.generation;
         }
         self.without_domains = false;
-        let done = self.run(unit).await;
+        let done = self.run(group).await;
         match self.after(done).await {
             Err(Failure::Refused { tsid, reason }) if reason.contains(SERVER_ERROR) => {
                 self.without_domains = true;
-                let done = self.run(unit).await;
+                let done = self.run(group).await;
                 match self.after(done).await {
                     Err(Failure::Refused { .. }) => Err(Failure::Refused { tsid, reason }),
                     done => done,
@@ -151,8 +151,8 @@ impl Session {
     }
 
     /// Commits what was executed.
-    pub(super) async fn commit(&mut self, unit: &Unit) -> std::result::Result<(), Failure> {
-        let done = match self.end(unit) {
+    pub(super) async fn commit(&mut self, group: &Group) -> std::result::Result<(), Failure> {
+        let done = match self.end(group) {
             Ok(()) => self.settle().await,
             Err(error) => Err(error),
         };
@@ -180,9 +180,9 @@ impl Session {
         self.connection.close().await;
     }
 
-    async fn run(&mut self, unit: &Unit) -> Result<()> {
-        self.begin(unit)?;
-        for work in &unit.works {
+    async fn run(&mut self, group: &Group) -> Result<()> {
+        self.begin(group)?;
+        for work in &group.works {
             let tsid = work.header().tsid;
             self.look_ahead(work).await?;
             match &work.changes {
@@ -196,10 +196,10 @@ impl Session {
         self.settle().await
     }
 
-    fn begin(&mut self, unit: &Unit) -> Result<()> {
+    fn begin(&mut self, group: &Group) -> Result<()> {
         self.path = None;
-        self.fixed("begin", "BEGIN", unit.last().tsid, [].into_iter())?;
-        self.domains(unit, SUSPEND_DOMAINS);
+        self.fixed("begin", "BEGIN", group.last().tsid, [].into_iter())?;
+        self.domains(group, SUSPEND_DOMAINS);
         Ok(())
     }
 
@@ -215,20 +215,20 @@ impl Session {
     }
 
     /// Suspends or resumes the CHECK constraints of domains, if this transaction is to.
-    fn domains(&mut self, unit: &Unit, text: &str) {
+    fn domains(&mut self, group: &Group, text: &str) {
         if self.without_domains {
             self.carry_out();
             let what = What::Housekeeping("setting domains aside");
-            let expected = Expected { tsid: unit.last().tsid, rows: None, what };
+            let expected = Expected { tsid: group.last().tsid, rows: None, what };
             self.send(text, [].into_iter(), expected);
         }
     }
 
     /// The progress that the commit records, and `COMMIT`. Not sooner: from PostgreSQL 16 on an
     /// aborted transaction moves its session's origin as well, to what was set last.
-    fn end(&mut self, unit: &Unit) -> Result<()> {
-        self.domains(unit, RESUME_DOMAINS);
-        let last = unit.last();
+    fn end(&mut self, group: &Group) -> Result<()> {
+        self.domains(group, RESUME_DOMAINS);
+        let last = group.last();
         let position = Lsn(last.tsid.0).to_string();
         let time = last.commit_time_us.to_string();
         let values = [Some(position.as_bytes()), Some(time.as_bytes())];

@@ -50,20 +50,20 @@ fn decode(entry: &Entry) -> Result<Vec<Change>, String> {
 
 /// Consecutive entries that become one transaction.
 #[derive(Clone, Debug)]
-pub(super) struct Unit {
+pub(super) struct Group {
     pub works: Vec<Arc<Work>>,
     /// How often DDL was applied before: what was learnt under another number is void.
     pub generation: u64,
 }
 
-impl Unit {
+impl Group {
     /// The last entry: what the transaction's progress is (I5).
     pub(super) fn last(&self) -> &Header {
-        self.works.last().expect("a unit has entries").header()
+        self.works.last().expect("a group has entries").header()
     }
 }
 
-/// Why a unit could not be executed or committed.
+/// Why a group could not be executed or committed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The connection is gone, or the server can't work now: connect anew and go on.

@@ -3,15 +3,15 @@
 use tokio::sync::mpsc;
 
 use super::session::Session;
-use super::work::{Failure, Unit};
+use super::work::{Failure, Group};
 
-/// Orders to one worker: it has at most one unit, so few are ever on their way.
+/// Orders to one worker: it has at most one group, so few are ever on their way.
 pub(super) const ORDERS_LEN: usize = 4;
 
 /// What a worker is to do.
 #[derive(Debug)]
 pub(super) enum Order {
-    Execute(Unit),
+    Execute(Group),
     Commit,
     Abort,
 }
@@ -32,7 +32,7 @@ pub(super) async fn run(
     mut orders: mpsc::Receiver<Order>,
     outcomes: mpsc::Sender<(usize, Outcome)>,
 ) {
-    let mut unit = None;
+    let mut group = None;
     loop {
         let order = tokio::select! {
             biased;
@@ -44,7 +44,7 @@ pub(super) async fn run(
             }
         };
         let Some(order) = order else { break };
-        let outcome = obey(&mut session, &mut unit, order).await;
+        let outcome = obey(&mut session, &mut group, order).await;
         let is_lost = matches!(outcome, Outcome::Failed(Failure::Lost(_)));
         if outcomes.send((number, outcome)).await.is_err() || is_lost {
             return;
@@ -53,19 +53,19 @@ pub(super) async fn run(
     session.close().await;
 }
 
-async fn obey(session: &mut Session, unit: &mut Option<Unit>, order: Order) -> Outcome {
+async fn obey(session: &mut Session, group: &mut Option<Group>, order: Order) -> Outcome {
     match order {
         Order::Execute(next) => {
-            let done = session.execute(unit.insert(next)).await;
+            let done = session.execute(group.insert(next)).await;
             done.map_or_else(Outcome::Failed, |()| Outcome::Executed)
         }
         Order::Commit => {
-            let unit = unit.take().expect("a commit follows its execution");
-            let done = session.commit(&unit).await;
+            let group = group.take().expect("a commit follows its execution");
+            let done = session.commit(&group).await;
             done.map_or_else(Outcome::Failed, |()| Outcome::Committed)
         }
         Order::Abort => {
-            *unit = None;
+            *group = None;
             session.abort().await.map_or_else(Outcome::Failed, |()| Outcome::Aborted)
         }
     }

@@ -12,7 +12,7 @@ use hihooi_wire::frontend;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::{CollectorError, EntrySummary, Interrupted, Shared, StreamEvent};
+use super::{CollectorError, EntrySummary, Interrupted, StreamContext, StreamEvent};
 use crate::connection::{Connection, Login, server_error};
 use crate::identity;
 use crate::setup::{self, COLLECTOR_NAME, PUBLICATION, SLOT};
@@ -49,15 +49,15 @@ pub const TEXT_SETTINGS: [(&str, &str); 9] = [
 type Result<T> = std::result::Result<T, Interrupted>;
 
 /// Reads the slot until the stream breaks or nobody wants its events any more.
-pub(super) async fn read(shared: &Shared) -> Result<()> {
-    let mut stream = Stream::start(shared).await?;
-    shared.status.connected.store(true, Ordering::Release);
-    shared.status.set_error(String::new());
+pub(super) async fn read(context: &StreamContext) -> Result<()> {
+    let mut stream = Stream::start(context).await?;
+    context.status.connected.store(true, Ordering::Release);
+    context.status.set_error(String::new());
     stream.run().await
 }
 
 struct Stream<'a> {
-    shared: &'a Shared,
+    context: &'a StreamContext,
     connection: Connection,
     assembler: Assembler,
     durable: watch::Receiver<Tsid>,
@@ -79,20 +79,20 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    async fn start(shared: &'a Shared) -> Result<Stream<'a>> {
-        let config = &shared.config;
-        check_identity(shared).await?;
-        let mut connection = Connection::open(&login(shared)).await?;
-        let last = shared.log.last();
+    async fn start(context: &'a StreamContext) -> Result<Stream<'a>> {
+        let config = &context.config;
+        check_identity(context).await?;
+        let mut connection = Connection::open(&login(context)).await?;
+        let last = context.log.last();
         let from = last.as_ref().map_or(Lsn(0), |last| last.end_lsn);
-        start_replication(&mut connection, shared, from).await?;
-        let mut durable = shared.log.durable();
+        start_replication(&mut connection, context, from).await?;
+        let mut durable = context.log.durable();
         let durable_now = *durable.borrow_and_update();
         // Entries appended before the last stream broke may still be on their way to the disk.
         let unfinished = last.as_ref().filter(|last| last.tsid > durable_now);
         let pending = unfinished.map(|last| (last.tsid, last.end_lsn)).into_iter().collect();
         Ok(Stream {
-            shared,
+            context,
             connection,
             assembler: Assembler::new(config.incarnation, last.as_ref()),
             durable,
@@ -100,7 +100,7 @@ impl<'a> Stream<'a> {
             passed: from,
             told: Lsn(0),
             complete: Lsn(0),
-            reach: identity::reach(&shared.log)?.unwrap_or(Lsn(u64::MAX)),
+            reach: identity::reach(&context.log)?.unwrap_or(Lsn(u64::MAX)),
             marked_at: Instant::now(),
             sent: (Lsn(0), Instant::now()),
             heard: Instant::now(),
@@ -111,7 +111,7 @@ impl<'a> Stream<'a> {
     async fn run(&mut self) -> Result<()> {
         let mut tick = tokio::time::interval(Duration::from_millis(STATUS_MS));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let shared = self.shared;
+        let context = self.context;
         loop {
             tokio::select! {
                 message = self.connection.next() => {
@@ -124,15 +124,15 @@ impl<'a> Stream<'a> {
                     changed.map_err(|_| Interrupted::Retry("the log is closed".to_owned()))?;
                     self.confirm().await?;
                 }
-                () = shared.poke.notified() => self.send_status(true).await?,
+                () = context.poke.notified() => self.send_status(true).await?,
                 _ = tick.tick() => self.tick().await?,
-                () = shared.events.closed() => return Ok(()),
+                () = context.events.closed() => return Ok(()),
             }
         }
     }
 
     async fn tick(&mut self) -> Result<()> {
-        if let Some(why) = self.shared.log.failed() {
+        if let Some(why) = self.context.log.failed() {
             return Err(CollectorError::Log(hihooi_log::Error::Failed(why)).into());
         }
         if self.heard.elapsed() > Duration::from_millis(SILENCE_MS_MAX) {
@@ -158,7 +158,7 @@ impl<'a> Stream<'a> {
         if let Some(message) = next {
             reply |= self.take(message).await?;
         }
-        self.shared.log.flush();
+        self.context.log.flush();
         if reply {
             self.settle();
             // A server that stops waits until all is confirmed.
@@ -201,7 +201,7 @@ impl<'a> Stream<'a> {
         for output in outputs.drain(..) {
             match output {
                 Output::Chunk { tsid, n, bytes } => {
-                    let log = self.shared.log.clone();
+                    let log = self.context.log.clone();
                     self.alive(async { log.append_chunk(tsid, n, bytes).await }).await??;
                 }
                 Output::Entry(entry) => {
@@ -210,7 +210,7 @@ impl<'a> Stream<'a> {
                     // stream again, so that nobody would tell it later. One that is told twice,
                     // after the append failed, does no harm.
                     self.tell(StreamEvent::Entry(summary.clone())).await?;
-                    let log = self.shared.log.clone();
+                    let log = self.context.log.clone();
                     self.alive(async { log.append(entry).await }).await??;
                     self.pending.push_back((summary.tsid, summary.end_lsn));
                 }
@@ -223,14 +223,14 @@ impl<'a> Stream<'a> {
 
     async fn tell(&mut self, event: StreamEvent) -> Result<()> {
         // A receiver that is gone ends the stream at the next turn of its loop.
-        let Err(event) = self.shared.events.try_send(event) else { return Ok(()) };
-        let events = self.shared.events.clone();
+        let Err(event) = self.context.events.try_send(event) else { return Ok(()) };
+        let events = self.context.events.clone();
         let _ = self.alive(async { events.send(event.into_inner()).await }).await?;
         Ok(())
     }
 
     async fn tell_passed(&mut self) -> Result<()> {
-        self.shared.status.received.store(self.passed.0, Ordering::Release);
+        self.context.status.received.store(self.passed.0, Ordering::Release);
         if self.passed > self.told {
             self.told = self.passed;
             self.tell(StreamEvent::Passed(self.passed)).await?;
@@ -247,7 +247,7 @@ impl<'a> Stream<'a> {
                 biased;
                 done = &mut wait => return Ok(done),
                 () = tokio::time::sleep(Duration::from_millis(STATUS_MS)) => {
-                    self.shared.log.flush();
+                    self.context.log.flush();
                     self.settle();
                     self.send_status(false).await?;
                 }
@@ -276,7 +276,7 @@ impl<'a> Stream<'a> {
         self.marked_at = Instant::now();
         let reach = self.complete;
         if reach > self.reach {
-            let log = self.shared.log.clone();
+            let log = self.context.log.clone();
             self.alive(async { identity::mark_reach(&log, reach).await }).await??;
             self.reach = self.reach.max(reach);
         }
@@ -302,30 +302,34 @@ impl<'a> Stream<'a> {
         frontend::copy_data(&status, self.connection.buffer());
         self.connection.flush().await?;
         self.sent = (confirmed, Instant::now());
-        self.shared.status.confirmed.store(confirmed.0, Ordering::Release);
+        self.context.status.confirmed.store(confirmed.0, Ordering::Release);
         Ok(())
     }
 }
 
 /// Whether this is still the log's primary, and nobody else has read the slot.
-async fn check_identity(shared: &Shared) -> Result<()> {
-    let config = &shared.config;
+async fn check_identity(context: &StreamContext) -> Result<()> {
+    let config = &context.config;
     let login = Login::new(config.address.clone(), &config.user, &config.database, "hihooi");
     let mut connection = Connection::open(&login).await?;
-    identity::check_primary(&mut connection, &shared.log, &config.name).await?;
-    identity::check_slot(&mut connection, &shared.log).await?;
+    identity::check_primary(&mut connection, &context.log, &config.name).await?;
+    identity::check_slot(&mut connection, &context.log).await?;
     connection.close().await;
     Ok(())
 }
 
-fn login(shared: &Shared) -> Login {
-    let config = &shared.config;
+fn login(context: &StreamContext) -> Login {
+    let config = &context.config;
     let login = Login::new(config.address.clone(), &config.user, &config.database, COLLECTOR_NAME)
         .with("replication", "database");
     login.with_all(&TEXT_SETTINGS)
 }
 
-async fn start_replication(connection: &mut Connection, shared: &Shared, from: Lsn) -> Result<()> {
+async fn start_replication(
+    connection: &mut Connection,
+    context: &StreamContext,
+    from: Lsn,
+) -> Result<()> {
     let text = format!(
         "START_REPLICATION SLOT {SLOT} LOGICAL {from} (proto_version '2', \
          publication_names '{PUBLICATION}', messages 'true')"
@@ -335,16 +339,16 @@ async fn start_replication(connection: &mut Connection, shared: &Shared, from: L
     let message = connection.next().await?;
     match message.tag {
         tag::COPY_BOTH => Ok(()),
-        tag::ERROR => Err(refused(server_error(&message.body), shared).await),
+        tag::ERROR => Err(refused(server_error(&message.body), context).await),
         other => Err(Interrupted::Retry(format!("unexpected answer {:?}", char::from(other)))),
     }
 }
 
 /// What a refused START_REPLICATION means.
-async fn refused(error: crate::connection::Error, shared: &Shared) -> Interrupted {
+async fn refused(error: crate::connection::Error, context: &StreamContext) -> Interrupted {
     match error.code() {
         // object_in_use: someone reads the slot.
-        Some("55006") => match end_orphan(shared).await {
+        Some("55006") => match end_orphan(context).await {
             Ok(()) => Interrupted::Retry(error.to_string()),
             Err(interrupted) => interrupted,
         },
@@ -359,8 +363,8 @@ async fn refused(error: crate::connection::Error, shared: &Shared) -> Interrupte
 
 /// Ends the connection of a collector that died without telling the server. It is only ours to
 /// end if it says that it is one.
-async fn end_orphan(shared: &Shared) -> Result<()> {
-    let config = &shared.config;
+async fn end_orphan(context: &StreamContext) -> Result<()> {
+    let config = &context.config;
     let login = Login::new(config.address.clone(), &config.user, &config.database, "hihooi");
     let mut connection = Connection::open(&login).await?;
     let active = "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";

@@ -1,7 +1,7 @@
 //! A site under GDCP over the ring. Links are streams. The membership service is the log: it
 //! orders who stops a view, what sites had decided when they stopped, who wants to join, and that
 //! the next view starts, so that every site computes the same one. What the protocol assumes of
-//! failures holds because site 0 never stops and no view starts without its standing.
+//! failures holds because site 0 never stops and no view starts without its report.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use hihooi_certify::certification::{SiteId, Timestamp, TxnId};
 use hihooi_certify::gdcp::manager::{Event as Input, RingManager};
 use hihooi_certify::gdcp::message::Message;
-use hihooi_certify::gdcp::view::{Standing, Succession, View, succeed};
+use hihooi_certify::gdcp::view::{StopReport, Succession, View, succeed};
 use hihooi_certify::gdcp::{Decided, Effect};
 
 use crate::database::transaction::{Answer, Work};
@@ -40,7 +40,7 @@ pub enum Entry {
     /// The view of this number stops.
     Stop(u64),
     /// What a site had decided when it stopped.
-    Stands(Rc<Standing>),
+    Report(Rc<StopReport>),
     /// This incarnation of a site wants to be in the next view.
     Join(SiteId, u64),
     /// The view after this one starts.
@@ -60,25 +60,24 @@ pub enum Timer {
 #[derive(Debug)]
 struct Membership {
     view: View,
-    standings: Option<BTreeMap<SiteId, Rc<Standing>>>,
+    reports: Option<BTreeMap<SiteId, Rc<StopReport>>>,
     joins: BTreeMap<SiteId, u64>,
 }
 
 impl Membership {
     /// The next view, if it can start.
     fn succession(&mut self, after: u64) -> Option<Succession> {
-        let standings = self
-            .standings
+        let reports = self
+            .reports
             .as_ref()
-            .filter(|standings| after == self.view.number && standings.contains_key(&SiteId(0)))?;
-        let stayed = self.view.members.iter().filter(|(site, _)| standings.contains_key(site));
+            .filter(|reports| after == self.view.number && reports.contains_key(&SiteId(0)))?;
+        let stayed = self.view.members.iter().filter(|(site, _)| reports.contains_key(site));
         let mut members: BTreeMap<SiteId, u64> = stayed.copied().collect();
         members.append(&mut self.joins);
-        let standings: Vec<Standing> =
-            standings.values().map(|standing| (**standing).clone()).collect();
-        let succession = succeed(&standings, members.into_iter().collect())?;
+        let reports: Vec<StopReport> = reports.values().map(|report| (**report).clone()).collect();
+        let succession = succeed(&reports, members.into_iter().collect())?;
         self.view = succession.view.clone();
-        self.standings = None;
+        self.reports = None;
         Some(succession)
     }
 }
@@ -123,7 +122,7 @@ impl Node for RingSite {
             manager: RingManager::new(replica.site(), incarnation, applied, config.limits),
             replica,
             incarnation,
-            membership: Membership { view: first.clone(), standings: None, joins: BTreeMap::new() },
+            membership: Membership { view: first.clone(), reports: None, joins: BTreeMap::new() },
             prepared: VecDeque::new(),
             heard: nodes.into_iter().map(|id| (id, boot.now)).collect(),
             stopped_ticks: 0,
@@ -216,7 +215,7 @@ impl RingSite {
     /// Begins what waits, if the site takes part and its snapshot is of the view.
     fn begin(&mut self, out: &mut Effects<Self>) {
         let start = self.membership.view.start;
-        let runs = self.is_member() && self.membership.standings.is_none();
+        let runs = self.is_member() && self.membership.reports.is_none();
         while runs && self.replica.applied() >= start {
             let Some((id, begin, lasts_us)) = self.replica.begin() else { break };
             out.timer(lasts_us, Timer::Finish(id));
@@ -227,17 +226,17 @@ impl RingSite {
     // Membership
 
     fn logged(&mut self, entry: Entry, out: &mut Effects<Self>) {
-        let (view, standings) = (&self.membership.view, &mut self.membership.standings);
+        let (view, reports) = (&self.membership.view, &mut self.membership.reports);
         match entry {
-            Entry::Stop(number) if number == view.number && standings.is_none() => {
-                *standings = Some(BTreeMap::new());
+            Entry::Stop(number) if number == view.number && reports.is_none() => {
+                *reports = Some(BTreeMap::new());
                 self.stopped_ticks = 0;
                 self.feed(Input::Suspect, out);
                 self.stand(out);
             }
-            Entry::Stands(standing) if standing.view == view.number => {
-                if let Some(standings) = standings {
-                    standings.insert(standing.site, standing);
+            Entry::Report(report) if report.view == view.number => {
+                if let Some(reports) = reports {
+                    reports.insert(report.site, report);
                 }
             }
             Entry::Join(site, incarnation) => {
@@ -249,13 +248,13 @@ impl RingSite {
                     self.feed(Input::NewView(succession), out);
                 }
             }
-            Entry::Stop(_) | Entry::Stands(_) => {}
+            Entry::Stop(_) | Entry::Report(_) => {}
         }
     }
 
     fn stand(&self, out: &mut Effects<Self>) {
-        if let Some(standing) = self.manager.standing() {
-            out.append(LOG, Entry::Stands(Rc::new(standing)));
+        if let Some(report) = self.manager.stop_report() {
+            out.append(LOG, Entry::Report(Rc::new(report)));
         }
     }
 
@@ -266,9 +265,9 @@ impl RingSite {
         if !self.is_member() {
             out.append(LOG, Entry::Join(self.replica.site(), self.incarnation));
         }
-        if let Some(standings) = &self.membership.standings {
+        if let Some(reports) = &self.membership.reports {
             self.stopped_ticks += 1;
-            if !standings.contains_key(&self.replica.site()) {
+            if !reports.contains_key(&self.replica.site()) {
                 self.stand(out);
             }
             if self.stopped_ticks >= STANDING_TICKS {

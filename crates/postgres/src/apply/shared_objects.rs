@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use hihooi_replication::note::Shared;
+use hihooi_replication::note::SharedObjects;
 use serde::Deserialize;
 
 use super::statements::{literal, quote};
 
 /// A state.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-pub(super) struct State {
+pub(super) struct SharedState {
     #[serde(default)]
     roles: Option<BTreeMap<String, BTreeMap<String, serde_json::Value>>>,
     #[serde(default)]
@@ -69,8 +69,8 @@ struct EventTrigger {
 ///
 /// # Errors
 /// If the state can't be read.
-pub(super) fn renames(note: &Shared, here: &str) -> serde_json::Result<Vec<String>> {
-    let mut here: State = serde_json::from_str(here)?;
+pub(super) fn renames(note: &SharedObjects, here: &str) -> serde_json::Result<Vec<String>> {
+    let mut here: SharedState = serde_json::from_str(here)?;
     let mut commands = Vec::new();
     // By way of other names, since roles may have swapped theirs.
     let renamed = note.renamed.iter().flatten().enumerate();
@@ -92,12 +92,12 @@ pub(super) fn renames(note: &Shared, here: &str) -> serde_json::Result<Vec<Strin
 /// # Errors
 /// If a state can't be read.
 pub(super) fn commands(
-    note: &Shared,
+    note: &SharedObjects,
     here: &str,
     database: &str,
 ) -> serde_json::Result<Vec<String>> {
-    let there = State::deserialize(&note.state)?;
-    let here: State = serde_json::from_str(here)?;
+    let there = SharedState::deserialize(&note.state)?;
+    let here: SharedState = serde_json::from_str(here)?;
     let mut commands = Vec::new();
     there.roles(&here, &mut commands);
     there.database(&here, &quote(database), &mut commands);
@@ -110,7 +110,7 @@ pub(super) fn commands(
     Ok(commands)
 }
 
-impl State {
+impl SharedState {
     /// Whether the role is there and can have that name.
     fn rename(&mut self, old: &str, new: &str, commands: &mut Vec<String>) -> bool {
         let roles = self.roles.get_or_insert_default();
@@ -124,7 +124,7 @@ impl State {
         true
     }
 
-    fn roles(&self, here: &State, commands: &mut Vec<String>) {
+    fn roles(&self, here: &SharedState, commands: &mut Vec<String>) {
         let known = here.roles.iter().flatten().collect::<BTreeMap<_, _>>();
         for (plain, role) in self.roles.iter().flatten() {
             let (name, before) = (quote(plain), known.get(plain));
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    fn members(&self, here: &State, commands: &mut Vec<String>) {
+    fn members(&self, here: &SharedState, commands: &mut Vec<String>) {
         let there: Vec<&Member> = self.members.iter().flatten().collect();
         let before: Vec<&Member> = here.members.iter().flatten().collect();
         let same = |a: &Member, b: &Member| a.is_like(b);
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// As rows of the catalog: lists in a setting's value can't be told from names with commas.
-    fn settings(&self, here: &State, database: &str, commands: &mut Vec<String>) {
+    fn settings(&self, here: &SharedState, database: &str, commands: &mut Vec<String>) {
         let empty = BTreeMap::new();
         let there = self.settings.as_ref().unwrap_or(&empty);
         let before = here.settings.as_ref().unwrap_or(&empty);
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    fn database(&self, here: &State, name: &str, commands: &mut Vec<String>) {
+    fn database(&self, here: &SharedState, name: &str, commands: &mut Vec<String>) {
         let (there, before) = (&self.database, &here.database);
         if there.owner != before.owner {
             commands.push(format!("ALTER DATABASE {name} OWNER TO {}", there.owner));
@@ -220,7 +220,7 @@ impl State {
         grant(&format!("DATABASE {name}"), &there.owner, &rights(before), &rights(there), commands);
     }
 
-    fn parameters(&self, here: &State, commands: &mut Vec<String>) {
+    fn parameters(&self, here: &SharedState, commands: &mut Vec<String>) {
         let Some(there) = &self.parameters else { return };
         let rights = |of: &Parameters| -> BTreeMap<String, Vec<Right>> {
             let rights = of.rights.clone().unwrap_or_default().into_iter();
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    fn event_triggers(&self, here: &State, commands: &mut Vec<String>) {
+    fn event_triggers(&self, here: &SharedState, commands: &mut Vec<String>) {
         let empty = BTreeMap::new();
         let there = self.event_triggers.as_ref().unwrap_or(&empty);
         let before = here.event_triggers.as_ref().unwrap_or(&empty);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn between(here: serde_json::Value, there: serde_json::Value) -> Vec<String> {
-        let note = Shared { renamed: None, dropped: None, state: there };
+        let note = SharedObjects { renamed: None, dropped: None, state: there };
         commands(&note, &here.to_string(), "db").expect("states")
     }
 
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn a_role_keeps_what_it_owns_when_it_is_renamed() {
         let state = json!({"roles": {"new": role(false)}});
-        let note = Shared {
+        let note = SharedObjects {
             renamed: Some(vec![("old".to_owned(), "new".to_owned())]),
             dropped: Some(vec!["gone".to_owned()]),
             state,

@@ -1,4 +1,5 @@
-//! Answers what the admin database asks of the replication side.
+//! Carries out the commands of the admin database that concern replicas (the HController of the Hihooi
+//! paper, section 3): PAUSE REPLICA, RESUME REPLICA, VERIFY.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,8 @@ const VERIFY_ROWS_MAX: usize = 100;
 /// How long replicas may take to reach the position that is verified.
 const VERIFY_WAIT: Duration = Duration::from_secs(120);
 
-/// Who answers.
-pub struct Desk {
+/// Carries out requests, one after the other.
+pub struct Controller {
     /// The sites.
     pub replication: Arc<Replication>,
     /// The replicas' appliers.
@@ -27,8 +28,8 @@ pub struct Desk {
     pub view: View,
 }
 
-impl Desk {
-    /// Works through the requests until nobody can ask any more.
+impl Controller {
+    /// Carries out requests until the admin database is gone.
     pub async fn answer(self, mut requests: mpsc::Receiver<ControlRequest>) {
         while let Some(request) = requests.recv().await {
             // Whoever asked may be gone; then nobody needs the answer.
