@@ -188,7 +188,7 @@ fn transactions_of_unknown_outcome_are_judged_by_what_others_saw() {
 /// I3 as clients see it. One thing of strong snapshot isolation isn't promised yet: the primary may
 /// show two commits in another order than the log has them, and then a read of several keys at a
 /// replica and one at the primary can see them in opposite orders (a long fork, which rule (3) of
-/// DESIGN.md section 4 will prevent). All else is: what replicas show is a strong snapshot in the
+/// docs/invariants.md will prevent). All else is: what replicas show is a strong snapshot in the
 /// order of the log, and what the primary shows, together with what replicas show of each key, is
 /// one in the order of the primary.
 fn strong_but_for_long_forks(recording: &Recording) {

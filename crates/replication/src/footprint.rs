@@ -1,8 +1,11 @@
-//! What an entry writes, as finely as the order of application needs it (Hihooi section 4.2,
-//! Algorithm 2: two transaction states are independent if their items are disjoint).
+//! What an entry writes: whether two entries are independent, so that a replica may execute them at
+//! the same time (Hihooi section 4.2, Algorithm 1).
 //!
 //! Rows count by their identity key. Wrong only towards "writes more" (I6): hashes may collide,
 //! and an entry with many rows counts as its whole tables.
+//!
+//! Departures: the paper compares what statements read and write. Entries hold rows, and applying a row
+//! reads nothing else, so only what is written counts. Columns are not told apart.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 

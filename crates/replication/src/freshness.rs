@@ -15,8 +15,9 @@
 //! rows only, wrote temporary tables …) is resolved when the stream has passed an LSN taken
 //! after the acknowledgement.
 //!
-//! Departures from the paper: the TSID comes from the WAL, later than the acknowledgement, hence
-//! the states before it; the three hash indexes are one over tables so far.
+//! Departures from the paper: a TSID is known only when the stream brings the transaction, after its
+//! acknowledgement, hence the states before that. Of the paper's three hash indexes there is the one over
+//! tables so far.
 
 use std::collections::VecDeque;
 
@@ -167,7 +168,7 @@ impl Freshness {
         self.resolve_passed();
     }
 
-    /// An entry came out of the stream. Its exact items replace the static ones.
+    /// An entry came out of the stream (Algorithm 3). Its exact items replace those that analysis found.
     pub fn entry(&mut self, tsid: Tsid, xid: u32, items: &Items) {
         self.newest = self.newest.max(tsid);
         self.for_writers(items, |writers| writers.last = writers.last.max(tsid));

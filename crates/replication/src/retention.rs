@@ -1,6 +1,5 @@
-//! How far back the log must reach (section "Log" of the Hihooi paper's Transactions Buffer, which
-//! leaves it open): to the oldest entry that some replica still needs, but not without bound (I8).
-//! Pure.
+//! How far back the log must reach: to the oldest entry that some replica still needs, but not without
+//! bound (I8). In the Hihooi paper (section 6.1) the Archiver decides that, without a bound. Pure.
 
 use crate::ids::Tsid;
 

@@ -5,9 +5,11 @@
 //! Two groups execute at once only if nothing that either writes is written by the other or by an
 //! entry between them.
 //!
-//! Departures: the paper's Extractors commit in any order and report gapless prefixes; a reader
-//! there can see a gap. Here parallel execution is an optimism that a failure takes back: whoever
-//! failed runs again, entry by entry, as the oldest and alone; failing then is divergence.
+//! Departures: the paper's Extractors commit in any order and report prefixes without gaps; a reader
+//! at a replica can see a transaction without an earlier one. Here, too, a footprint may miss a
+//! dependency, such as a second unique index. Then execution fails, and the entries of the group run
+//! again one by one, each only when all before it are committed. If one fails even then, the replica
+//! has diverged.
 
 use std::collections::VecDeque;
 

@@ -99,7 +99,7 @@ fn changes(outputs: &[Output]) -> Vec<Change> {
     decode_chunk(&entry(outputs).chunks[0]).expect("decodes")
 }
 
-/// Hihooi 4.2: the next TSID, known at the beginning; none for what changes nothing.
+/// Hihooi section 4.2: the next TSID, known at the beginning; none for what changes nothing.
 #[test]
 fn transactions_without_changes_get_no_tsid() {
     let mut assembler = assembler();
