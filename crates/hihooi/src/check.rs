@@ -88,7 +88,7 @@ async fn replica_problems(
     let mut problems = Vec::new();
     let mut unfit = |text: &str| problems.push(Problem { fatal: true, text: text.to_owned() });
     if value(0) != "on" {
-        unfit("the user is no superuser: name one in the site's `user`");
+        unfit("the user is not a superuser: set the site's `user` to one");
     }
     if value(1) == "t" {
         unfit("it is a physical standby: only replicas that hihooi writes are supported so far");

@@ -28,27 +28,27 @@ const EXAMPLES: &str = "Examples:
 /// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Make (the first time) and run a whole cluster on this machine
+    /// Create (the first time) and run a whole cluster on this machine
     #[command(after_help = UP_EXAMPLES)]
     Up(UpArgs),
-    /// Run the manager for servers that are there already
+    /// Run the manager for servers that are already running
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Compare the replicas with the primary through a running manager
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
-    /// Make the replicas of a stopped cluster anew, as copies of its primary
+    /// Rebuild the replicas of a stopped cluster, as copies of its primary
     #[command(after_help = REBUILD_EXAMPLES)]
     Rebuild(RebuildArgs),
-    /// Are these servers fit, and what is to be changed?
+    /// Check whether servers meet hihooi's requirements, and say what to change
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ServeArgs),
-    /// Does a recorded history keep an isolation level? If not, show why
+    /// Check a recorded history against an isolation level, and show why it fails
     #[command(after_help = crate::check_history::EXAMPLES)]
     CheckHistory(CheckHistoryArgs),
-    /// Work out what a cluster would do before building it
+    /// Predict what a cluster would do before building it
     Plan {
-        /// What to work out.
+        /// What to predict.
         #[command(subcommand)]
         command: PlanCommand,
     },
@@ -59,9 +59,9 @@ const UP_EXAMPLES: &str = "Examples:
   hihooi up --replicas 3 --listen 127.0.0.1:7000 --data /srv/hihooi
   hihooi up --pg-bin /usr/lib/postgresql/15/bin
 
-The cluster is made by the first `up` on a data directory; the next one continues with it.
-Everything listens on loopback, superuser and database are `postgres`, without password.
-Ctrl-C stops all of it; pressed twice, at once.";
+The first `up` on a data directory creates the cluster; later ones continue with it.
+Everything listens on loopback only. Superuser and database are `postgres`, without a password.
+Ctrl-C stops the cluster; pressed twice, immediately.";
 
 const SERVE_EXAMPLES: &str = "Examples:
   hihooi serve --config ./hihooi-data/hihooi.toml
@@ -76,12 +76,12 @@ const VERIFY_EXAMPLES: &str = "Examples:
 Exit status: 0 equal, 1 different, 2 not compared.";
 
 const REBUILD_EXAMPLES: &str = "Examples:
-  hihooi rebuild --data ./hihooi-data              what would be removed and copied
+  hihooi rebuild --data ./hihooi-data              show what would be removed and copied
   hihooi rebuild --data ./hihooi-data --yes
 
-For replicas that can't follow any more: the replication slot is lost or can't be decoded, `hihooi verify`
-found differences, a replica's data are damaged. Stop `hihooi up` before, start it again afterwards. The
-primary keeps all of its data, and each server its own postgresql.conf and the like.";
+For replicas that can't apply changes any more: the replication slot is lost or can't be decoded,
+`hihooi verify` found differences, or a replica's data are damaged. Stop `hihooi up` before, and start it
+again afterwards. The primary keeps all of its data, and each server its own configuration files.";
 
 const CHECK_EXAMPLES: &str = "Examples:
   hihooi check --config ./hihooi-data/hihooi.toml";
@@ -89,10 +89,10 @@ const CHECK_EXAMPLES: &str = "Examples:
 /// Arguments of `up`.
 #[derive(Args, Debug)]
 pub struct UpArgs {
-    /// Number of replicas to make with the cluster [default: 2]
+    /// Number of replicas to create with the cluster [default: 2]
     #[arg(long, env = "HIHOOI_REPLICAS", value_name = "N")]
     pub replicas: Option<usize>,
-    /// Directory of PostgreSQL's server programs [default: found]
+    /// Directory of PostgreSQL's server programs [default: found on the PATH or where packages put it]
     #[arg(long, env = "HIHOOI_PG_BIN", value_name = "DIR")]
     pub pg_bin: Option<PathBuf>,
     /// User that runs the servers when started by root [default: postgres, else nobody]
@@ -138,13 +138,13 @@ pub struct RebuildArgs {
     /// Data directory of the cluster [default: ./hihooi-data, for root /var/lib/hihooi]
     #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Do it; without it, only tell what would be done
+    /// Do it; without this flag, only show what would be done
     #[arg(long)]
     pub yes: bool,
-    /// Directory of PostgreSQL's server programs [default: found]
+    /// Directory of PostgreSQL's server programs [default: found on the PATH or where packages put it]
     #[arg(long, env = "HIHOOI_PG_BIN", value_name = "DIR")]
     pub pg_bin: Option<PathBuf>,
-    /// User that runs the servers when started by root [default: who owns the primary's data]
+    /// User that runs the servers when started by root [default: the owner of the primary's data]
     #[arg(long, env = "HIHOOI_OS_USER", value_name = "NAME")]
     pub os_user: Option<String>,
 }
@@ -155,7 +155,7 @@ pub struct Overrides {
     /// Address that clients connect to [default: 127.0.0.1:6432]
     #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Listen where other machines reach it, although nobody is asked for a password
+    /// Allow to listen on addresses that other machines reach, although hihooi asks for no password
     #[arg(long, env = "HIHOOI_INSECURE")]
     pub insecure: bool,
     /// Data directory [default: ./hihooi-data, for root /var/lib/hihooi]
@@ -170,19 +170,19 @@ pub struct Overrides {
     /// Longest wait for a server connection, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_POOL_WAIT_MS_MAX", value_name = "MS")]
     pub pool_wait_ms_max: Option<u64>,
-    /// A server connection unused for so long is closed, milliseconds; 0 is never [default: 600000]
+    /// Close server connections that are unused for so long, milliseconds; 0: never [default: 600000]
     #[arg(long, env = "HIHOOI_POOL_IDLE_MS_MAX", value_name = "MS")]
     pub pool_idle_ms_max: Option<u64>,
-    /// Consistency of sessions that choose none [default: gssi]
+    /// Consistency level of sessions that set none: gssi or weak-si [default: gssi]
     #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
     pub consistency_default: Option<Level>,
-    /// Longest wait of a read for a replica, milliseconds [default: 100]
+    /// How long a read may wait for a replica before it runs on the primary, milliseconds [default: 100]
     #[arg(long, env = "HIHOOI_CONSISTENCY_WAIT_MS", value_name = "MS")]
     pub consistency_wait_ms: Option<u64>,
-    /// A server that answers nothing for so long is out of routing, milliseconds [default: 2000]
+    /// Run no statements on a replica that has not answered for so long, milliseconds [default: 2000]
     #[arg(long, env = "HIHOOI_SITES_TIMEOUT_MS", value_name = "MS")]
     pub sites_timeout_ms: Option<u64>,
-    /// A read may hold up a replica's applying for so long, milliseconds [default: 30000]
+    /// How long a read at a replica may delay changes there, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_REPLICA_MAX_APPLY_DELAY_MS", value_name = "MS")]
     pub replica_max_apply_delay_ms: Option<u64>,
     /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug

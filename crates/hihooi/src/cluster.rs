@@ -1,9 +1,10 @@
-//! The servers of `up`: which there are, where they lie, how they are made the first time, and anew.
+//! The servers of `up`: their directories, how the cluster is created, and how replicas are rebuilt.
 //!
-//! Making a cluster is crash-safe: `creating` (the planned configuration) stands in the directory
-//! from before the first step to after the last, and `hihooi.toml` is written when all else is on disk. No client is
-//! served before, so what an interrupted `up` left is made again from nothing. Making replicas anew is, too:
-//! `rebuilding` stands there as long, and nothing is run with it. The primary is never changed but for what is ours.
+//! Creating a cluster is crash-safe. The file `creating` (the planned configuration) is in the data
+//! directory from before the first step until after the last, and `hihooi.toml` is written when all else
+//! is on disk. No client is served before that, so what an interrupted `up` left is created again from
+//! nothing. Rebuilding replicas is crash-safe, too: while the file `rebuilding` is there, nothing is
+//! started from the directory. On the primary, only hihooi's own objects are changed.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};

@@ -88,7 +88,7 @@ pub struct AllSites {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllReplicas {
-    /// A read, or whoever else is in the way, may hold up applying for so long, milliseconds
+    /// How long a read, or anything else that holds a lock, may delay changes at a replica, milliseconds
     /// (at most [`MAX_APPLY_DELAY_MS_MAX`]).
     pub max_apply_delay_ms: u64,
 }
@@ -403,7 +403,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
         None => text.to_owned(),
     };
     let mut found = full.to_socket_addrs().map_err(|_| {
-        format!("{text:?} is no address to listen on: write host:port, such as {DEFAULT_LISTEN}")
+        format!("{text:?} is not a valid listen address: write host:port, such as {DEFAULT_LISTEN}")
     })?;
     found.next().ok_or_else(|| format!("{text:?} has no address"))
 }

@@ -72,11 +72,11 @@ impl DataDir {
     /// Whether its replicas can be used.
     ///
     /// # Errors
-    /// They are half made.
+    /// A rebuild was interrupted: they are half made.
     pub fn check_whole(&self) -> Result<()> {
         match self.rebuilding().exists() {
             true => Err(Failure::new(format!(
-                "the replicas in {} are half made: finish with `hihooi rebuild --yes`",
+                "the replicas in {} are half made, since a rebuild was interrupted: finish it with `hihooi rebuild --yes`",
                 self.0.display()
             ))),
             false => Ok(()),

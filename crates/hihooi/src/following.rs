@@ -1,6 +1,6 @@
-//! Has the primary note what no event trigger was told of and no session of ours asked about: roles
-//! and indexes that somebody changed at the primary itself (I2). And looks whether what takes the notes
-//! is still there, and whether the primary came back with other libraries.
+//! Every two seconds, has the primary note changes that fire no event trigger and did not come through
+//! hihooi: roles and indexes that somebody changed at the primary itself (I2). Also checks that hihooi's
+//! event triggers are still there, and whether the primary was restarted with other libraries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub async fn keep_following(replication: Arc<Replication>) {
             if error != told {
                 tracing::warn!(
                     error,
-                    "can't look what nobody told of at the primary; it is tried again"
+                    "can't look at the primary for schema changes that no event trigger reports; will try again"
                 );
             }
             told = error;

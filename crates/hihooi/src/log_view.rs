@@ -69,7 +69,7 @@ impl View {
             Ok(lsn)
         };
         let lsn = asked.await.map_err(|error: hihooi_postgres::connection::Error| {
-            format!("the primary can't tell its position: {error}")
+            format!("the primary's position can't be read: {error}")
         })?;
         let deadline = Instant::now() + CAUGHT_UP_LIMIT;
         while self.collector.received() < lsn {

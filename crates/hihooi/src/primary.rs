@@ -1,5 +1,5 @@
-//! Taking the primary over when a manager starts: what older managers left there ends, nobody
-//! else reads our slot, and all that we need is there (I5).
+//! Taking the primary over when a manager starts: connections of older managers are ended, so is
+//! whoever else reads hihooi's slot, and everything that hihooi needs there is created (I5).
 
 use std::time::Duration;
 

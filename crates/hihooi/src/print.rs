@@ -1,4 +1,4 @@
-//! Results on standard output, and what becomes of them.
+//! Prints results on standard output.
 
 use std::io::{ErrorKind, Write};
 

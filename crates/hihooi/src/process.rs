@@ -88,13 +88,13 @@ fn open_log(path: &Path) -> Result<File> {
 pub fn open_log_anew() {
     let opened = match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
         Some((path, file)) => open_log(path).map(|anew| *file = anew),
-        None => return tracing::info!("SIGHUP: no setting is read again yet"),
+        None => return tracing::info!("SIGHUP: settings are not reloaded"),
     };
     match opened {
         Ok(()) => {
-            tracing::info!("SIGHUP: the log file is opened anew; no setting is read again yet")
+            tracing::info!("SIGHUP: the log file is reopened; settings are not reloaded")
         }
-        Err(failure) => tracing::error!("SIGHUP: the log file can't be opened anew: {failure}"),
+        Err(failure) => tracing::error!("SIGHUP: the log file can't be reopened: {failure}"),
     }
 }
 

@@ -268,7 +268,7 @@ async fn keep_collecting(
                 let error = error.to_string();
                 // What had worked for a while is a new trouble.
                 if error != told || began.elapsed() > COLLECTOR_PAUSE {
-                    tracing::error!(error, "the collector gave up; it is started again and again");
+                    tracing::error!(error, "the collector gave up; it will be started again");
                 }
                 told = error;
             }

@@ -1,4 +1,4 @@
-//! Trims the log: what no replica needs any more goes (I5, I8).
+//! Trims the log: removes what no replica needs any more (I5, I8).
 
 use std::sync::Arc;
 use std::time::Duration;

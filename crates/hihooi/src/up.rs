@@ -93,7 +93,10 @@ impl Ground {
     /// The servers; of a new cluster they are made now.
     async fn servers(&mut self, args: &UpArgs) -> Result<Vec<Server>> {
         if self.found == Found::HalfMade {
-            tell(format!("{} was left half made: making it again", self.data.path().display()));
+            tell(format!(
+                "{} holds a cluster whose creation was interrupted: creating it anew",
+                self.data.path().display()
+            ));
             cluster::clear_half_made(&self.data).await?;
         }
         if self.found != Found::Cluster {

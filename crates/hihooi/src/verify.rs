@@ -50,7 +50,7 @@ struct Table {
 impl Table {
     fn is_equal(&self) -> Result<bool> {
         let at = self.columns.iter().position(|column| column == VERDICT_COLUMN);
-        let at = at.ok_or_else(|| Failure::new("the manager did not tell a result"))?;
+        let at = at.ok_or_else(|| Failure::new("the manager sent no result"))?;
         Ok(self.rows.iter().all(|row| row.get(at).is_some_and(|value| value == EQUAL)))
     }
 

@@ -330,7 +330,7 @@ fn a_server_that_ends_while_it_is_adopted_is_started() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             eventually("up takes it for one that runs", || {
-                cluster.log_tail().contains("adopting a server that still runs")
+                cluster.log_tail().contains("adopting a server that is still running")
             });
             kill(pid, Signal::SIGKILL).expect("a server of ours");
         });

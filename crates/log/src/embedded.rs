@@ -328,7 +328,7 @@ impl Log {
     }
 }
 
-/// Whether the entry comes right behind the last one; `false` if it is there already.
+/// Whether the entry comes right after the last one; `false` if it is there already.
 fn follows(last: Option<&Header>, next: &Header) -> Result<bool> {
     let Some(last) = last else { return gap_unless(next.tsid == Tsid(1), Tsid::ZERO, next.tsid) };
     if (next.incarnation, next.commit_lsn) <= (last.incarnation, last.commit_lsn) {

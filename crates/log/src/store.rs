@@ -386,7 +386,7 @@ impl Recovered {
         Ok(Some(Recovered { file, end, kept, index }))
     }
 
-    /// Clears what lies behind the last intact record, and goes on there.
+    /// Clears what lies after the last intact record, and goes on there.
     fn resume(self, store: Arc<Store>, segment: Segment) -> Result<Appender> {
         self.file.set_len(self.end).map_err(|error| disk(&error))?;
         self.file.set_len(self.end.max(SEGMENT_LEN)).map_err(|error| disk(&error))?;

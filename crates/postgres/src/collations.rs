@@ -1,8 +1,10 @@
-//! How servers sort text: each asks a library of its operating system's, glibc or ICU, and another version of
-//! it may sort otherwise. ORDER BY, comparisons and ranges would answer otherwise there, so such a replica is
-//! not read (manual, "Collation Support", pg_collation_actual_version). Rows reach it all the same.
+//! Versions of collations. Servers sort text with a library of their operating system, glibc or ICU, and
+//! other versions of it may sort differently (manual, "Collation Support", pg_collation_actual_version).
+//! ORDER BY, comparisons and ranges would give other results at a replica with another version, so it is
+//! not read. Changes are still applied there.
 //!
-//! A server keeps the libraries with which it was started, so they are looked at where a server is taken.
+//! A server uses the libraries with which it was started, so they are checked whenever one is connected to
+//! after a start.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //!
 //! Reading goes on while the log's own thread makes the previous batch durable. The slot is
 //! confirmed only up to what is durable, so the server keeps the rest. When the stream breaks it
-//! is begun again behind the last entry of the log; what comes twice is recognised by its commit
+//! is started again after the last entry of the log; what comes twice is recognised by its commit
 //! LSN.
 
 mod stream;
@@ -39,7 +39,7 @@ pub struct EntrySummary {
     pub xid: u32,
     /// LSN of the commit record.
     pub commit_lsn: Lsn,
-    /// LSN right behind it.
+    /// LSN right after it.
     pub end_lsn: Lsn,
     /// What the transaction wrote.
     pub items: Items,
@@ -191,7 +191,7 @@ async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
                 Ok(ended) => ended,
                 Err(_) => {
                     if !told.is_empty() && context.status.connected.load(Ordering::Acquire) {
-                        tracing::info!("the stream of the primary goes on");
+                        tracing::info!("the stream of the primary is back");
                         told.clear();
                     }
                     reading.await

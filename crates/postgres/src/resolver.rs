@@ -1,10 +1,10 @@
-//! "An LSN taken after X": a position that the stream is sure to pass once everything that
-//! happened before X was told. By it pending transactions are resolved that never appear in the
-//! stream (I3).
+//! Takes LSNs on the primary, to resolve transactions that never appear in the stream (I3). Once the
+//! stream has passed an LSN taken after X, it has brought everything that was committed before X.
 //!
-//! It is the insert position, since a commit with `synchronous_commit = off` is acknowledged
-//! before it is flushed. Right behind a page header the insert position is past what an idle
-//! stream ever reports, which ends at the page's boundary: so the header is taken off.
+//! The LSN is the insert position (`pg_current_wal_insert_lsn()`), since a commit with
+//! `synchronous_commit = off` is acknowledged before it is flushed. Where the insert position lies right
+//! behind a page header, an idle stream never reports it but only the page's boundary, so the header's
+//! length is subtracted.
 
 use hihooi_replication::assemble::FLUSH_PREFIX;
 use hihooi_replication::ids::Lsn;
@@ -32,7 +32,7 @@ struct WalShape {
 }
 
 impl WalShape {
-    /// The position before the page header, if `lsn` lies right behind one.
+    /// The position before the page header, if `lsn` lies right after one.
     fn without_header(self, lsn: Lsn) -> Lsn {
         if lsn.0 % self.segment == LONG_HEADER {
             Lsn(lsn.0 - LONG_HEADER)

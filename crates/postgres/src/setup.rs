@@ -559,7 +559,7 @@ impl Facts {
 
     fn version(&self, problems: &mut Vec<Problem>) {
         let major = self.get(0).parse::<u32>().unwrap_or(0) / 10_000;
-        let text = format!("PostgreSQL {major} is not among the versions 14 to 18 that we know");
+        let text = format!("PostgreSQL {major} is not supported: hihooi supports 14 to 18");
         if !VERSIONS.contains(&major) {
             problems.push(Problem { fatal: major < *VERSIONS.start(), text });
         }

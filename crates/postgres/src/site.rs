@@ -42,7 +42,7 @@ pub struct Site {
     pub user: String,
 }
 
-/// Where a replica stands (`SHOW REPLICAS`, column state).
+/// State of a replica (`SHOW REPLICAS`, column state).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
@@ -52,7 +52,7 @@ pub enum State {
     CatchingUp = 1,
     /// Close behind the primary.
     Serving = 2,
-    /// Applies nothing on the operator's request; serves what is fresh.
+    /// Applies nothing, by PAUSE REPLICA; serves reads of tables that have not changed since.
     Paused = 3,
     /// Not read; `SHOW REPLICAS` gives the reason.
     Failed = 5,

@@ -1,11 +1,11 @@
 //! Compares replicas with the primary at one TSID, and names the rows that differ (I2, I5).
 //!
 //! The appliers are held, a snapshot is taken on the primary that includes exactly a prefix of the
-//! log, every replica applies up to that prefix, snapshots are taken there, the appliers go on.
-//! What is compared then is read in these snapshots, at leisure, while everybody works.
+//! log, every replica applies up to that prefix, snapshots are taken there, and the appliers go on.
+//! All that is compared is read in these snapshots, while clients work as usual.
 //!
-//! Nothing that users made runs as superuser for it: only catalogs are queried, with
-//! `pg_catalog` as `search_path`; how rows are read, `table` tells.
+//! No code of users runs with a superuser's rights: the superuser queries catalogs only, with
+//! `pg_catalog` as `search_path`. How rows are read is explained in `table`.
 
 mod compare;
 mod structure;
@@ -455,5 +455,8 @@ async fn snapshot_of_prefix(
         ended.map_err(|error| failed(&primary.name, &error))?;
         tokio::time::sleep(SNAPSHOT_PAUSE).await;
     }
-    Err(VerifyError("the primary shows no prefix of the log; try again under less load".to_owned()))
+    Err(VerifyError(
+        "no snapshot of the primary showed exactly a prefix of the log; try again under less load"
+            .to_owned(),
+    ))
 }

@@ -209,8 +209,7 @@ async fn a_row_deleted_behind_our_back_stops_the_replica() {
     let at = cluster.logged().await;
     let follower = &cluster.followers[0];
     let reason = follower.failed("account").await;
-    let expected =
-        format!("entry {at}: UPDATE public.account (id)=(5) touched 0 rows where 1 had to be");
+    let expected = format!("entry {at}: UPDATE public.account (id)=(5) changed 0 rows, expected 1");
     assert_eq!(reason, expected);
     assert_eq!(follower.replica.applied().0, before.0 + 1, "the prefix before it stays");
     let report = cluster.verify().await;

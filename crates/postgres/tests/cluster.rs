@@ -224,7 +224,7 @@ async fn a_copy_holds_the_data_but_not_the_slots() {
     connection.query(slot).await.expect("created");
     connection.close().await;
     let refused = clone::copy(&primary, &replica, &mut |_| {}).expect_err("it runs");
-    assert!(refused.to_string().contains("still runs"), "{refused}");
+    assert!(refused.to_string().contains("still running"), "{refused}");
     postmaster.stop(Stop::Fast, STOP_LIMIT).await;
 
     let mut last = None;

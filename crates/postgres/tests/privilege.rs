@@ -413,8 +413,8 @@ async fn divergence_is_told_in_the_same_words() {
     cluster.run_behind("DELETE FROM bob.t WHERE id = 4").await;
     cluster.run("UPDATE bob.t SET v = 'b' WHERE id > 1").await;
     let follower = &cluster.followers[0];
-    let reason = follower.failed("touched").await;
-    let words = "UPDATE bob.t (id)=(4) touched 0 rows where 1 had to be";
+    let reason = follower.failed("rows, expected").await;
+    let words = "UPDATE bob.t (id)=(4) changed 0 rows, expected 1";
     assert!(reason.ends_with(words), "{reason}");
     cluster.run_behind("INSERT INTO bob.t VALUES (4), (6)").await;
     cluster.followers[0].applier.resume().await.expect("resumes");

@@ -257,7 +257,7 @@ async fn no_replica_shows_what_the_primary_hides() {
     assert_eq!(cluster.followers[0].replica.applied(), before);
     let none =
         cluster.try_verify().await.expect_err("no snapshot is a prefix while the fork lasts");
-    assert!(none.to_string().contains("no prefix"), "{none}");
+    assert!(none.to_string().contains("no snapshot of the primary"), "{none}");
     // An acknowledgement that reached a client proves that the primary shows it.
     let entries = cluster.collector.log.read(before.next(), 1, usize::MAX).await.expect("reads");
     let xid = u64::from(entries[0].header.xid);

@@ -6,9 +6,9 @@
 //! that changes nothing that we replicate gets neither entry nor TSID. Keeps I6: items are exact
 //! or everything.
 //!
-//! What the primary did to its schema stands in the stream as rows of `hihooi.note`, which event
-//! triggers write ([`crate::note`]). Rows of tables that travel whole come as messages, for which an
-//! authentic note vouches.
+//! Schema changes are in the stream as rows of `hihooi.note`, which event triggers write
+//! ([`crate::note`]). Where a whole table is sent, its rows come as messages; these count only if a note of
+//! the same transaction contains their token.
 
 use ahash::{AHashMap, AHashSet};
 use bytes::Bytes;

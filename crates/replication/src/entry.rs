@@ -24,7 +24,7 @@ pub struct Header {
     pub incarnation: u32,
     /// LSN of the commit record.
     pub commit_lsn: Lsn,
-    /// LSN right behind the commit record: what the slot is confirmed to.
+    /// LSN right after the commit record: what the slot is confirmed to.
     pub end_lsn: Lsn,
     /// Low 32 bits of the transaction's id.
     pub xid: u32,

@@ -37,7 +37,7 @@ impl Footprint {
     }
 
     /// The footprint of an entry's changes. `coarse` tells the tables in which two rows with
-    /// different keys can still be in each other's way: those with another unique index or an
+    /// different keys can still conflict: those with another unique index or an
     /// exclusion constraint.
     #[must_use]
     pub fn of(changes: &[Change], coarse: impl Fn(RelId) -> bool) -> Footprint {

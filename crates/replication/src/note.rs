@@ -1,9 +1,9 @@
-//! Notes: what the primary's event triggers tell of each command that changes the schema
+//! Notes: records that the primary's event triggers write of each command that changes the schema
 //! (`setup.sql` of the `postgres` crate; docs/decisions/0005). They are rows of `hihooi.note`, which
-//! only a superuser can write, so what stands in them is so.
+//! only a superuser can write, so they can be trusted.
 //!
-//! A note is kept in the log as it came. What replicas do about it is decided where it is applied:
-//! a version of hihooi that decides better needs no other log.
+//! A note is stored in the log unchanged. What a replica does about it is decided when it is applied, so
+//! a later version of hihooi can decide better about notes that are in the log already.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub enum Note {
     Unknown(String),
 }
 
-/// A command, with what its objects are like behind it.
+/// A command, with what its objects are like after it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Command {
     /// Its command tag, such as `ALTER TABLE`.
@@ -163,7 +163,7 @@ pub struct Dropped {
     pub identity: String,
 }
 
-/// What no event tells of (`hihooi.shared`), with what became of roles by name.
+/// Roles and the like, for whose changes no event trigger fires (`hihooi.shared`).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SharedObjects {
     /// Roles that have another name now: the old and the new one, quoted.
@@ -172,7 +172,7 @@ pub struct SharedObjects {
     /// Roles that are gone, quoted.
     #[serde(default)]
     pub dropped: Option<Vec<String>>,
-    /// The state.
+    /// All of them, as they are now.
     pub state: serde_json::Value,
 }
 

@@ -55,7 +55,7 @@ pub enum Message {
     Commit {
         /// LSN of the commit record.
         commit_lsn: Lsn,
-        /// LSN right behind it.
+        /// LSN right after it.
         end_lsn: Lsn,
     },
     /// The transaction came from elsewhere.

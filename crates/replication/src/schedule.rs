@@ -60,7 +60,7 @@ pub enum Event {
     Failed(usize),
     /// A worker's group is rolled back as [`Effect::Abort`] asked.
     Aborted(usize),
-    /// A worker is in the way of the oldest group: it must be rolled back.
+    /// A worker holds a lock for which the oldest group waits: it must be rolled back.
     InTheWay(usize),
     /// Commit nothing beyond this position, or nothing at all if it lies behind; `None` lifts it.
     Hold(Option<Tsid>),

@@ -1,5 +1,5 @@
-//! The text of DDL, for those who run it again at another server: which commands stand in it, and
-//! what they are without what belongs to one server. The parser has the last word on each change.
+//! The text of DDL, to be executed again at another server: the commands in it, and the same commands
+//! without what belongs to one server only. Each changed text is checked with PostgreSQL's parser.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -141,7 +141,7 @@ impl<'t> Alter<'t> {
     fn default_of(&self, definition: &'t ColumnDef) -> Option<Range<usize>> {
         let default = constraints(definition).find(|(kind, _)| *kind == ConstrType::CONSTR_DEFAULT);
         if let Some((_, start)) = default {
-            // Only what stands behind the default can end it.
+            // Only what comes after the default can end it.
             let after = ends_of(definition).filter(|end| *end > start).min();
             let expression = self.range(start + "default".len(), after, &[]);
             return Some(start..expression.end);

@@ -1,11 +1,12 @@
-//! What code of users may leave in the session that runs it: by the words of its body, and of all
-//! that those words could name.
+//! What a user's function may change in the session that runs it: found by the words of its body, and
+//! of all functions, views and so on that those words could name.
 //!
-//! Settings with a dot in their names are in no catalog view, so their names are looked for in code,
-//! and whoever sets one whose name can't be seen keeps its server connection. Everything else can be
-//! asked for afterwards, so that a word too many costs a question and no more. What escapes is a
-//! command that comes from elsewhere at run time behind a beginning that stands in the code; the
-//! server's settings are reset before another session gets it ([`SessionEffect::unseen_code`]).
+//! No catalog view lists custom settings (names with a dot), so their names are searched for in code. A
+//! session that sets one whose name can't be found keeps its server connection. All other state can be
+//! queried afterwards, so a word that is wrongly taken for a name costs one query and nothing else. One
+//! case is not detected: a command whose beginning is in the code and whose rest is computed at run time.
+//! For that, the connection's settings are reset before another session gets it
+//! ([`SessionEffect::unseen_code`]).
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -245,7 +246,7 @@ fn of_language(function: &Function) -> Option<SessionEffect> {
     }
 }
 
-/// Whether a word may begin a command of which event triggers are told.
+/// Whether a word may begin a command for which event triggers fire.
 fn defines(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "alter", "comment", "create", "drop", "grant", "import", "into", "reassign", "refresh",
@@ -312,7 +313,7 @@ fn named(name: &str, effect: &mut SessionEffect) {
     }
 }
 
-/// SET: `text` stands behind it.
+/// SET: `text` comes after it.
 fn set(text: &str, effect: &mut SessionEffect) {
     const OTHERS: &[&str] = &[
         "authorization",
@@ -366,7 +367,7 @@ fn first_argument(text: &str) -> Option<String> {
     (is_alone && is_plain).then(|| name.to_lowercase())
 }
 
-/// EXECUTE of a block: `text` stands behind it. Words in its strings are seen elsewhere.
+/// EXECUTE of a block: `text` comes after it. Words in its strings are seen elsewhere.
 fn of_execute(text: &str) -> SessionEffect {
     let mut parts = tokens(text).filter(|token| token.kind != TokenKind::Space).peekable();
     let mut first = parts.next();

@@ -157,7 +157,7 @@ pub(crate) struct Word {
     pub next: Option<u8>,
     /// It may be the first of a statement.
     pub opens_statement: bool,
-    /// Where the text behind it begins.
+    /// Where the text after it begins.
     pub end: usize,
 }
 
@@ -171,7 +171,7 @@ struct Words<'a> {
     body: &'a str,
     at: usize,
     opens_statement: bool,
-    /// In a comment: what held before it, and holds again behind it.
+    /// In a comment: what held before it, and holds again after it.
     before_comment: Option<bool>,
 }
 

@@ -1,5 +1,5 @@
-//! Passwords that stand in clear text in CREATE ROLE, ALTER ROLE and their older names (manual,
-//! CREATE ROLE, "PASSWORD"), and the same text with something else in their place.
+//! Finds passwords in clear text in CREATE ROLE, ALTER ROLE and their older names (manual, CREATE ROLE,
+//! "PASSWORD"), so that they can be replaced.
 
 use std::ops::Range;
 

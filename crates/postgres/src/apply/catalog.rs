@@ -1,5 +1,5 @@
 //! What an applier must know of a replica's tables: types to cast to, which operators compare
-//! keys, where two rows can be in each other's way (manual, chapter "System Catalogs").
+//! keys, where two rows can conflict (manual, chapter "System Catalogs").
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Column {
 pub(super) struct Table {
     /// Its columns by name.
     pub columns: AHashMap<String, Column>,
-    /// Rows with different keys can be in each other's way.
+    /// Rows with different keys can conflict.
     pub is_coarse: bool,
     /// Writing to it may run code of others, so it is done as the owner.
     pub guard: Option<Guard>,

@@ -1,9 +1,9 @@
-//! Following the primary's schema at a replica: what a note tells is carried out as the role, under
-//! the settings and at the place in the order that it had on the primary, and what it made is
-//! compared with what the primary made, before anything is committed (I2).
+//! Schema changes at a replica: a note's command is executed at the same place in the order as on the
+//! primary, as the same role and under the same settings. The objects that it made are compared with
+//! the primary's before anything is committed (I2).
 //!
-//! Never as superuser for someone who is none, nor in reach of a superuser's rights: what ordinary
-//! roles did is carried out in a security-restricted operation.
+//! A command of a role that is not a superuser is executed in a security-restricted operation, from
+//! which a superuser's rights can't be reached.
 
 use std::sync::Arc;
 
@@ -116,7 +116,10 @@ impl Followed {
             Note::Contents(contents) => expect_contents(connection, contents).await,
             Note::Refresh(contents) => refreshed(connection, contents).await,
             Note::Unknown(what) if self.is_repaired => {
-                tracing::warn!(what, "taken as repeated at the replica");
+                tracing::warn!(
+                    what,
+                    "skipped, since an operator said by RESUME REPLICA that it is done at the replica"
+                );
                 Ok(())
             }
             Note::Unknown(what) => Err(Failed::Differs(super::words::bypassed(what))),
@@ -182,7 +185,7 @@ impl Followed {
         if texts.is_empty() {
             let told = command.query.as_ref().or(command.context.as_ref());
             let words = statement_words(told.map_or("", String::as_str));
-            let what = format!("no {} is to be seen in: {words}", command.tag);
+            let what = format!("found no {} in the text: {words}", command.tag);
             return Err(Failed::Differs(super::words::bypassed(&what)));
         }
         connection.query(SAVEPOINT).await?;
@@ -324,7 +327,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Runs it, with what else is to run behind it.
+    /// Runs it, with what else is to run after it.
     async fn go(
         &self,
         connection: &mut Connection,
@@ -339,7 +342,7 @@ impl Way<'_> {
     }
 }
 
-/// Empties the tables whose rows come anew, behind the command.
+/// Empties the tables whose rows come anew, after the command.
 async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     for table in command.rewritten.iter().flatten() {
         connection.query(&format!("DELETE FROM ONLY {table}")).await?;

@@ -79,7 +79,7 @@ pub enum HoldError {
     #[error("the replica is not applying")]
     Away,
     /// It did not get there in time.
-    #[error("the replica did not reach {wanted} in time, it stands at {applied}")]
+    #[error("the replica did not reach entry {wanted} in time; it has applied {applied}")]
     Late {
         /// Where it was to stop.
         wanted: Tsid,
@@ -134,7 +134,7 @@ pub struct ApplierHandle {
 }
 
 impl ApplierHandle {
-    /// Stops applying; the replica keeps serving what is fresh.
+    /// Stops applying; the replica still serves reads of tables that have not changed since.
     pub fn pause(&self) {
         self.requested.send_modify(|requested| requested.paused = true);
     }

@@ -1,14 +1,16 @@
 //! Appliers: our connections that write the log's entries to a replica, in parallel where rows
 //! differ, committing strictly in the log's order (I2), exactly once (I5).
 //!
-//! - [`start`] runs one applier; [`ApplierHandle`] is what the rest of the process holds of it.
+//! - [`start`] runs one applier; [`ApplierHandle`] controls it.
 //! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
-//! - `restricted`: how what may run code of others is carried out without a superuser's rights.
-//! - `follow`: what the primary did to its schema; `replay` and `shared_objects` say what to run for it,
-//!   `unseen` which differences are other transactions' doing.
-//! - `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is `hihooi_replication::schedule`.
-//! - [`progress`]: where a replica stands, kept in the replica. [`visibility`]: what the primary
-//!   shows.
+//! - `restricted`: how statements that may run functions of ordinary roles are executed without a
+//!   superuser's rights.
+//! - `follow`: schema changes; `replay` and `shared_objects` say which commands to execute, `unseen`
+//!   which differences come from other transactions.
+//! - `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
+//!   `hihooi_replication::schedule`.
+//! - [`progress`]: the applied position, stored in the replica. [`visibility`]: which transactions the
+//!   primary shows.
 
 mod catalog;
 mod follow;

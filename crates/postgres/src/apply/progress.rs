@@ -1,9 +1,9 @@
-//! How far a replica is stands in the replica itself, as replication origins: a TSID in place of
-//! the origin's LSN, written with the commit record, hence exactly once through any crash (I5;
-//! manual, chapter "Replication Progress Tracking").
+//! Each replica stores its own applied position, in replication origins (manual, chapter "Replication
+//! Progress Tracking"). The origin's LSN holds a TSID. PostgreSQL writes it with the commit record, so
+//! each entry is applied exactly once through any crash (I5).
 //!
-//! Each connection has an origin of its own; since commits come in the log's order, the largest
-//! position of all is the applied prefix, also after a crash cut the end off.
+//! Each connection has an origin of its own. Since commits come in the log's order, the largest position
+//! of all is the applied prefix, also when a crash has lost the last commits.
 
 use std::time::Duration;
 

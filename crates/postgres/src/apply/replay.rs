@@ -1,4 +1,4 @@
-//! What replicas run for what the primary noted. Pure.
+//! The commands that replicas execute for a note. Pure.
 //!
 //! A note holds the text in which a command stands: a client's query, which may have several
 //! statements, or PostgreSQL's description of the call stack, in which a quoted name can imitate

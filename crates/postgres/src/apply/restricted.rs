@@ -1,17 +1,18 @@
-//! Carrying out at a replica what may run code of others, without a superuser's rights.
+//! How appliers execute statements that may run functions of ordinary roles, without giving these a
+//! superuser's rights.
 //!
-//! Appliers are superusers, and whoever logged in as one can take those rights back after SET
-//! SESSION AUTHORIZATION, also within a function. PostgreSQL's own remedy is the
-//! security-restricted operation, in which it runs the functions of a table's owner (manual, CREATE
-//! INDEX, REFRESH MATERIALIZED VIEW): the role can't be changed, nothing outlives it that would run
-//! later with other rights (cursors WITH HOLD, prepared statements, deferred triggers), and
-//! settings are rolled back at its end. From SQL it is entered by REFRESH MATERIALIZED VIEW, whose
-//! query is `hihooi.carry_out()` (restricted.sql): that reads statements from a setting and
-//! executes them as the view's owner. The view lives as long as the operation, so no role ever
-//! owns it, or depends on it, where anybody else could see.
+//! Appliers log in as a superuser. SET SESSION AUTHORIZATION is not enough, since a function can
+//! undo it in a session of a superuser. PostgreSQL's own remedy is the security-restricted operation, in
+//! which it runs the functions of a table's owner (manual, CREATE INDEX, REFRESH MATERIALIZED VIEW). In
+//! such an operation the role can't be changed; nothing is left that would run later with other rights
+//! (cursors WITH HOLD, prepared statements, deferred triggers); and settings are rolled back at its end.
 //!
-//! What outlives the operation all the same, temporary objects, is refused: in the session of a
-//! superuser their names come first.
+//! From SQL it is entered by REFRESH MATERIALIZED VIEW. The view's query is `hihooi.carry_out()`
+//! (restricted.sql), which reads statements from a setting and executes them as the view's owner. The
+//! view exists only during the operation, so nobody else ever sees that a role owns it or depends on it.
+//!
+//! Temporary objects would outlive the operation, and in the superuser's session their names would be
+//! found first. So creating one is an error.
 
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
@@ -29,7 +30,7 @@ pub(super) const CLOSE: &str = "CLOSE ALL";
 pub(super) const NOTHING_TEMPORARY: &str =
     "select 1 where pg_catalog.pg_my_temp_schema() operator(pg_catalog.=) 0";
 /// What is said if there is none.
-pub(super) const TEMPORARY: &str = "a function that runs at a replica made something temporary";
+pub(super) const TEMPORARY: &str = "a function that ran at the replica created a temporary object";
 /// SQLSTATE of `hihooi.carry_out()` when a statement touched another number of rows.
 pub(super) const WRONG_COUNT: &str = "HH000";
 

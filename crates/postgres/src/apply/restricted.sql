@@ -29,7 +29,7 @@ BEGIN
         GET DIAGNOSTICS touched = ROW_COUNT;
         IF touched OPERATOR(pg_catalog.<>) step[1]::pg_catalog.int8 THEN
             RAISE EXCEPTION USING ERRCODE = 'HH000', MESSAGE =
-                pg_catalog.format('touched %s rows where %s had to be', touched, step[1]);
+                pg_catalog.format('changed %s rows, expected %s', touched, step[1]);
         END IF;
         at := at OPERATOR(pg_catalog.+) 1;
     END LOOP;

@@ -431,7 +431,7 @@ impl<'a> Round<'a> {
         let blocking = self.blocking(self.processes[worker]).await?;
         for (other, process) in self.processes.clone().into_iter().enumerate() {
             if other != worker && blocking.contains(&process) {
-                tracing::debug!(%oldest, "waits for a younger entry, which is taken back");
+                tracing::debug!(%oldest, "waits for a younger entry, which is rolled back");
                 self.step(Event::InTheWay(other)).await?;
             }
         }
@@ -522,7 +522,7 @@ impl<'a> Round<'a> {
 fn why(state: State) -> &'static str {
     match state {
         State::Paused => "PAUSE REPLICA was asked for; RESUME REPLICA ends it",
-        State::CatchingUp => "it applies what was committed before",
+        State::CatchingUp => "it is applying earlier transactions",
         _ => "",
     }
 }

@@ -729,7 +729,7 @@ impl Session {
             if what == restricted::TEMPORARY {
                 return self.refuse(expected.tsid, what);
             }
-            let reason = format!("{what} touched {touched} rows where {rows} had to be");
+            let reason = format!("{what} changed {touched} rows, expected {rows}");
             self.refuse(expected.tsid, reason);
         }
     }

@@ -1,6 +1,6 @@
-//! Roles, memberships, settings of roles and of the database, its rights, those on parameters, event
-//! triggers: what no event tells of travels as a state (`hihooi.shared` in shared.sql), and a replica does what makes
-//! its own state that one. Pure.
+//! Roles, memberships, settings of roles and of the database, its privileges, those on parameters, and
+//! event triggers. Event triggers don't fire for changes of these, so the primary sends them as a whole
+//! (`hihooi.shared` in shared.sql), and a replica executes the commands that make its own equal. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::statements::{literal, quote};
 
-/// A state.
+/// All of them at one site.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 pub(super) struct SharedState {
     #[serde(default)]

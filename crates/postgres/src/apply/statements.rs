@@ -74,7 +74,7 @@ impl Statement {
 pub(super) enum Impossible {
     #[error("column {0} does not exist at the replica")]
     Column(String),
-    #[error("the stream names no key to find the row by")]
+    #[error("the stream gives no key by which to find the row")]
     NoKey,
     #[error("the stream's row has another number of columns than its table")]
     Width,

@@ -1,10 +1,11 @@
-//! What a note could not see. A note describes an object as its transaction sees it; another
-//! transaction may change the same object meanwhile (CREATE INDEX runs beside CREATE INDEX, GRANT
-//! beside anything, and under REPEATABLE READ whatever came later is unseen) and commit first. A
-//! replica then has its change in front of the note that doesn't tell of it. The note's snapshot says
-//! which transactions it saw; if another one told of the object, it isn't compared.
+//! Changes that a note's transaction did not see. A note describes an object as its transaction saw it.
+//! Another transaction can change the same object at the same time and commit first: CREATE INDEX runs
+//! beside CREATE INDEX, GRANT beside anything, and under REPEATABLE READ later commits are not seen. A
+//! replica has that change already when it comes to the note, whose description lacks it. So an object
+//! is not compared if one of the last notes was about it and comes from a transaction that this note's
+//! snapshot does not contain.
 //!
-//! Kept in memory while hihooi runs, and per replica, since replicas differ in how far they are.
+//! Kept in memory, for each replica by itself, since they have applied different prefixes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

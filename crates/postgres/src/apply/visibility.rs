@@ -2,8 +2,8 @@
 //! primary does, or a reader could order two transactions differently from another).
 //!
 //! An acknowledgement that reached a client proves it; otherwise a snapshot taken on the primary,
-//! at most one a millisecond for all that wait. While the primary is down entries wait, those that
-//! were acknowledged aside; after its restart everything committed before it is visible at once.
+//! at most one a millisecond for all that wait. While the primary is down, entries wait unless they
+//! were acknowledged; after its restart, everything that was committed before is visible at once.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -189,7 +189,7 @@ async fn take_snapshots(visibility: std::sync::Weak<Visibility>, login: Login) {
                 SNAPSHOT_MS_MIN
             }
             Err(error) => {
-                tracing::debug!(%error, "the primary can't tell what it shows");
+                tracing::debug!(%error, "can't take a snapshot at the primary");
                 connection = None;
                 visibility.want();
                 RETRY_MS

@@ -1,4 +1,4 @@
-//! What is said of a change that could not be applied: table, key, what to do. Pure.
+//! The message about a change that could not be applied: table, key, what to do. Pure.
 
 use std::sync::Arc;
 

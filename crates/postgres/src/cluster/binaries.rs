@@ -161,9 +161,8 @@ fn version_of(dir: &Path) -> Result<u32> {
         Error::Refused(format!("cannot run {}: {}", program.display(), plain(&error)))
     })?;
     let text = String::from_utf8_lossy(&answer.stdout);
-    major_of(&text).ok_or_else(|| {
-        Error::Refused(format!("{} --version does not tell its version", program.display()))
-    })
+    major_of(&text)
+        .ok_or_else(|| Error::Refused(format!("{} --version prints no version", program.display())))
 }
 
 /// The major version in `postgres (PostgreSQL) 15.8 (Debian 15.8-0+deb12u1)` or `… 19beta1`.

@@ -52,7 +52,7 @@ fn part(relative: &Path) -> Part {
 pub fn copy(original: &Server, copy: &Server, tell: &mut dyn FnMut(Progress)) -> Result<()> {
     for server in [original, copy] {
         if matches!(pidfile::occupant(&server.data), Occupant::Server { .. }) {
-            return Err(Error::Refused(format!("{} still runs: stop it first", server.name)));
+            return Err(Error::Refused(format!("{} is still running: stop it first", server.name)));
         }
     }
     match copy.data.exists() {

@@ -74,7 +74,7 @@ impl Fence {
     ) -> Result<BackendRecord, Error> {
         let answer = connection.query(BACKEND_START).await?;
         let start = answer.value().map(str::to_owned).ok_or_else(|| {
-            connection::Error::Protocol("the server does not tell when a backend began".to_owned())
+            connection::Error::Protocol("the server gave no start time of a backend".to_owned())
         })?;
         Ok(self.record_backend(site, connection.key().process, start).await?)
     }

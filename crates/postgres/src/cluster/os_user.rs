@@ -1,5 +1,5 @@
 //! The operating-system user that runs the servers: PostgreSQL refuses to run as root, so
-//! that an `up` started by root steps down for them.
+//! an `up` that root started runs them as another user.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, chown};

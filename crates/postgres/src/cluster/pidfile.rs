@@ -1,9 +1,9 @@
-//! Who runs a data directory: `postmaster.pid` (manual, "Database File Layout") held against
-//! the processes that really live.
+//! Whether a server runs in a data directory: `postmaster.pid` (manual, "Database File Layout"),
+//! compared with the processes that exist.
 //!
-//! After `kill -9` the file stays behind, and its number may belong to a zombie or to another
-//! program meanwhile, which PostgreSQL can't tell apart from a running server and refuses to
-//! start. The file is removed only when its process is known to be no server of this directory.
+//! After `kill -9` the file is left, and its process id may by now belong to a zombie or to another
+//! program. PostgreSQL can't tell that from a running server and refuses to start. The file is removed
+//! only when its process is known not to be a server of this directory.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use super::{Result, file_error};
 
-/// Who runs a data directory.
+/// Whether a server runs in a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occupant {
     /// Nobody.
@@ -29,7 +29,7 @@ pub enum Occupant {
     Gone,
 }
 
-/// Looks who runs `data`.
+/// Looks whether a server runs in `data`.
 #[must_use]
 pub fn occupant(data: &Path) -> Occupant {
     let Ok(text) = std::fs::read_to_string(data.join("postmaster.pid")) else {

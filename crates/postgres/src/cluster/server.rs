@@ -258,7 +258,7 @@ impl Server {
             postmaster.stop(Stop::Fast, STOP_LIMIT).await;
             return None;
         }
-        tracing::info!(site = self.name, pid, "adopting a server that still runs");
+        tracing::info!(site = self.name, pid, "adopting a server that is still running");
         Some(postmaster)
     }
 

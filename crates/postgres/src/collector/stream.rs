@@ -145,7 +145,7 @@ impl<'a> Stream<'a> {
         self.send_status(true).await
     }
 
-    /// Takes a message and all that have arrived behind it, then starts making them durable.
+    /// Takes a message and all that have arrived after it, then starts making them durable.
     async fn take_all(&mut self, first: crate::connection::Message) -> Result<()> {
         self.heard = Instant::now();
         let mut next = Some(first);

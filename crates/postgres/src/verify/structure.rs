@@ -1,6 +1,6 @@
-//! What sites consist of besides rows: objects of all kinds (describe.sql), roles and what belongs to
-//! them (shared.sql), compared by their descriptions. Servers of other major versions word
-//! definitions differently, so with them only the structure is compared. Expressions are printed,
+//! Compares everything except rows: objects of all kinds (describe.sql), roles and what belongs to them
+//! (shared.sql), by their descriptions. Other major versions print definitions differently, so there only
+//! the structure is compared. Expressions are printed,
 //! never evaluated.
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ const OBJECTS: &str = r"
 const DEFINITIONS: &str = "
     select kind || ' ' || identity, description from hihooi.describe_all()";
 
-/// Roles, and what else no event trigger is told of. (Who granted a membership makes no difference
+/// Roles, and other objects for which event triggers don't fire. (Who granted a membership makes no difference
 /// before PostgreSQL 16.)
 const ROLES: &str = "
     with shared(state) as (select hihooi.shared())

@@ -1,5 +1,5 @@
-//! Sums that tell whether two sites hold the same rows, whatever order they come in, and the rows
-//! on which they differ, in memory that doesn't grow with the table (I8). Pure.
+//! Checksums by which two sites compare the rows of a table, in whatever order these come, and find the
+//! rows that differ, in memory that doesn't grow with the table (I8). Pure.
 //!
 //! A table's sum is the number of its rows and the sum of their XXH3 hashes modulo 2^128. Unlike
 //! with XOR, a row that is there twice doesn't cancel itself. Two tables that differ have equal
@@ -8,9 +8,10 @@
 //! is no secret: a role can make a table whose sums deceive, but only of its own rows, and only if
 //! replicas differ in them already.)
 //!
-//! Where sums differ, rows are counted in [`BUCKETS`] buckets, by 16 bits of their key's hash. Of
-//! the buckets that differ no more are followed than rows are to be told, each has one at least;
-//! by the next 16 bits they are divided again until what is left is few enough to be held.
+//! Where sums differ, rows are divided into [`BUCKETS`] buckets, by 16 bits of their key's hash. Each
+//! bucket whose sums differ has at least one row that differs, so only as many of these buckets are
+//! looked at as rows are to be reported. They are divided again by the next 16 bits, until the rows that
+//! are left fit into memory.
 
 use std::collections::{BTreeMap, HashSet};
 

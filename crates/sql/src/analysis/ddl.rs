@@ -1,4 +1,4 @@
-//! Statements that change the schema or maintain the server, and how they travel to replicas
+//! Statements that change the schema or maintain the server, and how they are replicated
 //! (manual, part VI). All of them touch everything, except maintenance and temporary objects.
 
 use pg_raw_parse::Node;
@@ -25,7 +25,7 @@ const PLAIN: Ddl = Ddl {
 /// Roles and what belongs to them.
 const SHARED: Ddl = Ddl { shared: true, hidden: true, ..PLAIN };
 
-/// What no event trigger is told of.
+/// Commands for which event triggers don't fire.
 const HIDDEN: Ddl = Ddl { hidden: true, ..PLAIN };
 
 /// What belongs to one server.

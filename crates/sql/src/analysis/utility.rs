@@ -142,7 +142,7 @@ impl<'t> Scan<'_, 't> {
         let kind = self.kind_of(explain.query(), range);
         if explain.options().iter().any(asks_to_run) {
             return match kind {
-                // No event trigger is told of what it makes.
+                // No event trigger fires for what it makes.
                 Kind::Ddl(ddl) => Kind::Ddl(Ddl { hidden: true, ..ddl }),
                 _ => self.read_or_write(),
             };
