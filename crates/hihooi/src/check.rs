@@ -1,4 +1,4 @@
-//! `hihooi check`: are the servers fit, and what is to be changed?
+//! `hihooi check`: whether the servers meet hihooi's requirements, and what to change.
 
 use std::process::ExitCode;
 

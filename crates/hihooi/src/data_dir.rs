@@ -1,4 +1,4 @@
-//! The data directory: what lies where, its lock.
+//! The data directory: its files and its lock.
 //!
 //! | path | what |
 //! |---|---|

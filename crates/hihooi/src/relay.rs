@@ -1,4 +1,4 @@
-//! Where the manager hands over to the relay, which serves the clients.
+//! Starts the relay, which serves the clients.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,4 @@
-//! `hihooi serve`: the manager for servers that somebody else runs.
+//! `hihooi serve`: the manager alone, for servers that are already running.
 
 use std::process::ExitCode;
 

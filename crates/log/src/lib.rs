@@ -41,7 +41,7 @@ pub enum Error {
         /// The entry that was to be appended.
         got: Tsid,
     },
-    /// The entry was trimmed: whoever needs it must be cloned anew.
+    /// The entry was trimmed: a replica that needs it must be copied again.
     #[error("entry {wanted} is no longer in the log, which begins at {first}")]
     Trimmed {
         /// What was asked for.

@@ -1,6 +1,6 @@
-//! The thread that writes: takes everything that is pending, writes it with one fsync, tells who
-//! waits, and begins again. So many appends share an fsync, nobody's event
-//! loop ever waits for a disk, and appending goes on while the disk is busy.
+//! The thread that writes: it takes everything that is pending, writes it with one fsync, wakes those
+//! who wait for it, and begins again. So many appends share an fsync, no event loop ever waits for a
+//! disk, and appending goes on while the disk is busy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -187,7 +187,7 @@ impl WriteQueue {
             tracing::error!("the log can't be written: {why}; it is tried again until it can");
         }
         state.stalled = Some(why.to_owned());
-        self.written.send_modify(|_| {}); // whoever waits is told why
+        self.written.send_modify(|_| {}); // wakes those who wait: they see why
         let retry = self.wake.wait_timeout_while(state, RETRY, |state| !state.closing);
         !retry.unwrap_or_else(PoisonError::into_inner).0.closing
     }

@@ -63,13 +63,13 @@ impl From<&Header> for EntrySummary {
     }
 }
 
-/// What the stream told.
+/// News from the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamEvent {
     /// A transaction that committed. Sent when received, before it is durable in the log: it
     /// tells what was written; appliers wait for [`Log::durable`].
     Entry(EntrySummary),
-    /// Every transaction whose commit record begins before this LSN has been told. Never
+    /// Every transaction whose commit record begins before this LSN has been sent as an event. Never
     /// overtakes an entry.
     Passed(Lsn),
 }
@@ -151,7 +151,7 @@ pub(crate) struct StreamContext {
 }
 
 /// Reads the stream into the log until `shutdown` turns true (or its sender is gone), over
-/// restarts of the primary. `poke` makes the server tell its position at once. A full `events`
+/// restarts of the primary. `poke` makes the server report its position at once. A full `events`
 /// holds the stream back; when its receiver is gone, the collector ends.
 ///
 /// # Errors
@@ -180,7 +180,7 @@ pub async fn run(
 
 async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
     let mut backoff_ms = BACKOFF_MS_MIN;
-    // What the log tells of as broken: once, and that it goes on.
+    // The last error that was logged: each is logged once, and so is that the stream is back.
     let mut told = String::new();
     loop {
         let started = Instant::now();

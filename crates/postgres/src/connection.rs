@@ -36,7 +36,7 @@ impl fmt::Display for Address {
 /// Why a connection or a statement failed, by what the caller must do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server answered with an error; the connection can go on (unless the error was fatal).
+    /// The server answered with an error; the connection can be used further, unless the error was fatal.
     #[error("{0}")]
     Server(Box<ErrorFields>),
     /// The connection is gone.
@@ -422,7 +422,7 @@ impl Connection {
     }
 }
 
-/// The error that a server's ErrorResponse stands for.
+/// The error in a server's ErrorResponse.
 #[must_use]
 pub fn server_error(body: &[u8]) -> Error {
     match ErrorFields::read(body) {

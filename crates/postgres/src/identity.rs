@@ -52,7 +52,7 @@ pub enum Error {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What a server says that it is.
+/// The identity that a server reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// `PostgreSQL`'s system identifier, which copies of a data directory share.
@@ -244,7 +244,7 @@ pub async fn mark_reach(log: &Log, reach: Lsn) -> hihooi_log::Result<()> {
     log.set_meta(REACH, reach.to_string().as_bytes()).await
 }
 
-/// What the slot was confirmed up to; 0 if there is none.
+/// The LSN up to which the slot is confirmed; 0 if there is none.
 async fn confirmed(connection: &mut Connection) -> Result<Lsn> {
     let asked =
         "SELECT confirmed_flush_lsn FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";

@@ -29,7 +29,7 @@ const SETUP_VERSION: &str = "hihooi set-up 2";
 const SLOT_TRY_MS: u64 = 5_000;
 /// How often it is tried.
 const SLOT_TRIES_MAX: u32 = 24;
-/// How long an ended reader of the slot may take to leave it.
+/// How long a terminated reader of the slot may take to release it.
 const FREE_SLOT_MS_MAX: u64 = 10_000;
 
 /// Why a server can't be set up.
@@ -38,7 +38,7 @@ pub enum SetupError {
     /// A statement failed, or the connection.
     #[error(transparent)]
     Connection(#[from] Error),
-    /// Something is there that we must not touch; one line that says what to do.
+    /// There is something that hihooi must not change; one line that says what to do.
     #[error("{0}")]
     Unfit(String),
 }
@@ -115,8 +115,8 @@ pub async fn check_copyable(connection: &mut Connection) -> Result<()> {
     }
 }
 
-/// Begins a cluster anew on its primary: drops the slot, and gives the cluster another id, so that no log
-/// and no replica of before is taken for one of the new cluster. [`install`] makes what it needs then.
+/// Starts a new cluster on its primary: drops the slot, and gives the cluster another id, so that no
+/// earlier log or replica is mistaken for one of the new cluster. [`install`] then creates what it needs.
 /// `connection` is a superuser's; nobody else changes anything meanwhile.
 ///
 /// # Errors
@@ -167,8 +167,8 @@ const SPEAK: &str = "
         END LOOP;
     END
     $$;";
-/// Finds rights on our objects that default privileges gave to roles: whoever can write a note has a superuser's
-/// rights at replicas. (PUBLIC has what the scripts say.)
+/// Finds privileges on hihooi's objects that default privileges gave to roles: a role that can write a
+/// note has a superuser's rights at replicas. (PUBLIC has the privileges that the scripts grant.)
 const GIVEN: &str = "
     SELECT ours.name, acl.grantee::pg_catalog.regrole AS grantee
     FROM (SELECT 'SCHEMA hihooi', n.nspowner, n.nspacl
@@ -234,13 +234,13 @@ pub(crate) const DROP_ROUTINES: &str = "
 /// How many event triggers are ours.
 const TRIGGERS: &str = "6";
 
-/// What the schema's comment says if it was made by these scripts.
+/// The schema's comment if it was created by these scripts.
 fn mark() -> String {
     let scripts = [DESCRIPTIONS[0], DESCRIPTIONS[1], NOTES, identity::TABLE].concat();
     format!("{SETUP_VERSION} {:016x}", xxhash_rust::xxh3::xxh3_64(scripts.as_bytes()))
 }
 
-/// The format of descriptions, which notes tell: those of other versions aren't compared with ours.
+/// The format of descriptions, which is part of each note: those of another format aren't compared.
 #[must_use]
 pub fn format() -> &'static str {
     static FORMAT: LazyLock<String> = LazyLock::new(|| {
@@ -368,7 +368,7 @@ async fn create_publication(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// Makes the slot; waits for transactions that write already, and names them if it takes long.
+/// Creates the slot; waits for open transactions that write, and logs them if that takes long.
 async fn create_slot(connection: &mut Connection) -> Result<Lsn> {
     for _ in 0..SLOT_TRIES_MAX {
         let text = format!(
@@ -470,7 +470,7 @@ async fn find_slot(connection: &mut Connection) -> Result<Option<Slot>> {
     }))
 }
 
-/// Ends whoever reads the slot, by pid, and waits until the slot is free. Returns that pid.
+/// Terminates the process that reads the slot and waits until the slot is free. Returns its pid.
 ///
 /// # Errors
 /// [`SetupError::Unfit`] if the reader doesn't leave within 10 s.
@@ -528,7 +528,7 @@ pub(crate) async fn application_of(connection: &mut Connection, pid: &str) -> Re
     Ok(answer.value().unwrap_or_default().to_owned())
 }
 
-/// What the server says of itself.
+/// Version, settings and role, as the server reports them.
 struct Facts {
     row: Row,
 }

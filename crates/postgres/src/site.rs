@@ -102,7 +102,7 @@ impl fmt::Display for State {
 /// Processes that are remembered as ended.
 const ENDED_MAX: usize = 64;
 
-/// What is known of a replica, read by the router without a lock. Its applier says where it stands;
+/// What is known of a replica, read by the router without a lock. Its applier reports its state;
 /// while it doesn't answer at all ([`Replica::set_silence`]) it counts as failed, whatever that was, and
 /// while it is known to differ from the primary, nothing is read there.
 #[derive(Debug)]
@@ -164,19 +164,19 @@ impl Replica {
         Tsid(self.applied.load(Ordering::Acquire))
     }
 
-    /// Where it stands.
+    /// Its state.
     #[must_use]
     pub fn state(&self) -> State {
         State::from_u8(self.state.load(Ordering::Acquire))
     }
 
-    /// Where its applier stands, whatever else is known.
+    /// The state that its applier reported, whatever else is known.
     #[must_use]
     pub fn apply_state(&self) -> State {
         self.lock().state
     }
 
-    /// Why it stands there; empty while it serves.
+    /// Why it is in that state; empty while it serves.
     #[must_use]
     pub fn reason(&self) -> String {
         self.in_force(&self.lock()).1
@@ -201,7 +201,7 @@ impl Replica {
         assert!(answers, "the replica itself keeps the channel open");
     }
 
-    /// Wakes whoever waits for the applied prefix or the state to change.
+    /// Wakes tasks that wait for the applied prefix or the state to change.
     #[must_use]
     pub fn progress(&self) -> watch::Receiver<Tsid> {
         self.progress.subscribe()
@@ -213,7 +213,7 @@ impl Replica {
         self.progress.send_replace(tsid);
     }
 
-    /// Takes note that what a server process does there is ended, since it holds up applying.
+    /// Remembers that a server process is ended there because it delays the applier.
     pub fn ends_session(&self, process: i32) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.retain(|other| *other != process);
@@ -223,7 +223,7 @@ impl Replica {
         ended.push_back(process);
     }
 
-    /// Whether what a server process did was ended; asked once, by whoever was told of an error.
+    /// Whether the applier ended that server process; asked once, by the session that got its error.
     #[must_use]
     pub fn has_ended_session(&self, process: i32) -> bool {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -299,7 +299,7 @@ impl Replica {
         match (before, state) {
             (_, State::Failed) => tracing::warn!(site, reason, "the replica has failed"),
             (_, State::Different) => tracing::error!(site, reason, "the replica is not read"),
-            // As loud as the beginning, so that whoever hears of one hears of the other.
+            // At the same level as the beginning, so that a log with one has the other.
             (Some(State::Failed | State::Different), _) => {
                 tracing::warn!(site, %state, "the replica is back")
             }

@@ -34,7 +34,7 @@ use crate::connection::{
 };
 use crate::site::{Replica, Site};
 
-/// How long an applier may take to stop where it is.
+/// How long an applier may take to hold at its position.
 const HOLD_LIMIT: Duration = Duration::from_secs(10);
 /// Snapshots that are tried until one includes exactly a prefix of the log.
 const SNAPSHOTS_MAX: u32 = 500;
@@ -45,9 +45,9 @@ const ATTEMPTS_MAX: u32 = 8;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Pause before definitions are asked for again because a client holds a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(200);
-/// Ends a savepoint and lets go of its locks.
+/// Ends a savepoint and releases its locks.
 const UNDO: &str = "ROLLBACK TO hihooi; RELEASE hihooi";
-/// Lines for the user that wait to be told; then comparing waits.
+/// Lines for the user that wait to be sent; when there are more, comparing waits.
 const LINES_MAX: usize = 16;
 
 /// Tells which of the log's entries a snapshot of the primary includes.
@@ -173,7 +173,7 @@ pub struct VerifyError(pub String);
 ///
 /// # Errors
 /// [`VerifyError`] when the primary or the log can't be asked; a replica that can't be compared is
-/// named in the [`Report`], which tells what differs.
+/// named in the [`Report`], which lists what differs.
 pub async fn verify(
     primary: &Site,
     replicas: &[(Arc<Replica>, ApplierHandle)],
@@ -254,7 +254,7 @@ async fn compare_rows(
     Ok(report)
 }
 
-/// Tells the user a line, or that nobody is there any more who wants to know.
+/// Sends the user a line; an error if the user is gone.
 async fn tell(lines: &mpsc::Sender<String>, line: String) -> Result<(), VerifyError> {
     lines.send(line).await.map_err(|_| VerifyError("nobody waits for the result".to_owned()))
 }
@@ -381,7 +381,7 @@ fn failed(site: &str, error: &dyn fmt::Display) -> VerifyError {
     VerifyError(format!("{site}: {error}"))
 }
 
-/// Lets the appliers go on, however verification ends.
+/// Releases the appliers, however verification ends.
 struct Held<'a>(&'a [(Arc<Replica>, ApplierHandle)]);
 
 impl Drop for Held<'_> {

@@ -63,7 +63,7 @@ impl Catalog {
         self.tables.clear();
     }
 
-    /// The table of that name, if it is known already. The inner `None` says there is none.
+    /// The table of that name, if it is known already. The inner `None` means that there is none.
     pub(super) fn known(&self, relation: &Arc<Relation>) -> Option<Option<Arc<Table>>> {
         let (described, table) = self.tables.get(&relation.id)?;
         (Arc::ptr_eq(described, relation) || described == relation).then(|| table.clone())
@@ -235,7 +235,7 @@ async fn is_guarded(
     Ok(answer.value() != Some("f"))
 }
 
-/// Whether a CHECK constraint may ask for anything but the row: for settings, or who asks.
+/// Whether a CHECK constraint may depend on anything but the row: on settings, or on the role.
 pub(super) async fn asks_for_more(constraint: &str, connection: &mut Connection) -> Result<bool> {
     let answer = connection.query_with(GUARD, &[None, None, None, Some(constraint)]).await?;
     Ok(answer.value() != Some("f"))

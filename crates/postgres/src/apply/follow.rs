@@ -30,21 +30,21 @@ const KEPT: [&str; 5] = [
     "role",
     "check_function_bodies",
 ];
-/// Encloses a reading of a note until it is known whether it is the right one.
+/// Savepoint around an attempt to execute a note in one of its readings.
 const SAVEPOINT: &str = "SAVEPOINT hihooi";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT hihooi";
 /// (A thousand that are nested would slow the last down.)
 const RELEASE: &str = "RELEASE SAVEPOINT hihooi";
-/// A command that changes what no description tells.
+/// A command whose effect is not part of any description.
 const REFRESH: &str = "REFRESH MATERIALIZED VIEW";
-/// SQLSTATEs of objects that are not there: tables, functions, schemas, others.
+/// SQLSTATEs of objects that do not exist: tables, functions, schemas, others.
 const UNDEFINED: [&str; 4] = ["42P01", "42883", "3F000", "42704"];
 
-/// Why a note can't be followed.
+/// Why a note could not be executed.
 pub(super) enum Failed {
-    /// The server refused what these words say, or the connection is gone.
+    /// The server refused it, as described, or the connection is lost.
     Error(String, Error),
-    /// What it did differs, in words.
+    /// Its result differs from the primary's, as described.
     Differs(String),
 }
 
@@ -56,21 +56,21 @@ impl From<Error> for Failed {
 
 type Done = std::result::Result<(), Failed>;
 
-/// What is remembered within one entry.
+/// What is remembered while one entry is applied.
 #[derive(Default)]
 pub(super) struct Followed {
-    /// Tables whose rows come in front of the note that makes them, by OID at the primary.
+    /// Tables whose rows come before the note that creates them, by OID at the primary.
     pub created: AHashMap<u32, Box<Command>>,
-    /// Tables of extensions whose notes have yet to come: their rows come from the script.
+    /// Tables of extensions whose notes have not come yet: their rows are written by the extension's script.
     by_script: AHashSet<u32>,
     memory: Memory,
     /// Long queries, by hash.
     queries: AHashMap<String, String>,
     /// The transaction at the primary, by the low 32 bits of its id.
     xid: u32,
-    /// What other transactions' notes told.
+    /// The last notes of other transactions.
     recent: Arc<Recent>,
-    /// The operator says that what doesn't fit was repeated at the replica.
+    /// The operator has said, by RESUME REPLICA, that what doesn't fit was repeated at the replica.
     is_repaired: bool,
 }
 
@@ -80,7 +80,7 @@ impl Followed {
         Followed { xid, recent, is_repaired, ..Followed::default() }
     }
 
-    /// Takes in a note of the entry whose rows come in front of it.
+    /// Remembers a note of the entry whose rows come before it.
     pub(super) fn expect(&mut self, command: Box<Command>) {
         self.by_script.extend(command.members.iter().flatten());
         if let Some(relation) = command.relation {
@@ -94,7 +94,7 @@ impl Followed {
         self.by_script.contains(&relation)
     }
 
-    /// Follows a note inside the transaction that is open.
+    /// Executes a note inside the open transaction.
     pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
         connection.query(RESUME_CHECKS).await?;
         match note {
@@ -126,7 +126,7 @@ impl Followed {
         }
     }
 
-    /// The command with the query that a note before told; `None` if it stands there.
+    /// The command with its query, if an earlier note has that; `None` if it is in this one.
     fn with_query(&mut self, command: &Command) -> Option<Command> {
         let hash = command.query_hash.as_ref()?;
         if let Some(query) = &command.query {
@@ -136,7 +136,7 @@ impl Followed {
         Some(Command { query: self.queries.get(hash).cloned(), ..command.clone() })
     }
 
-    /// Makes a table whose rows come next.
+    /// Creates a table whose rows come next.
     pub(super) async fn create(&mut self, connection: &mut Connection, relation: u32) -> Done {
         let Some(command) = self.created.remove(&relation) else { return Ok(()) };
         let Some(text) = &command.create else { return Ok(()) };
@@ -179,7 +179,8 @@ impl Followed {
         }
     }
 
-    /// Runs the command's text: of several readings, the one after which all is as it should be.
+    /// Executes the command's text: of several readings, the one after which the objects are equal to the
+    /// primary's.
     async fn replay(&mut self, connection: &mut Connection, command: &Command) -> Done {
         let texts = replay::readings(command, &mut self.memory);
         if texts.is_empty() {
@@ -219,7 +220,7 @@ impl Followed {
                 return may_enable(connection, command).await;
             };
             failed = match (failed, outcome) {
-                // What comes closest says most.
+                // The reading that came closest gives the best message.
                 (Some(Failed::Error(..)) | None, outcome) => Some(outcome),
                 (differs, _) => differs,
             };
@@ -240,9 +241,9 @@ impl Followed {
         Err(failed)
     }
 
-    /// Makes a command's CHECK constraints one by one. What may ask for more than the rows, such as the
-    /// client's settings, is taken for valid: the rows have passed it at the primary. Whether that is all
-    /// that the command did.
+    /// Adds a command's CHECK constraints one by one. Those that may depend on more than the row, such as
+    /// the client's settings, are marked valid without a check: the rows have passed it at the primary.
+    /// Returns whether that is all that the command did.
     async fn accept(&self, connection: &mut Connection, command: &Command) -> Result<bool> {
         let here = descriptions(connection, command).await?;
         let checks = replay::checks(command, &here);
@@ -258,7 +259,7 @@ impl Followed {
         Ok(false)
     }
 
-    /// Compares, and mends once what the text that ran made in another way than at the primary.
+    /// Compares, and corrects once what the text made differently from the primary.
     async fn mended(
         &self,
         connection: &mut Connection,
@@ -270,7 +271,7 @@ impl Followed {
         if replay::mends(command, &here, &[]).is_empty() {
             return Ok(Some(difference));
         }
-        // What was so before isn't the text's doing and stops the replica.
+        // A difference that was there before the text ran stops the replica.
         connection.query(ROLLBACK).await?;
         let before = descriptions(connection, command).await?;
         match way.go(connection, command, &replay::mends(command, &here, &before)).await {
@@ -280,7 +281,7 @@ impl Followed {
         }
     }
 
-    /// What is there other than the primary describes it, in words.
+    /// The differences from the primary's description, in words.
     async fn compare(
         &self,
         connection: &mut Connection,
@@ -310,24 +311,24 @@ impl Followed {
     }
 }
 
-/// The texts to run, each with whether the tables whose rows come anew are emptied before: then
-/// nothing is computed for them here; but a foreign key to them may want its rows.
+/// The texts to execute, each with whether tables whose rows are sent again are emptied before it. If
+/// they are, nothing is computed for their rows here; but a foreign key to them may need these rows.
 fn ways<'a>(command: &Command, texts: &'a [String]) -> Vec<(&'a String, bool)> {
     let before = texts.iter().map(|text| (text, true));
     let behind = texts.iter().map(|text| (text, false)).filter(|_| command.rewritten.is_some());
     before.chain(behind).collect()
 }
 
-/// One way to carry a command out.
+/// One way to execute a command.
 struct Way<'a> {
     settings: &'a [(&'a String, &'a String)],
     text: &'a String,
-    /// Tables whose rows come anew are emptied before.
+    /// Tables whose rows are sent again are emptied before.
     before: bool,
 }
 
 impl Way<'_> {
-    /// Runs it, with what else is to run after it.
+    /// Executes it, and what has to be executed after it.
     async fn go(
         &self,
         connection: &mut Connection,
@@ -342,7 +343,7 @@ impl Way<'_> {
     }
 }
 
-/// Empties the tables whose rows come anew, after the command.
+/// Empties the tables whose rows are sent again, after the command.
 async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     for table in command.rewritten.iter().flatten() {
         connection.query(&format!("DELETE FROM ONLY {table}")).await?;
@@ -350,7 +351,7 @@ async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// What the command's objects are like here, as far as they are there.
+/// The descriptions of the command's objects at the replica, of those that exist.
 async fn descriptions(
     connection: &mut Connection,
     command: &Command,
@@ -362,8 +363,8 @@ async fn descriptions(
     Ok(descriptions)
 }
 
-/// Disables what DDL may have made that fires for an applier: ENABLE ALWAYS, ENABLE REPLICA, an
-/// extension's script or a function that says so.
+/// Disables triggers and rules that DDL, an extension's script or a function has enabled for appliers
+/// (ENABLE ALWAYS, ENABLE REPLICA).
 async fn may_enable(connection: &mut Connection, command: &Command) -> Done {
     const MAY: [&str; 4] = ["ALTER TABLE", "ALTER VIEW", "CREATE EXTENSION", "ALTER EXTENSION"];
     if MAY.contains(&command.tag.as_str()) || is_ordinary(connection, &command.role).await? {
@@ -372,7 +373,7 @@ async fn may_enable(connection: &mut Connection, command: &Command) -> Done {
     Ok(())
 }
 
-/// What an object is like here, if it is there, and the server's major version.
+/// An object's description at the replica, if it exists, and the server's major version.
 async fn describe(connection: &mut Connection, object: &Object) -> Result<(Option<String>, u32)> {
     const DESCRIBE: &str = "select hihooi.describe(f.class, f.object),
             pg_catalog.current_setting('server_version_num')::int / 10000
@@ -418,8 +419,8 @@ async fn dropped(connection: &mut Connection, gone: &note::Drop) -> Done {
     ran.map_err(|error| Failed::Error(words, error))
 }
 
-/// Makes room for what a materialized view holds: a table of its owner, as whom rows are loaded if
-/// their types run code.
+/// Creates the table that receives the rows of a materialized view. It belongs to the view's owner, as
+/// whom rows are loaded if their types run functions.
 async fn expect_contents(connection: &mut Connection, contents: &Contents) -> Done {
     let Contents { owner, columns, role, create, .. } = contents;
     if let (Some(create), Some(role)) = (create, role) {
@@ -435,8 +436,9 @@ async fn expect_contents(connection: &mut Connection, contents: &Contents) -> Do
     run_all(connection, commands.into()).await
 }
 
-/// Refreshes a materialized view from what came, by the query of another one in place of its own: no
-/// other command writes to one. PostgreSQL runs functions of its indexes as its owner.
+/// Refreshes a materialized view from the rows that were received. No other command than REFRESH writes
+/// to one, so its query is replaced for that moment by one that reads the received rows. PostgreSQL runs
+/// functions of its indexes as its owner.
 async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
     let view = &contents.view;
     let class = |view: &str| format!("{}::regclass", literal(Some(view)));
@@ -445,7 +447,7 @@ async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
     let set = |query: &str| {
         format!("UPDATE pg_rewrite SET ev_action = (SELECT ev_action FROM {query}) WHERE {own}")
     };
-    // So that it is read anew.
+    // So that PostgreSQL reads it again.
     let invalidate = format!("UPDATE pg_class SET relname = relname WHERE oid = {}", class(view));
     let commands = vec![
         "CREATE MATERIALIZED VIEW hihooi.shape AS TABLE hihooi.contents WITH NO DATA".to_owned(),
@@ -461,7 +463,7 @@ async fn refreshed(connection: &mut Connection, contents: &Contents) -> Done {
     run_all(connection, commands).await
 }
 
-/// Makes roles and the like as the primary tells them.
+/// Makes roles and other shared objects equal to the primary's.
 async fn become_like(connection: &mut Connection, note: &SharedObjects) -> Done {
     let unreadable = |error| Failed::Differs(format!("roles: {error}"));
     let (state, _) = shared_objects_here(connection).await?;
@@ -471,7 +473,7 @@ async fn become_like(connection: &mut Connection, note: &SharedObjects) -> Done 
         .await
 }
 
-/// Their state here, and the database's name.
+/// Shared objects at the replica, and the database's name.
 async fn shared_objects_here(connection: &mut Connection) -> Result<(String, String)> {
     let query = "select hihooi.shared()::text, pg_catalog.current_database()";
     let mut here = connection.query(query).await?;
@@ -488,8 +490,8 @@ async fn run_all(connection: &mut Connection, commands: Vec<String>) -> Done {
     Ok(())
 }
 
-/// Gives objects their owners. What isn't there has yet to come: the command that makes it had begun,
-/// and its note, which tells the owner too, follows.
+/// Gives objects their owners. An object that doesn't exist yet is created later: its command had begun,
+/// and the command's note, which has the owner too, comes after this one.
 async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
     for Owner { kind, identity, owner } in owners {
         let kind = match kind.as_str() {
@@ -512,7 +514,7 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
     Ok(())
 }
 
-/// Makes CHECK constraints, and has the rows asked for those that ask for nothing else.
+/// Adds CHECK constraints, and validates those that depend on the row alone.
 async fn make_checks(
     connection: &mut Connection,
     command: &Command,
@@ -559,14 +561,14 @@ async fn run(
     leave(connection, &set).await
 }
 
-/// Whether the role is there and no superuser.
+/// Whether the role exists and is not a superuser.
 async fn is_ordinary(connection: &mut Connection, role: &str) -> Result<bool> {
     let query = "select rolsuper from pg_catalog.pg_roles where rolname = $1";
     Ok(connection.query_with(query, &[Some(role)]).await?.value() == Some("f"))
 }
 
-/// As the role in a security-restricted operation. DROP OWNED would drop the operation's own view,
-/// so a member of the role, who owns nothing else, does it in its place.
+/// Executes statements as the role in a security-restricted operation. DROP OWNED would drop the
+/// operation's own view, so a member of the role that owns nothing else executes it.
 async fn run_restricted(
     connection: &mut Connection,
     role: &str,
@@ -582,7 +584,7 @@ async fn run_restricted(
     connection.query(&format!("DROP ROLE {member}")).await.map(drop)
 }
 
-/// A DROP OWNED with that role's name in place of the words for whoever runs it; `None` of other
+/// A DROP OWNED with that role's name in place of CURRENT_USER and the like; `None` for other
 /// statements.
 fn drop_owned_by_name(text: &str, role: &str) -> Option<String> {
     const RUNNER: [&str; 4] = ["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER", "USER"];
@@ -597,7 +599,7 @@ fn drop_owned_by_name(text: &str, role: &str) -> Option<String> {
     (is_next("DROP") && is_next("OWNED")).then(|| tokens(text).map(named).collect())
 }
 
-/// The session's user is the role too, as at the primary.
+/// Executes with the role as session user, too, as at the primary.
 async fn carry_out(
     connection: &mut Connection,
     role: &str,
@@ -624,7 +626,7 @@ fn work(settings: &[(&str, &str)], texts: &[String]) -> String {
     String::from_utf8_lossy(&work.text()).into_owned()
 }
 
-/// Takes the role and the settings on; the names of those that differed.
+/// Sets the role and the settings; returns the names of those that differed.
 async fn enter(
     connection: &mut Connection,
     role: &str,

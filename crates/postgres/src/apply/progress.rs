@@ -18,9 +18,10 @@ use crate::site::Site;
 pub const APPLICATION: &str = "hihooi applier";
 /// `application_name` of the connections beside them.
 const BESIDE: &str = "hihooi applier control";
-/// Orphaned connections may take this long to go.
+/// How long orphaned connections may take to end.
 const ORPHANS_MS_MAX: u64 = 10_000;
-/// Those whose client is gone have this time to end what they were sent and go by themselves.
+/// How long connections whose client is gone may take to finish what they were sent and end by
+/// themselves.
 const ORPHANS_GRACE_MS: u64 = 60;
 /// How often it is looked whether they are gone.
 const ORPHANS_LOOK_MS: u64 = 5;
@@ -59,7 +60,7 @@ pub(super) fn control_login(site: &Site, database: &str) -> Login {
 /// its client is gone, so those that stay are ended.
 ///
 /// # Errors
-/// Those of the connection, or a timeout when some don't go.
+/// Those of the connection, or a timeout when some don't end.
 pub async fn end_orphans(control: &mut Connection) -> Result<()> {
     let end = "select case when $2::bool then pg_catalog.pg_terminate_backend(pid) end
                from pg_catalog.pg_stat_activity
@@ -140,7 +141,7 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
     Ok(done)
 }
 
-/// Has a replica's own port take no ordinary writes. Where its configuration is somebody else's (ALTER SYSTEM is
+/// Makes a replica refuse ordinary writes at its own port. Where its configuration is somebody else's (ALTER SYSTEM is
 /// not allowed, or its files can't be written), only DDL is refused there, by restricted.sql.
 async fn close_own_port(control: &mut Connection) -> Result<Vec<String>> {
     let commands = "

@@ -19,7 +19,7 @@ use super::statements::{literal, quote};
 /// Readings of a note that are tried.
 const READINGS_MAX: usize = 6;
 
-/// How the frame begins that stands below an SQL statement's in PostgreSQL's call stack.
+/// How the frame below an SQL statement's begins in PostgreSQL's description of the call stack.
 const FRAMES: [&str; 3] = ["\nPL/", "\nSQL statement \"", "\nSQL function \""];
 /// Words of a statement that its command tag leaves out.
 const BESIDE_TAG: [&str; 13] = [
@@ -64,7 +64,7 @@ struct Statement {
     names: AHashSet<String>,
 }
 
-/// The texts that may be the command's own, as replicas run it; empty if nothing must be run.
+/// The texts that may be the command's own, as replicas execute them; empty if there is nothing to execute.
 pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
     if let Some(create) = &command.create {
         return vec![create.clone()];
@@ -83,7 +83,7 @@ pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
     texts
 }
 
-/// A text that holds the command.
+/// A text that contains the command.
 enum Source<'a> {
     /// Any statement of it may be the command.
     Any(&'a str),
@@ -98,8 +98,8 @@ fn sources(command: &Command) -> Vec<Source<'_>> {
         (None, None) => return Vec::new(),
     };
     if let Some(text) = context.strip_prefix("SQL statement \"") {
-        // It ends at a quote in front of the next frame, or of nothing. What comes behind the first
-        // such place may be the text of somebody with other rights.
+        // It ends at a quote before the next frame or the end. After the first such place, the text may
+        // be that of somebody with other rights.
         let ends = text.match_indices('"').map(|(at, _)| at);
         let is_end = |at: &usize| {
             let rest = &text[at + 1..];
@@ -115,7 +115,7 @@ fn sources(command: &Command) -> Vec<Source<'_>> {
 /// The statements of a text that may be the command, likeliest first.
 fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<String> {
     let (Source::Any(text) | Source::Nth(text, _)) = source;
-    // Strings in which a backslash escapes are not what the parser takes them for.
+    // The parser misreads strings in which a backslash escapes.
     let is_odd = text.contains('\\')
         && command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
     let whole = is_odd.then(|| text.to_owned());
@@ -151,11 +151,11 @@ impl Statement {
         Statement { range, words, names }
     }
 
-    /// Whether it can have that command tag: the tag's words stand at its beginning, in order, with
-    /// nothing between them but words that tags leave out.
+    /// Whether it can have that command tag: it begins with the tag's words, in order, with nothing
+    /// between them except words that tags leave out.
     fn is_of_tag(&self, tag: &str) -> bool {
         let mut words = tag.split(' ').peekable();
-        // The words in front of AS are many, as are those between SELECT and INTO.
+        // There can be many words before AS, and between SELECT and INTO.
         let is_loose = tag.ends_with(" AS") || tag == "SELECT INTO";
         for (at, word) in self.words.iter().enumerate() {
             if words.peek().is_none() {
@@ -184,8 +184,8 @@ fn is_word(token: &Token<'_>, word: &str) -> bool {
     token.kind == TokenKind::Word && token.text.eq_ignore_ascii_case(word)
 }
 
-/// The text as a replica runs it: in a transaction, with the primary's values; and without what belongs
-/// to one server, if words in it may mean that.
+/// The text as a replica executes it: as one that can run in a transaction, with the primary's values,
+/// and without what belongs to one server only.
 fn at_replicas(command: &Command, text: &str) -> Vec<String> {
     if let "GRANT" | "REVOKE" = command.tag.as_str() {
         return vec![by_identity(command, text).unwrap_or_else(|| text.to_owned())];
@@ -219,8 +219,8 @@ fn at_replicas(command: &Command, text: &str) -> Vec<String> {
     texts.into_iter().map(|text| with_values(&text, &values).unwrap_or(text)).collect()
 }
 
-/// DETACH PARTITION … FINALIZE ends what a replica does at once. Without quotes it can't be a name
-/// there.
+/// The text without a keyword. (DETACH PARTITION … FINALIZE completes what a replica does in one step,
+/// hence without FINALIZE. Without quotes, that can't be a name there.)
 fn without_word(text: &str, word: &str) -> String {
     match significant(text).find(|token| is_word(token, word)) {
         Some(found) => {
@@ -231,8 +231,8 @@ fn without_word(text: &str, word: &str) -> String {
     }
 }
 
-/// GRANT and REVOKE on what they changed at the primary: the names in the text may be those of
-/// temporary objects, or stand for all of a schema.
+/// GRANT and REVOKE on the objects that they changed at the primary: the names in the text may be those
+/// of temporary objects, or the text may mean all objects of a schema.
 fn by_identity(command: &Command, text: &str) -> Option<String> {
     let all: Vec<Token<'_>> = significant(text).collect();
     let on = all.iter().position(|token| is_word(token, "on"))?;
@@ -244,10 +244,10 @@ fn by_identity(command: &Command, text: &str) -> Option<String> {
     Some(format!("{before}ON {kind} {} {after}", identities?.join(", ")))
 }
 
-/// What makes a command's objects as the primary describes them, where the command's text holds values
-/// of a moment: a default or a bound that was computed when it was read, or names that PostgreSQL
-/// chose. `here` is what they are like behind the text, `before` what they were like in front of it;
-/// objects that were not there, or beyond its end, are new. What the text didn't change is left as it is.
+/// Commands that make a command's objects equal to the primary's descriptions, where the result of its
+/// text depends on the moment: a default or a bound that is computed when the text is parsed, or names
+/// that PostgreSQL chooses. `here` are the objects' descriptions after the text was executed, `before`
+/// those before it; objects that `before` lacks are new. What the text didn't change is left as it is.
 pub(super) fn mends(
     command: &Command,
     here: &[Option<String>],
@@ -340,17 +340,17 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
 
 /// A CHECK constraint that a command adds to rows, or validates.
 pub(super) struct Check {
-    /// Adds it NOT VALID, unless it is there; run as the command's role.
+    /// Adds it NOT VALID, unless it exists; executed as the command's role.
     pub(super) add: Option<String>,
-    /// Asks for its OID.
+    /// Selects its OID.
     pub(super) find: String,
-    /// Has the rows asked; run as the command's role.
+    /// Validates it against the rows; executed as the command's role.
     pub(super) validate: String,
-    /// Has the rows taken for asked.
+    /// Marks it as valid without a look at the rows.
     pub(super) mark: Vec<String>,
 }
 
-/// The CHECK constraints of a command that are not as at the primary. `here` is as for [`mends`].
+/// The CHECK constraints of a command that differ from the primary's. `here` is as for [`mends`].
 pub(super) fn checks(command: &Command, here: &[Option<String>]) -> Vec<Check> {
     let is_domain = command.tag == "ALTER DOMAIN";
     if !is_domain && command.tag != "ALTER TABLE" {
@@ -396,8 +396,8 @@ fn find_check(identity: &str, name: &str, is_domain: bool) -> String {
     )
 }
 
-/// Marks a CHECK constraint as valid, of a table also in those that inherit it, and has the tables read
-/// anew.
+/// Marks a CHECK constraint as valid, for a table also in those that inherit it, and makes PostgreSQL
+/// read the tables' definitions again.
 fn mark_valid(identity: &str, name: &str, is_domain: bool) -> Vec<String> {
     let (identity, name) = (literal(Some(identity)), literal(Some(name)));
     let mark = format!(
@@ -417,7 +417,7 @@ fn mark_valid(identity: &str, name: &str, is_domain: bool) -> Vec<String> {
     ]
 }
 
-/// The properties that a description tells. (Further lines of one begin with a space.)
+/// The properties in a description. (Further lines of one begin with a space.)
 fn properties(description: &str) -> Vec<String> {
     let mut properties: Vec<String> = Vec::new();
     for line in description.split('\n') {
@@ -432,7 +432,7 @@ fn properties(description: &str) -> Vec<String> {
     properties
 }
 
-/// The COMMENT that a property of a table tells.
+/// The COMMENT command for a property of a table.
 fn commented(table: &str, line: &str) -> Option<String> {
     let (kind, rest) = line.split_once(' ')?;
     let schema = table.rsplit_once('.').map_or("", |(schema, _)| schema);
@@ -458,7 +458,7 @@ fn commented(table: &str, line: &str) -> Option<String> {
     Some(format!("COMMENT ON {object} IS {comment}"))
 }
 
-/// What gives a new table what LIKE copied beside: statistics, the storage of a column.
+/// Commands for what LIKE copies besides columns: statistics, the storage of a column.
 fn copied(table: &str, line: &str) -> Option<String> {
     if line.starts_with("CREATE STATISTICS ") {
         return line.rsplit_once(" owner ").map(|(text, _)| text.to_owned());
@@ -473,7 +473,7 @@ fn copied(table: &str, line: &str) -> Option<String> {
     Some(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {storage}"))
 }
 
-/// The sequences of a table's identity columns: names, and what they are like.
+/// The sequences of a table's identity columns: names and properties.
 fn identity_sequences(properties: &[String]) -> impl Iterator<Item = (&str, &str)> {
     let mut name = "";
     properties.iter().filter_map(move |line| {
@@ -484,7 +484,8 @@ fn identity_sequences(properties: &[String]) -> impl Iterator<Item = (&str, &str
     })
 }
 
-/// Makes a sequence like its property tells: LIKE copies what a type of another column allows.
+/// The command that gives a sequence its properties: LIKE copies bounds that belong to another column's
+/// type.
 fn sequence_like(name: &str, line: &str) -> Option<String> {
     let (options, cycle) = line.strip_prefix("sequence ")?.rsplit_once(" cycle ")?;
     let words: Vec<&str> = options.split(' ').collect();
@@ -504,7 +505,7 @@ fn view_query(properties: &[String]) -> Option<&str> {
     query.strip_suffix("; on").filter(|_| is_view).map(str::trim)
 }
 
-/// What makes a function or procedure.
+/// The command that creates a function or procedure.
 fn function_of(properties: &[String]) -> Option<&str> {
     let first = properties.first()?;
     first.starts_with("CREATE OR REPLACE ").then_some(first.trim_end())
@@ -517,7 +518,7 @@ fn default_of(line: &str) -> Option<(&str, &str)> {
     behind(rest, " generated ").is_none().then_some((column, default))
 }
 
-/// The column's name in a property about a column, and what is told of it.
+/// The column's name in a property about a column, and the rest.
 fn column(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.strip_prefix("column ")?.split_once(' ')?;
     Some(rest.split_at(name_of(rest)?.len()))
@@ -537,7 +538,7 @@ fn index(line: &str) -> Option<(&str, &str)> {
     named(line, "index ").filter(|(_, text)| BEGINS.iter().any(|begin| text.starts_with(begin)))
 }
 
-/// The name in a property of that kind, and what is told of it.
+/// The name in a property of that kind, and the rest.
 fn named<'a>(line: &'a str, kind: &str) -> Option<(&'a str, &'a str)> {
     let rest = line.strip_prefix(kind)?;
     let (name, rest) = rest.split_at(name_of(rest)?.len());
@@ -552,7 +553,7 @@ fn name_of(text: &str) -> Option<&str> {
         .map(|token| token.text)
 }
 
-/// What stands behind some words, that are in no quotes.
+/// The text after some words that are not in quotes.
 fn behind<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     let mut quote = None;
     text.char_indices().find_map(|(at, c)| {
@@ -573,7 +574,7 @@ fn is_string(text: &str) -> bool {
     is_one && tokens.next().is_none()
 }
 
-/// What drops the same objects, as far as a replica has them.
+/// The command that drops the same objects, of those that a replica has.
 pub(super) fn drops(drop: &Drop) -> Vec<String> {
     let cascade = if drop.cascades { " CASCADE" } else { "" };
     let mut drops: Vec<(String, Vec<String>)> = Vec::new();
@@ -663,7 +664,7 @@ mod tests {
         );
     }
 
-    /// Of several statements, the one that names the object; else one behind that of the note before.
+    /// Of several statements, the one that names the object; else one after that of the note before.
     #[test]
     fn statements_of_one_query_run_in_order() {
         let query =
@@ -701,7 +702,7 @@ mod tests {
         );
     }
 
-    /// Behind the text of a function with its owner's rights stands that of who called it.
+    /// After the text of a function with its owner's rights comes the text of its caller.
     #[test]
     fn no_reading_takes_in_what_others_wrote() {
         let context = "SQL statement \"create view a as select relname from pg_class\"\nPL/pgSQL function \

@@ -22,19 +22,19 @@ use super::words::What;
 use crate::connection::{Connection, Error, Result};
 use crate::setup;
 
-/// Sets what `hihooi.carry_out()` does next.
+/// Sets the statements that `hihooi.carry_out()` executes next.
 pub(super) const SET_WORK: &str = "select pg_catalog.set_config('hihooi.work', $1, true)";
 /// Closes cursors that functions left open: their names and tables may be another operation's too.
 pub(super) const CLOSE: &str = "CLOSE ALL";
-/// Has one row unless something temporary was made in this session.
+/// Returns one row unless a temporary object was created in this session.
 pub(super) const NOTHING_TEMPORARY: &str =
     "select 1 where pg_catalog.pg_my_temp_schema() operator(pg_catalog.=) 0";
-/// What is said if there is none.
+/// The error if it returns none.
 pub(super) const TEMPORARY: &str = "a function that ran at the replica created a temporary object";
-/// SQLSTATE of `hihooi.carry_out()` when a statement touched another number of rows.
+/// SQLSTATE of `hihooi.carry_out()` when a statement changed another number of rows than expected.
 pub(super) const WRONG_COUNT: &str = "HH000";
 
-/// Creates what an operation needs, and what keeps functions from defining things in it.
+/// Creates what an operation needs, and the event trigger that refuses DDL in it.
 pub(super) async fn prepare(control: &mut Connection) -> Result<()> {
     const BEGIN: &str = "BEGIN;
         SET LOCAL session_replication_role = replica;
@@ -63,7 +63,7 @@ pub(super) fn refused(what: &str) -> Error {
     Error::Server(Box::new(ErrorFields { fields }))
 }
 
-/// Whose code a table runs when it is written to.
+/// Whose functions a table runs when it is written to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Guard {
     /// The table's owner.
@@ -118,7 +118,7 @@ impl Array {
 pub(super) struct Work(Array);
 
 impl Work {
-    /// Adds a statement and the rows that it must touch, if that is checked.
+    /// Adds a statement and the number of rows that it must change, if that is checked.
     pub(super) fn push(&mut self, rows: Option<u64>, text: &[u8]) {
         let rows = rows.map(|rows| rows.to_string());
         let mut step = Array::default();
@@ -162,7 +162,7 @@ impl View {
         View(format!("hihooi.ddl_{}", connection.key().process))
     }
 
-    /// Makes it, for operations as that role.
+    /// Creates it, for operations as that role.
     pub(super) fn create(&self, role: &str) -> [String; 2] {
         let (view, role) = (&self.0, quote(role));
         let query = "SELECT hihooi.carry_out() AS done WITH NO DATA";
@@ -172,12 +172,12 @@ impl View {
         ]
     }
 
-    /// Carries out the work.
+    /// Executes the statements.
     pub(super) fn refresh(&self) -> String {
         format!("REFRESH MATERIALIZED VIEW {}", self.0)
     }
 
-    /// Ends it.
+    /// Drops it.
     pub(super) fn drop(&self) -> String {
         format!("DROP MATERIALIZED VIEW {}", self.0)
     }
@@ -191,7 +191,7 @@ pub(super) struct Gathered {
     pub path: String,
     /// Their statements.
     pub work: Work,
-    /// What each of them is.
+    /// For messages: the change that each of them is.
     pub changes: Vec<(Tsid, What)>,
     /// Names of the tables among them whose row security binds the owner too.
     pub forced: Vec<String>,

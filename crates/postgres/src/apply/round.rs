@@ -57,9 +57,9 @@ const EPOCH_2000_US: i64 = 946_684_800_000_000;
 /// Why a round ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// It was requested to stop or to connect anew.
+    /// It was requested to stop or to connect again.
     Requested,
-    /// Connect anew after a pause.
+    /// The connection is lost: connect again after a pause.
     Lost(String),
     /// Only an operator can help.
     Diverged(String),
@@ -94,7 +94,7 @@ pub(super) struct Round<'a> {
     held_bytes: usize,
     /// An entry that could change anything is on its way: nothing behind it is looked at yet.
     barrier: bool,
-    /// The replica's state was told in this round.
+    /// The replica's state was published in this round.
     is_published: bool,
     generation: u64,
     orders: Vec<mpsc::Sender<Order>>,
@@ -115,7 +115,7 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// Connects to the replica, takes the origins, and finds out where it stands: in this order,
+    /// Connects to the replica, takes the origins, and reads the applied position: in this order,
     /// since whoever else holds an origin may still commit. A session that holds them all and
     /// reads the position afterwards has seen the last commit of every other (I5).
     pub(super) async fn start(
@@ -456,7 +456,7 @@ impl<'a> Round<'a> {
     /// (manual, "Handling Query Conflicts"): their statement, and if that was not enough, their session.
     async fn end_others(&mut self, blocking: &[i32]) -> Result<(), End> {
         let Config { replica, max_delay, .. } = self.config;
-        // (0 stands for a prepared transaction, which only an operator can end.)
+        // (0 means a prepared transaction, which only an operator can end.)
         for &process in blocking.iter().filter(|&process| *process != 0) {
             if self.processes.contains(&process) {
                 continue;
@@ -482,7 +482,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Tells where the replica stands.
+    /// Publishes the replica's state.
     fn publish(&mut self) {
         let replica = &self.config.replica;
         let applied = self.schedule.applied();
@@ -566,7 +566,7 @@ fn now_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX) - EPOCH_2000_US
 }
 
-/// Asks once a second what is on the replica's disk: retention goes by it.
+/// Asks the replica once a second up to which entry it has flushed; the log is kept from there.
 async fn keep_flushed(
     mut connection: Connection,
     origin: String,

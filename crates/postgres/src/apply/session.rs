@@ -1,8 +1,8 @@
 //! One connection that writes to a replica: runs a group's changes in one transaction, pipelined,
-//! and checks that each touched exactly the rows it must (row format).
+//! and checks that each changed exactly the rows that it must (row format).
 //!
 //! Two round trips a group: one for everything up to the last change, one for the commit, which is
-//! sent when its time has come. Keeps I5: progress is part of the same commit.
+//! sent when the schedule says so. Keeps I5: progress is part of the same commit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,25 +28,25 @@ use super::work::{Failure, Group, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
-/// How a reason names the server's error: a domain's constraint may raise any.
+/// How a message introduces the server's error: a domain's constraint may raise any.
 const SERVER_ERROR: &str = "(SQLSTATE ";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
 const AHEAD_MAX: usize = 1000;
-/// Bytes of rows sent before their answers are read: rows are kept for the words of a failure (I8).
+/// Bytes of rows sent before their answers are read: rows are kept for error messages (I8).
 const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Bytes gathered before they are sent.
 const GATHERED_MAX: usize = 256 * 1024;
-/// Statements kept prepared; beyond, all are closed and prepared anew.
+/// Statements that are kept prepared; when there are more, all are closed and prepared again.
 const PREPARED_MAX: usize = 500;
-/// As many new rows in a run, or more, go as one COPY.
+/// So many new rows of one table in a row, or more, are written by one COPY.
 const COPY_ROWS_MIN: usize = 16;
 
-/// What one statement in the pipeline must answer.
+/// The result that one statement in the pipeline must have.
 struct Expected {
     tsid: Tsid,
-    /// Rows it must touch; `None` if that isn't checked.
+    /// The number of rows that it must change; `None` if that isn't checked.
     rows: Option<u64>,
-    /// The change, for the words of a failure.
+    /// The change, for the error message.
     what: What,
 }
 
@@ -75,13 +75,13 @@ pub(super) struct Session {
     gathered: Option<Gathered>,
     failed: Option<Failure>,
     followed: Followed,
-    /// What the last notes told.
+    /// The last notes.
     recent: Arc<Recent>,
     /// The search path in the transaction, if it isn't the session's.
     path: Option<String>,
     /// CHECK constraints of domains are not evaluated in this transaction.
     without_domains: bool,
-    /// DDL that bypassed us up to here was repeated by the operator.
+    /// Up to here, the operator has repeated at the replica what could not be applied.
     repaired: Tsid,
 }
 
@@ -165,8 +165,8 @@ impl Session {
         self.connection.query("ROLLBACK").await.map(drop).map_err(|error| lost(&error))
     }
 
-    /// Waits until the server says something without being asked, which only happens when the
-    /// session ends; tells why. Cancel-safe.
+    /// Waits until the server sends something unasked, which only happens when the session ends, and
+    /// returns why. Cancel-safe.
     pub(super) async fn broken(&mut self) -> String {
         match self.connection.next().await {
             Ok(message) if message.tag == tag::ERROR => server_error(&message.body).to_string(),
@@ -250,7 +250,7 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the tables that an entry makes whose rows come before the note that tells how.
+    /// Finds the tables that an entry creates and whose rows come before their note.
     async fn look_ahead(&mut self, work: &Work) -> Result<()> {
         let header = work.header();
         let is_repaired = header.tsid <= self.repaired;
@@ -381,7 +381,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in how the stream describes a relation from here on.
+    /// Remembers how the stream describes a relation from here on.
     fn describe(&mut self, relation: &Relation) {
         if self.relations.get(&relation.id).is_none_or(|known| **known != *relation) {
             self.close_prepared_of(relation.id);
@@ -461,7 +461,7 @@ impl Session {
         let known = match self.catalog.known(relation) {
             Some(known) => known,
             None => {
-                // The question needs the answers in front of it read.
+                // The query needs the answers before it to be read.
                 self.settle().await?;
                 if self.failed.is_some() {
                     return Ok(None);
@@ -548,7 +548,7 @@ impl Session {
         let text = statements::truncate(&all, &parents, restart);
         let what = What::Table { verb: "TRUNCATE", relation: first };
         match guard {
-            // They stand in one statement because of the foreign keys between them.
+            // They are in one statement because of the foreign keys between them.
             Some(guard) => self.gather(&guard, tsid, what, (None, text.as_bytes()), None),
             None => {
                 self.carry_out();
@@ -578,7 +578,7 @@ impl Session {
         Ok(found.rows.into_iter().flatten().flatten().collect())
     }
 
-    /// Takes in a change of a guarded table; `force` is its name if row security binds its owner.
+    /// Adds a change of a guarded table; `force` is its name if row security binds its owner.
     fn gather(
         &mut self,
         guard: &Guard,
@@ -642,7 +642,7 @@ impl Session {
         self.expected.push_back(expected);
     }
 
-    /// Follows what the primary did to its schema.
+    /// Executes a note.
     async fn follow(&mut self, tsid: Tsid, note: &Note) -> Result<()> {
         self.use_path(tsid, None);
         self.settle().await?;
@@ -654,7 +654,7 @@ impl Session {
         self.note_followed(tsid, done)
     }
 
-    /// Makes a table whose rows come next.
+    /// Creates a table whose rows come next.
     async fn create(&mut self, tsid: Tsid, relation: RelId) -> Result<()> {
         self.use_path(tsid, None);
         self.settle().await?;
@@ -748,7 +748,7 @@ impl Session {
         }
     }
 
-    /// Says of a change that was carried out with others what would be said of it alone.
+    /// The error of a change that was executed together with others, as it would be if it were alone.
     fn note_gathered(&mut self, owner: &str, changes: &[(Tsid, What)], error: Error) -> Result<()> {
         let (at, error) = restricted::told(error);
         // The first statement sets the search path.
@@ -778,7 +778,7 @@ impl Session {
         }
     }
 
-    /// Rolls back if something failed, and tells what.
+    /// Rolls back if something failed, and returns what.
     async fn after(&mut self, done: Result<()>) -> std::result::Result<(), Failure> {
         if let Err(error) = done {
             return Err(lost(&error));
@@ -802,7 +802,7 @@ const FIXED: [(&str, &str); 3] = [
     ),
 ];
 
-/// Errors that are about the server's condition and not about the entry: they pass.
+/// Errors that are about the server's condition and not about the entry: they are temporary.
 fn is_passing(code: &str) -> bool {
     const CLASSES: [&str; 4] = ["08", "53", "57", "58"];
     CLASSES.iter().any(|class| code.starts_with(class)) || code == "55P03" || code == "40001"

@@ -28,7 +28,7 @@ impl Statement {
     pub(super) fn literal(&self, old: &[Value], new: &[Value]) -> Vec<u8> {
         let values: Vec<Option<&[u8]>> = self.values(old, new).collect();
         let mut text = Vec::new();
-        // Dollars stand in quoted names too, which are every other part.
+        // Quoted names, which are every other part, can contain dollars, too.
         for (number, part) in self.text.split('"').enumerate() {
             if number > 0 {
                 text.push(b'"');
@@ -254,7 +254,7 @@ pub(super) fn update(
 }
 
 /// Whether a `GENERATED ALWAYS AS IDENTITY` column may have another value than before: an UPDATE
-/// can't set it. Under DEFAULT identity the stream tells old values of the key only.
+/// can't set it. Under DEFAULT identity the stream has old values of the key only.
 fn always_may_change(relation: &Relation, table: &Table, old: Option<&Tuple>, new: &Tuple) -> bool {
     let full = relation.identity == Identity::Full;
     relation.columns.iter().enumerate().any(|(number, column)| {
@@ -264,7 +264,7 @@ fn always_may_change(relation: &Relation, table: &Table, old: Option<&Tuple>, ne
     })
 }
 
-/// A changed row as one that is taken out and put in again, which may set every column.
+/// An UPDATE as a DELETE and an INSERT, which may set every column.
 fn replace(
     relation: &Relation,
     table: &Table,
@@ -306,7 +306,7 @@ pub(super) fn delete(
 }
 
 /// TRUNCATE of all these tables, and of partitioned ones of which they are all leaves. Their
-/// partitions and children stand in the list by themselves.
+/// partitions and children are in the list themselves.
 pub(super) fn truncate(
     relations: &[&Relation],
     parents: &[String],

@@ -66,7 +66,7 @@ impl Group {
 /// Why a group could not be executed or committed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The connection is gone, or the server can't work now: connect anew and go on.
+    /// The connection is gone, or the server can't work now: connect again and continue.
     Lost(String),
     /// The entry does not fit the replica's state; a predecessor may be missing.
     Refused {

@@ -12,7 +12,7 @@ use super::pidfile::{self, Occupant};
 use super::server::Server;
 use super::{Error, Result, file_error};
 
-/// The files that say how a server runs.
+/// A server's configuration files.
 const OWN_FILES: [&str; 4] =
     ["postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"];
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::connection::{self, Connection, Login};
 use crate::site::Site;
 
-/// How long the backends of older epochs may take to go away.
+/// How long the backends of older epochs may take to end.
 pub const END_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether they are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -30,7 +30,7 @@ const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 const SETTINGS_FILE: &str = "hihooi.conf";
 /// A Unix socket's path has at most 107 bytes; `/.s.PGSQL.65535` follows the directory.
 const SOCKET_DIR_LEN_MAX: usize = 107 - 15;
-/// How long a start is retried while what is left of a killed server goes away.
+/// How long a start is retried while processes of a killed server end.
 const LEFTOVERS_MS_MAX: u64 = 30_000;
 /// After this time, backends that outlived their postmaster are ended.
 const ORPHANS_GRACE: Duration = Duration::from_millis(500);
@@ -69,7 +69,7 @@ impl Server {
         Address { host: Ipv4Addr::LOCALHOST.to_string(), port: self.port }
     }
 
-    /// Makes the empty data directory, owned by the user who runs the server.
+    /// Creates the empty data directory, owned by the user that runs the server.
     ///
     /// # Errors
     /// What the operating system says.
@@ -222,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Starts the server, or adopts one that still runs, and waits until it takes connections,
+    /// Starts the server, or adopts one that is still running, and waits until it takes connections,
     /// through crash recovery of any length.
     ///
     /// # Errors

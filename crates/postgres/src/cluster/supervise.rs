@@ -1,4 +1,4 @@
-//! Keeping a server running: whatever ends it, it is started again, until all is stopped.
+//! Keeps a server running: whatever ends it, it is started again, until the cluster is stopped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A server that ran this long is taken as healthy: the next pause is short again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(30);
 
-/// What supervision tells of its server: why it doesn't run, empty while it does.
+/// Why the server doesn't run, as supervision reports it; empty while it does.
 #[derive(Clone, Debug, Default)]
 pub struct Trouble(Arc<Mutex<String>>);
 
@@ -32,7 +32,7 @@ impl Trouble {
     }
 }
 
-/// Keeps `server` running until `stop` tells how to end it; returns when it has ended.
+/// Keeps `server` running until `stop` says how to stop it; returns when it has ended.
 /// `running` is its process if it was started already.
 pub async fn supervise(
     server: Server,
@@ -63,7 +63,7 @@ pub async fn supervise(
     }
 }
 
-/// Starts the server, however often that takes; `None` when all is to stop.
+/// Starts the server, with retries; `None` when the cluster is to stop.
 async fn start(
     server: &Server,
     stop: &mut watch::Receiver<Stop>,

@@ -24,9 +24,10 @@ const CONFIRM_MS_MIN: u64 = 100;
 /// How far the log reaches beyond its last entry is noted at most this often, since that is a write to
 /// the disk.
 const MARK_EVERY: Duration = Duration::from_secs(10);
-/// A server that says nothing for so long although asked is gone (`wal_sender_timeout`'s default).
+/// A server that doesn't answer for so long is taken for gone (`wal_sender_timeout`'s default).
 const SILENCE_MS_MAX: u64 = 60_000;
-/// Messages taken before the log is told to write, so that a flood still gets durable.
+/// After so many messages the log is told to write, so that entries become durable also while more
+/// arrive.
 const BATCH_MAX: usize = 4_096;
 /// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 const EPOCH_US: i64 = 946_684_800_000_000;
@@ -69,7 +70,7 @@ struct Stream<'a> {
     told: Lsn,
     /// Everything before it is durable with us, or concerns nobody.
     complete: Lsn,
-    /// How far the log says that it reaches (I5): nothing beyond it is confirmed.
+    /// How far the log reaches (I5): nothing beyond it is confirmed to the slot.
     reach: Lsn,
     marked_at: Instant,
     /// What was confirmed to the server, and when.

@@ -34,7 +34,7 @@ pub(super) async fn compare(
     let on_primary = tables.next().unwrap_or_default();
     let on_replicas: Vec<Tables> = tables.collect();
     for table in on_primary.values() {
-        // What has other columns, or isn't there, was told as a difference of structure.
+        // A table that has other columns, or is missing, was reported as a difference of structure.
         let replicas = replicas.iter_mut().zip(&on_replicas).filter_map(|(side, tables)| {
             let here = tables.get(&table.name).filter(|here| here.is_like(table))?;
             Some(TableAt { side, table: here, key: table })
@@ -69,7 +69,7 @@ async fn tables_of(side: &mut Side) -> Result<Tables, VerifyError> {
 struct TableAt<'a> {
     side: &'a mut Side,
     table: &'a Table,
-    /// The table on the primary, by whose key rows are told apart.
+    /// The table on the primary, by whose key rows are identified.
     key: &'a Table,
 }
 
@@ -127,7 +127,7 @@ impl TableAt<'_> {
         }
     }
 
-    /// Whether the table isn't there any more, whatever the snapshot says.
+    /// Whether the table doesn't exist any more, although the snapshot has it.
     async fn is_gone(&mut self) -> bool {
         let found = self.side.connection.query_with(IS_THERE, &[Some(&self.table.name)]).await;
         found.is_ok_and(|found| found.value().is_none())

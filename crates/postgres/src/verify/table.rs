@@ -58,7 +58,7 @@ pub(super) const TABLES: &str = r"
     order by 1";
 
 /// Whether the rows of the table that has the name now are in the file that the snapshot shows; nothing
-/// if the snapshot doesn't show that table. (`pg_relation_filenode` tells of now.)
+/// if the snapshot doesn't show that table. (`pg_relation_filenode` doesn't use the snapshot.)
 pub(super) const SAME_FILE: &str = "
     select relfilenode = pg_relation_filenode(oid) from pg_class where oid = to_regclass($1)";
 
@@ -123,7 +123,7 @@ impl Table {
         ])
     }
 
-    /// The key's columns, or what stands for them if it has none.
+    /// The key's columns, or a replacement if it has none.
     pub fn key_names(&self) -> &str {
         if self.key.is_empty() { "row" } else { &self.key }
     }
