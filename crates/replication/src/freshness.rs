@@ -33,7 +33,7 @@ pub const TABLES_MAX: usize = 100_000;
 pub const RECENT_XIDS_MAX: usize = 65_536;
 
 /// A write that has not been resolved: who began it, and its number there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WriteId {
     session: u64,
     number: u64,
@@ -472,7 +472,7 @@ mod tests {
                 }
                 for probe in [t(&[0]), t(&[1, 4]), t(&[5]), Items::Everything] {
                     let mut need = index.need(&probe);
-                    need.unresolved.sort_by_key(|id| id.0);
+                    need.unresolved.sort();
                     prop_assert_eq!((need.tsid.0, need.unresolved), twin.need(&probe));
                 }
             }

@@ -2,7 +2,7 @@
 //! of them, alone and in blocks, in both protocols, pipelined or not, with DDL between them; the freshness index
 //! and the choice of replicas are the real ones. Connections break, statements are cancelled, replicas fall
 //! behind or restart, clients leave, sessions are stopped; messages come in pieces. The checker judges what
-//! clients saw: strong snapshot isolation (DESIGN's gssi).
+//! clients saw: strong snapshot isolation.
 //!
 //! One scheduler draws what happens next, from the seed; there is no clock.
 
