@@ -70,5 +70,8 @@ lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+# Examples are among it since dependencies then have the features that tests and lints ask for, so that
+# they aren't compiled again.
 docs: setup
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items \
+	  --lib --bins --examples
