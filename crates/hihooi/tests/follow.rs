@@ -18,7 +18,7 @@ mod random;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -30,6 +30,8 @@ use harness::{
 };
 use hihooi_wire::frontend::{self, Target};
 
+/// Cases of a file that run one after the other.
+const CASES_MAX: usize = 40;
 /// Replicas apply a case within so long, or it has failed.
 const LAG_S_MAX: u64 = 60;
 /// Random cases, unless told otherwise.
@@ -163,14 +165,29 @@ impl Watched {
     }
 }
 
-/// Runs a file's cases and tells all that failed.
+/// Runs a file's cases and tells all that failed. Those of a long file run in several clusters at a
+/// time, so that none goes on when all others have ended.
 fn play(file: &str) {
-    let clusters = || CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut cluster = clusters().pop();
     let chosen = std::env::var("HIHOOI_CASE").unwrap_or_default();
     let cases = read(file);
+    let run: Vec<_> = cases.iter().enumerate().filter(|(_, c)| c.name.contains(&chosen)).collect();
+    let parts = run.len().div_ceil(CASES_MAX).max(1);
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let part = |part| scope.spawn(move || play_part(file, part));
+        let parts: Vec<_> = run.chunks(run.len().div_ceil(parts).max(1)).map(part).collect();
+        let ended = parts.into_iter().map(|part| part.join());
+        ended.flat_map(|failed| failed.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let count = (failed.len(), cases.len());
+    assert!(failed.is_empty(), "{} of {} cases failed\n{}", count.0, count.1, failed.join("\n"));
+}
+
+/// Runs cases of a file, with their numbers, one after the other; what failed.
+fn play_part(file: &str, cases: &[(usize, &Case)]) -> Vec<String> {
+    let clusters = || CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cluster = clusters().pop();
     let mut failed = Vec::new();
-    for (number, case) in cases.iter().enumerate().filter(|(_, case)| case.name.contains(&chosen)) {
+    for (number, case) in cases {
         let running = cluster.get_or_insert_with(Watched::start);
         if case.needs > running.version() {
             eprintln!("left out on this version: {file}: {}", case.name);
@@ -186,8 +203,7 @@ fn play(file: &str) {
         }
     }
     clusters().extend(cluster);
-    let count = (failed.len(), cases.len());
-    assert!(failed.is_empty(), "{} of {} cases failed\n{}", count.0, count.1, failed.join("\n"));
+    failed
 }
 
 /// Runs a case; what was wrong. Leaves no cluster behind a failure. Runs the case again, in a new
