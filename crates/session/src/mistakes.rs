@@ -15,6 +15,8 @@ pub(crate) enum Mistake {
     Unpinned,
     /// The Sync behind a failed unit is not answered.
     SyncSkipped,
+    /// The session's state is looked at in the middle of a unit, which commits it.
+    SettledAmidUnit,
 }
 
 #[cfg(test)]

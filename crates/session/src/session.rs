@@ -302,7 +302,7 @@ impl Session {
             && self.pin == Some(Pin::Catalog)
             && self.up.is_some()
             && !self.is_in_block()
-            && self.open == Open::No
+            && (self.open == Open::No || makes(Mistake::SettledAmidUnit))
             && self.gathered.is_empty();
         waits.then_some(self.doubts.defined)
     }

@@ -7,6 +7,7 @@
 //! > Q select 1            what the client sends; lines with nothing in between are one packet
 //! .                       the end of a packet of which nothing comes
 //! ~                       it says nothing for long
+//! behind, known           the catalog lacks what the stream brought; it has it again
 //! ```
 //! Messages: `Q text`, `F` (function call), `P name text`, `B portal name`, `Dp portal`, `Ds name`, `E portal`,
 //! `Cs name`, `Cp portal`, `S`, `H` (Flush), `d` (COPY data), `c` (its end), `f` (its failure). `-` is the
@@ -34,6 +35,17 @@ pub(super) struct Script {
 pub(super) enum Packet {
     Bytes(Vec<u8>),
     Wait,
+    Behind(bool),
+}
+
+impl Packet {
+    fn play(&self, world: &mut World) {
+        match self {
+            Packet::Bytes(bytes) => world.send(bytes),
+            Packet::Wait => world.wait(),
+            Packet::Behind(is_behind) => world.set_behind(*is_behind),
+        }
+    }
 }
 
 fn golden() -> String {
@@ -69,8 +81,11 @@ impl Script {
             is_open = false;
             match line {
                 "own" => script.is_own = true,
-                "~" => {
-                    script.packets.push(Packet::Wait);
+                "~" | "behind" | "known" => {
+                    script.packets.push(match line {
+                        "~" => Packet::Wait,
+                        line => Packet::Behind(line == "behind"),
+                    });
                     script.given.push(vec![line.to_owned()]);
                 }
                 _ => assert!(line == "." || line.starts_with("  "), "{name}: {line:?}"),
@@ -83,10 +98,7 @@ impl Script {
     pub(super) fn play(&self, pieces: Pieces, fault: Option<(usize, Fault)>) -> World {
         let mut world = World::new(pieces, fault);
         for packet in &self.packets {
-            match packet {
-                Packet::Bytes(bytes) => world.send(bytes),
-                Packet::Wait => world.wait(),
-            }
+            packet.play(&mut world);
         }
         world
     }
@@ -95,7 +107,7 @@ impl Script {
     pub(super) fn expected(&self) -> Option<Vec<Vec<u8>>> {
         let bytes = |packet: &Packet| match packet {
             Packet::Bytes(bytes) => Some(bytes.clone()),
-            Packet::Wait => None,
+            Packet::Wait | Packet::Behind(_) => None,
         };
         let packets: Vec<_> = self.packets.iter().filter_map(bytes).collect();
         (!self.is_own).then(|| direct(&packets))
@@ -110,10 +122,7 @@ impl Script {
         for (packet, given) in self.packets.iter().zip(&self.given) {
             given.iter().for_each(|line| writeln!(out, "{line}").expect("writing"));
             world.trace.clear();
-            match packet {
-                Packet::Bytes(bytes) => world.send(bytes),
-                Packet::Wait => world.wait(),
-            }
+            packet.play(&mut world);
             world.trace.iter().for_each(|line| writeln!(out, "{line}").expect("writing"));
             if world.trace.is_empty() {
                 out.push_str(".\n");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use hihooi_replication::freshness::WriteId;
 use hihooi_replication::items::{Items, RelId};
-use hihooi_sql::catalog_builder::{RelationRow, Volatility};
+use hihooi_sql::catalog_builder::{FunctionRow, RelationRow, Volatility};
 use hihooi_sql::{Analysis, Builder, Cache, Catalog, SearchPath};
 use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
 use hihooi_wire::frame;
@@ -68,10 +68,13 @@ pub(super) enum Pieces {
 
 /// What a test's relay lends.
 struct Lent {
-    catalog: Catalog,
+    /// Without the function f, and with it.
+    catalogs: [Catalog; 2],
     cache: RefCell<Cache>,
     statements: RefCell<BTreeMap<(Bytes, Bytes), Arc<Prepared>>>,
     now: Cell<u64>,
+    /// The catalog lacks what the stream brought.
+    is_behind: Cell<bool>,
 }
 
 thread_local! {
@@ -80,7 +83,7 @@ thread_local! {
 }
 
 impl Lent {
-    fn new() -> Lent {
+    fn catalog(version: u64) -> Catalog {
         let mut builder = Builder::default();
         for (id, name) in [(1, "t"), (2, "u")] {
             builder.relation(RelationRow {
@@ -96,12 +99,34 @@ impl Lent {
         for name in ["set_config", "nextval"] {
             builder.builtin(name, Volatility::Volatile);
         }
+        if version > 1 {
+            builder.function(FunctionRow {
+                schema: "public",
+                name: "f",
+                volatility: Volatility::Immutable,
+                language: "sql",
+                takes_row: false,
+                returns: "int4",
+                body: "select $1",
+            });
+        }
+        builder.build(version)
+    }
+
+    fn new() -> Lent {
         Lent {
-            catalog: builder.build(1),
+            catalogs: [Lent::catalog(1), Lent::catalog(2)],
             cache: RefCell::default(),
             statements: RefCell::default(),
             now: Cell::new(0),
+            is_behind: Cell::new(false),
         }
+    }
+}
+
+impl Lent {
+    fn catalog_now(&self) -> &Catalog {
+        &self.catalogs[usize::from(!self.is_behind.get())]
     }
 }
 
@@ -111,7 +136,7 @@ impl Env for Lent {
         Duration::from_millis(self.now.get())
     }
     fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis> {
-        self.cache.borrow_mut().get(text, &self.catalog, path)
+        self.cache.borrow_mut().get(text, self.catalog_now(), path)
     }
     fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
@@ -120,16 +145,16 @@ impl Env for Lent {
         statements.entry((query.clone(), types.clone())).or_insert_with(new).clone()
     }
     fn catalog_version(&self) -> u64 {
-        1
+        self.catalog_now().version()
     }
     fn is_catalog_stale(&self) -> bool {
-        false
+        self.is_behind.get()
     }
     fn is_catalog_unread(&self) -> bool {
-        false
+        self.is_behind.get()
     }
     fn knows(&self, _: WriteId) -> bool {
-        true
+        !self.is_behind.get()
     }
     fn custom_settings(&self) -> Vec<Box<str>> {
         Vec::new()
@@ -204,6 +229,7 @@ impl World {
             has_plain_strings: true,
             idle_limit: None,
         };
+        LENT.with(|lent| lent.is_behind.set(false));
         World {
             env: LENT.with(Rc::clone),
             session: Session::new(opened, Downstream::default()),
@@ -240,6 +266,15 @@ impl World {
     pub(super) fn wait(&mut self) {
         if self.session.deadline().is_some() {
             self.event(Event::Deadline);
+            self.run();
+        }
+    }
+
+    /// The catalog falls behind, or catches up.
+    pub(super) fn set_behind(&mut self, is_behind: bool) {
+        self.env.is_behind.set(is_behind);
+        if !is_behind && self.session.waits_for_catalog().is_some() {
+            self.event(Event::Known);
             self.run();
         }
     }
