@@ -5,7 +5,7 @@
 //! - [`events`]: what goes in and out, and what is lent.
 //! - `work`: the one way of everything that needs a server, from the route to the connection's return.
 //! - `simple`, `extended`: what a client sent becomes a unit, by its protocol.
-//! - [`unit`]: a unit, and what is written to the primary for it.
+//! - [`mod@unit`]: a unit, and what is written to the primary for it.
 //! - `read`: whether a replica may run it, and what is written there.
 //! - `effects`: what statements leave in their session.
 //! - `names`, `own_settings`, `passwords`: prepared statements, settings of hihooi, passwords in clear text.

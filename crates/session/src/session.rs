@@ -2,8 +2,8 @@
 //! no socket, clock or task, and waits for nothing.
 //!
 //! A unit is a simple query, or what the client sent up to a Sync. Units are worked through one after another:
-//! [`crate::simple`] and [`crate::extended`] make one of what the client sent, [`crate::work`] takes it the one
-//! way that all of them go, [`crate::unit`] writes it.
+//! `simple` and `extended` make one of what the client sent, `work` takes it the one way that all of them go,
+//! [`mod@crate::unit`] writes it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
