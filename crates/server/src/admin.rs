@@ -23,7 +23,6 @@ use self::commands::{Action, COMMANDS, Command};
 use crate::client::Client;
 use crate::relay::Relay;
 use hihooi_session::downstream::Message;
-use hihooi_session::route::PRIMARY;
 
 /// Name of the admin database.
 pub const DATABASE: &str = "hihooi";
@@ -360,7 +359,7 @@ impl Admin {
             return None;
         }
         let position = async {
-            let primary = &self.relay.sites[PRIMARY];
+            let primary = &self.relay.sites.primary;
             let database = &self.relay.settings.database;
             let login =
                 Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
@@ -409,8 +408,8 @@ impl Admin {
     }
 
     fn servers(&self, mut table: Table) -> Table {
-        for (index, site) in self.relay.sites.iter().enumerate() {
-            let state = match self.relay.replica(index) {
+        for (id, site) in self.relay.sites.ids().zip(self.relay.sites.iter()) {
+            let state = match self.relay.replica(id) {
                 Some(replica) => replica.state().to_string(),
                 None if self.is_primary_heard() => "serving".to_owned(),
                 None => "unreachable".to_owned(),
@@ -421,7 +420,7 @@ impl Admin {
                 Some(site.address.host.clone()),
                 Some(site.address.port.to_string()),
                 Some(state),
-                Some(self.relay.counters[index].active.get().to_string()),
+                Some(self.relay.counters[id].active.get().to_string()),
             ]);
         }
         table
@@ -447,7 +446,7 @@ impl Admin {
     }
 
     fn stats(&self, mut table: Table) -> Table {
-        for (site, counters) in self.relay.sites.iter().zip(&self.relay.counters) {
+        for (site, counters) in self.relay.sites.iter().zip(self.relay.counters.iter()) {
             let number = |cell: &std::cell::Cell<u64>| Some(cell.get().to_string());
             table.row([
                 Some(site.name.clone()),

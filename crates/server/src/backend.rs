@@ -23,7 +23,7 @@ use crate::pool::Pool;
 use crate::room::Place;
 use crate::socket;
 use crate::startup_key::StartupKey;
-use hihooi_session::route::PRIMARY;
+use hihooi_session::sites::SiteId;
 
 /// The identity of a server's backend, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub struct Identity {
 pub struct Backend {
     /// The pool that it belongs to.
     pub pool: Rc<Pool>,
-    /// Index of the site: 0 is the primary.
-    pub site: usize,
+    /// The site.
+    pub site: SiteId,
     /// What it was opened with.
     pub startup: Rc<StartupKey>,
     /// What it was given in place of the server's own settings.
@@ -79,7 +79,7 @@ impl Backend {
         let site = pool.site();
         Backend {
             site,
-            up: Some(Box::new(Upstream::new(site != PRIMARY, record.pid, parts.input))),
+            up: Some(Box::new(Upstream::new(site != SiteId::Primary, record.pid, parts.input))),
             pool,
             startup,
             given,

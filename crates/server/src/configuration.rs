@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hihooi_session::route::PRIMARY;
+use hihooi_session::sites::{PerSite, SiteId};
 
 /// Settings that answers depend on, and their values; none for what only superusers may change there.
 pub type Configuration = BTreeMap<String, Option<String>>;
@@ -20,39 +20,38 @@ pub type Given = Rc<Vec<(String, String)>>;
 /// The configurations of all sites.
 pub struct Configurations {
     /// As far as they are known.
-    sites: RefCell<Vec<Option<Configuration>>>,
-    given: RefCell<Vec<Given>>,
+    sites: RefCell<PerSite<Option<Configuration>>>,
+    given: RefCell<PerSite<Given>>,
 }
 
 impl Configurations {
     /// Of so many sites, none of which is known.
     #[must_use]
-    pub fn new(sites: usize) -> Configurations {
+    pub fn new<T>(sites: &PerSite<T>) -> Configurations {
         Configurations {
-            sites: RefCell::new(vec![None; sites]),
-            given: RefCell::new(vec![Given::default(); sites]),
+            sites: RefCell::new(sites.map(|_| None)),
+            given: RefCell::new(sites.map(|_| Given::default())),
         }
     }
 
     /// Whether a site's is known.
     #[must_use]
-    pub fn knows(&self, site: usize) -> bool {
+    pub fn knows(&self, site: SiteId) -> bool {
         self.sites.borrow()[site].is_some()
     }
 
     /// Takes note of a site's; the sites whose connections begin with something else from now on.
-    pub fn set(&self, site: usize, configuration: Configuration) -> Vec<usize> {
+    pub fn set(&self, site: SiteId, configuration: Configuration) -> Vec<SiteId> {
         self.sites.borrow_mut()[site] = Some(configuration);
         let sites = self.sites.borrow();
         let mut changed = Vec::new();
-        for (site, given) in self.given.borrow_mut().iter_mut().enumerate() {
-            let now = match site {
-                PRIMARY => Vec::new(),
-                _ => given_at(sites[PRIMARY].as_ref(), sites[site].as_ref()),
-            };
+        let mut given = self.given.borrow_mut();
+        for (number, replica) in sites.replicas.iter().enumerate() {
+            let now = given_at(sites.primary.as_ref(), replica.as_ref());
+            let given = &mut given.replicas[number];
             if **given != now {
                 *given = Rc::new(now);
-                changed.push(site);
+                changed.push(SiteId::Replica(number));
             }
         }
         changed
@@ -60,13 +59,13 @@ impl Configurations {
 
     /// Whether connections to a site still begin with this.
     #[must_use]
-    pub fn is_current(&self, site: usize, given: &Given) -> bool {
+    pub fn is_current(&self, site: SiteId, given: &Given) -> bool {
         Rc::ptr_eq(&self.given.borrow()[site], given)
     }
 
     /// What connections to a site begin with.
     #[must_use]
-    pub fn given(&self, site: usize) -> Given {
+    pub fn given(&self, site: SiteId) -> Given {
         self.given.borrow()[site].clone()
     }
 }
@@ -101,27 +100,35 @@ mod tests {
 
     #[test]
     fn a_replica_is_given_what_the_primary_has() {
-        let configurations = Configurations::new(3);
+        let configurations = Configurations::new(&PerSite { primary: (), replicas: vec![(), ()] });
         let own = configuration(&[("TimeZone", "UTC"), ("DateStyle", "ISO, DMY"), ("x.own", "1")]);
-        assert!(configurations.set(1, own.clone()).is_empty(), "nothing to give yet");
-        assert!(!configurations.knows(PRIMARY));
+        assert!(
+            configurations.set(SiteId::Replica(0), own.clone()).is_empty(),
+            "nothing to give yet"
+        );
+        assert!(!configurations.knows(SiteId::Primary));
         let primary = configuration(&[
             ("DateStyle", "ISO, DMY"),
             ("TimeZone", "Asia/Tokyo"),
             ("of_a_newer_version", "on"),
             ("x.custom", "2"),
         ]);
-        assert_eq!(configurations.set(PRIMARY, primary), [1]);
+        assert_eq!(configurations.set(SiteId::Primary, primary), [SiteId::Replica(0)]);
         let all = [("DateStyle", "ISO, DMY"), ("TimeZone", "Asia/Tokyo"), ("x.custom", "2")];
         let all = all.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(configurations.given(1)[..], all);
-        assert!(configurations.given(PRIMARY).is_empty());
-        assert!(configurations.given(2).is_empty(), "it isn't known yet");
+        assert_eq!(configurations.given(SiteId::Replica(0))[..], all);
+        assert!(configurations.given(SiteId::Primary).is_empty());
+        assert!(configurations.given(SiteId::Replica(1)).is_empty(), "it isn't known yet");
         let changed = configuration(&[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German")]);
-        assert!(configurations.set(1, changed).is_empty(), "its own values make no difference");
+        assert!(
+            configurations.set(SiteId::Replica(0), changed).is_empty(),
+            "its own values make no difference"
+        );
         let mut guarded = own;
         guarded.insert("TimeZone".to_owned(), None);
-        assert_eq!(configurations.set(1, guarded), [1]);
-        assert!(configurations.given(1).iter().all(|(name, _)| name != "TimeZone"));
+        assert_eq!(configurations.set(SiteId::Replica(0), guarded), [SiteId::Replica(0)]);
+        assert!(
+            configurations.given(SiteId::Replica(0)).iter().all(|(name, _)| name != "TimeZone")
+        );
     }
 }

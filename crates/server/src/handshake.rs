@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::pool::Refusal;
 use crate::relay::{Relay, RunningOn};
 use crate::startup_key::StartupKey;
-use hihooi_session::route::PRIMARY;
+use hihooi_session::sites::SiteId;
 use hihooi_session::state;
 
 /// Start-up parameters that are remembered with their welcome; all are forgotten beyond (I8).
@@ -168,7 +168,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     if let Some(welcome) = relay.welcomes.borrow().get(key) {
         return Ok(welcome.clone());
     }
-    let pool = relay.pools.pool(PRIMARY, key);
+    let pool = relay.pools.pool(SiteId::Primary, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
     let lost = |error: std::io::Error| Refusal::Unreachable(error.to_string());
     // It may have served others that began alike.

@@ -41,7 +41,8 @@ use crate::relay::{Relay, SessionInfo};
 use crate::session::Served;
 use crate::startup_key::StartupKey;
 pub use hihooi_session::route::Consistency;
-use hihooi_session::route::{PRIMARY, Reason, Route};
+use hihooi_session::route::{Reason, Route};
+use hihooi_session::sites::SiteId;
 
 /// After a failure to accept (no file descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -67,7 +68,7 @@ pub async fn run(
     spawn_local(resolve::resolve(relay.clone()));
     spawn_local(resolve::keep_lag(relay.clone()));
     spawn_local(idle::keep_idle(relay.clone()));
-    for site in 0..relay.sites.len() {
+    for site in relay.sites.ids() {
         spawn_local(silence::watch(relay.clone(), site));
     }
     let accepting = relay.clone();
@@ -172,7 +173,7 @@ async fn startup_key(
     {
         return Ok(known);
     }
-    match relay.pools.asked(PRIMARY).defaults(&key.user, &key.database).await {
+    match relay.pools.asked(SiteId::Primary).defaults(&key.user, &key.database).await {
         // One key for all who open alike: compared by address most of the time.
         Ok(defaults) => Ok(relay.known_key(StartupKey { defaults, ..key.clone() })),
         Err(error) => known().ok_or(error),
@@ -183,7 +184,7 @@ async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key
     match refusal {
         pool::Refusal::Server(fields) => fields.write(&mut client.down.output),
         _ => {
-            let report = refusal.report(&relay.sites[PRIMARY].name, key);
+            let report = refusal.report(&relay.sites.primary.name, key);
             Report::fatal(report.code, report.message)
                 .detail(report.detail.unwrap_or_default())
                 .write(&mut client.down.output);

@@ -22,7 +22,7 @@ use crate::configuration::{Configurations, Given};
 use crate::defaults::Asked;
 use crate::room::{self, Room};
 use crate::startup_key::StartupKey;
-use hihooi_session::route::PRIMARY;
+use hihooi_session::sites::{PerSite, SiteId};
 use hihooi_session::state::CarriedSettings;
 
 /// Connections that are opened until what the role starts with has stayed the same meanwhile.
@@ -96,7 +96,7 @@ impl Refusal {
 
 #[derive(PartialEq, Eq, Hash, Clone, Debug)]
 pub(crate) struct PoolKey {
-    pub(crate) site: usize,
+    pub(crate) site: SiteId,
     pub(crate) user: String,
     pub(crate) database: String,
 }
@@ -135,9 +135,9 @@ impl Pool {
         best.map(|(index, _)| idle.swap_remove(index))
     }
 
-    /// Index of the site.
+    /// The site.
     #[must_use]
-    pub fn site(&self) -> usize {
+    pub fn site(&self) -> SiteId {
         self.key.site
     }
 
@@ -196,8 +196,8 @@ pub struct Limits {
 /// What `SHOW POOLS` tells of one.
 #[derive(Debug, Clone)]
 pub struct PoolInfo {
-    /// Index of the site.
-    pub site: usize,
+    /// The site.
+    pub site: SiteId,
     /// The role.
     pub user: String,
     /// The database.
@@ -210,24 +210,24 @@ pub struct PoolInfo {
 
 /// All pools of the relay.
 pub struct Pools {
-    sites: Vec<Site>,
+    sites: PerSite<Site>,
     replicas: Vec<Arc<Replica>>,
     limits: Limits,
     fence: Fence,
-    asked: Vec<Asked>,
+    asked: PerSite<Asked>,
     configurations: Configurations,
     pub(crate) pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
     /// By site, the places for the connections of all pools.
-    pub(crate) rooms: Vec<Rc<Room>>,
+    pub(crate) rooms: PerSite<Rc<Room>>,
     /// By site, which refusal the log told last, and when.
-    told: RefCell<Vec<Option<(String, Instant)>>>,
+    told: RefCell<PerSite<Option<(String, Instant)>>>,
 }
 
 impl Pools {
     /// Empty pools for these sites, which have the database; all but the first are the replicas.
     #[must_use]
     pub fn new(
-        sites: Vec<Site>,
+        sites: PerSite<Site>,
         replicas: &[Arc<Replica>],
         database: &str,
         limits: Limits,
@@ -236,18 +236,18 @@ impl Pools {
         let asked = |site: &Site| {
             Asked::new(Login::new(site.address.clone(), &site.user, database, "hihooi defaults"))
         };
-        let asked = sites.iter().map(asked).collect();
+        let asked = sites.map(asked);
         let replicas = replicas.to_vec();
-        let configurations = Configurations::new(sites.len());
-        let rooms = sites.iter().map(|_| Room::new()).collect();
-        let told = RefCell::new(vec![None; sites.len()]);
+        let configurations = Configurations::new(&sites);
+        let rooms = sites.map(|_| Room::new());
+        let told = RefCell::new(sites.map(|_| None));
         let pools = RefCell::default();
         Pools { sites, replicas, limits, fence, asked, configurations, pools, rooms, told }
     }
 
     /// A site, to be asked what sessions start with.
     #[must_use]
-    pub fn asked(&self, site: usize) -> &Asked {
+    pub fn asked(&self, site: SiteId) -> &Asked {
         &self.asked[site]
     }
 
@@ -255,7 +255,7 @@ impl Pools {
     ///
     /// # Errors
     /// The site can't be asked.
-    pub async fn read_configuration(&self, site: usize) -> connection::Result<()> {
+    pub async fn read_configuration(&self, site: SiteId) -> connection::Result<()> {
         self.rooms[site].set_server(self.asked(site).connections().await?);
         for site in self.configurations.set(site, self.asked(site).configuration().await?) {
             debug!(site = self.sites[site].name, "its connections begin with other settings");
@@ -265,7 +265,7 @@ impl Pools {
     }
 
     /// Tells the log why a read can't run at a replica, unless it has just said so.
-    pub fn tell_refusal(&self, site: usize, why: &str) {
+    pub fn tell_refusal(&self, site: SiteId, why: &str) {
         let told = &mut self.told.borrow_mut()[site];
         if told.as_ref().is_some_and(|(last, at)| last == why && at.elapsed() < TELL_AGAIN) {
             return;
@@ -276,11 +276,14 @@ impl Pools {
 
     /// The pool of a session at a site. A session keeps it, so that leasing looks nothing up.
     #[must_use]
-    pub fn pool(&self, site: usize, startup: &StartupKey) -> Rc<Pool> {
+    pub fn pool(&self, site: SiteId, startup: &StartupKey) -> Rc<Pool> {
         let key = PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
         let new = || {
             let permits = Arc::new(Semaphore::new(self.limits.size));
-            let replica = site.checked_sub(1).map(|index| self.replicas[index].clone());
+            let replica = match site {
+                SiteId::Primary => None,
+                SiteId::Replica(number) => Some(self.replicas[number].clone()),
+            };
             let (key, size) = (key.clone(), self.limits.size);
             Rc::new(Pool { key, replica, size, permits, idle: RefCell::default() })
         };
@@ -380,7 +383,7 @@ impl Pools {
     ) -> Result<Box<Backend>, Refusal> {
         self.make_room(pool);
         let site = pool.key.site;
-        for known in [PRIMARY, site] {
+        for known in [SiteId::Primary, site] {
             if !self.configurations.knows(known) {
                 self.read_configuration(known).await.map_err(refusal)?;
             }
@@ -441,7 +444,7 @@ impl Pools {
     /// A connection that begins like the client's session did, whatever role and database have by now.
     async fn open_as(
         &self,
-        site: usize,
+        site: SiteId,
         startup: &StartupKey,
         given: &Given,
     ) -> connection::Result<Connection> {
@@ -466,7 +469,7 @@ impl Pools {
         )))
     }
 
-    fn login(&self, site: usize, startup: &StartupKey, given: &[(String, String)]) -> Login {
+    fn login(&self, site: SiteId, startup: &StartupKey, given: &[(String, String)]) -> Login {
         let at = &self.sites[site];
         let mut parameters = startup.parameters.clone();
         for (name, value) in given {
@@ -544,7 +547,7 @@ impl Pools {
     }
 
     /// Closes idle connections to a site that doesn't answer: they may never work again.
-    pub fn close_idle(&self, site: usize) {
+    pub fn close_idle(&self, site: SiteId) {
         self.close_idle_of(|key| key.site == site);
     }
 

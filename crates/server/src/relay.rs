@@ -29,7 +29,8 @@ use crate::pool::{Limits, Pools};
 use crate::startup_key::StartupKey;
 use crate::stopping::Stopping;
 use hihooi_session::own_types::OwnTypes;
-use hihooi_session::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
+use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
+use hihooi_session::sites::{PerSite, SiteId};
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
@@ -115,21 +116,21 @@ pub fn count(counter: &Cell<u64>) {
 /// Counts a statement as running at a site for as long as it lives.
 pub struct RunsAt {
     relay: Rc<Relay>,
-    site: usize,
+    site: SiteId,
 }
 
 impl RunsAt {
     /// A statement runs at a site.
     #[must_use]
-    pub fn new(relay: Rc<Relay>, site: usize) -> RunsAt {
+    pub fn new(relay: Rc<Relay>, site: SiteId) -> RunsAt {
         let active = &relay.counters[site].active;
         active.set(active.get() + 1);
         RunsAt { relay, site }
     }
 
-    /// Index of the site.
+    /// The site.
     #[must_use]
-    pub fn site(&self) -> usize {
+    pub fn site(&self) -> SiteId {
         self.site
     }
 }
@@ -167,8 +168,8 @@ pub struct SessionInfo {
 /// The server that works for a session.
 #[derive(Clone, Debug)]
 pub struct RunningOn {
-    /// Index of the site.
-    pub site: usize,
+    /// The site.
+    pub site: SiteId,
     /// Its backend.
     pub identity: Rc<Identity>,
     /// Cancel requests on their way to it.
@@ -188,14 +189,14 @@ pub struct InDoubt {
 pub struct Relay {
     /// What the operator set.
     pub settings: Settings,
-    /// All sites; the primary is the first.
-    pub sites: Vec<Site>,
-    /// The replicas, sites 1 and up.
+    /// All sites.
+    pub sites: PerSite<Site>,
+    /// The replicas.
     pub replicas: Vec<Arc<Replica>>,
     /// Whether the primary doesn't answer.
     pub is_primary_silent: Cell<bool>,
     /// Counters per site.
-    pub counters: Vec<Counters>,
+    pub counters: PerSite<Counters>,
     /// Pools of server connections.
     pub pools: Rc<Pools>,
     /// What statements usually take.
@@ -253,15 +254,15 @@ impl Relay {
     /// [`crate::resolve::follow`].
     #[must_use]
     pub fn new(settings: Settings, shared: Shared) -> (Relay, mpsc::Receiver<StreamEvent>) {
-        let mut sites = vec![shared.primary];
-        sites.extend(shared.replicas.iter().map(|replica| replica.site.clone()));
+        let replicas = shared.replicas.iter().map(|replica| replica.site.clone()).collect();
+        let sites = PerSite { primary: shared.primary, replicas };
         let limits = Limits {
             size: settings.pool_size,
             wait: Duration::from_millis(settings.pool_wait_ms_max),
         };
         let newest = shared.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
-            counters: sites.iter().map(|_| Counters::default()).collect(),
+            counters: sites.map(|_| Counters::default()),
             pools: Rc::new(Pools::new(
                 sites.clone(),
                 &shared.replicas,
@@ -325,8 +326,11 @@ impl Relay {
 
     /// The replica at a site; `None` for the primary.
     #[must_use]
-    pub fn replica(&self, site: usize) -> Option<&Arc<Replica>> {
-        self.replicas.get(site.checked_sub(1)?)
+    pub fn replica(&self, site: SiteId) -> Option<&Arc<Replica>> {
+        match site {
+            SiteId::Primary => None,
+            SiteId::Replica(number) => self.replicas.get(number),
+        }
     }
 
     /// Whether the database is replicated.
@@ -452,7 +456,7 @@ impl Relay {
             Outcome::Nothing => freshness.nothing(write),
             Outcome::Committed(xid) => {
                 freshness.acknowledged(write, xid, self.now_ms());
-                count(&self.counters[PRIMARY].commits);
+                count(&self.counters.primary.commits);
                 // Full: replicas learn it from a snapshot instead.
                 let _ = self.acknowledged.try_send(xid.0);
             }
@@ -490,14 +494,14 @@ impl Relay {
     }
 
     fn try_replica(&self, need: &Need, read: &ReadRequest<'_>) -> Try {
-        let readable = |(site, replica): &(usize, &Arc<Replica>)| {
-            replica.state().is_readable() && !read.not.contains(site)
+        let readable = |(number, replica): &(usize, &Arc<Replica>)| {
+            replica.state().is_readable() && !read.not.contains(&SiteId::Replica(*number))
         };
-        let replicas = || (1..).zip(&self.replicas).filter(readable);
-        let candidates = replicas().map(|(site, replica)| Candidate {
-            site,
+        let replicas = || self.replicas.iter().enumerate().filter(readable);
+        let candidates = replicas().map(|(number, replica)| Candidate {
+            number,
             applied: replica.applied(),
-            load: self.counters[site].active.get(),
+            load: self.counters.replicas[number].active.get(),
         });
         let turn = self.turn.get().wrapping_add(1);
         self.turn.set(turn);
@@ -511,10 +515,7 @@ impl Relay {
     /// Whether a replica still has what a route to it was chosen for.
     #[must_use]
     pub fn still_serves(&self, route: &Route) -> bool {
-        let Some(replica) = route.site.checked_sub(1).and_then(|index| self.replicas.get(index))
-        else {
-            return false;
-        };
+        let Some(replica) = self.replica(route.site) else { return false };
         let went_back = |applied: Tsid| replica.applied() < applied;
         replica.state().is_readable() && !route.applied.is_some_and(went_back)
     }
@@ -548,14 +549,14 @@ impl Relay {
 
     /// The address and name of a site.
     #[must_use]
-    pub fn address(&self, site: usize) -> &Address {
+    pub fn address(&self, site: SiteId) -> &Address {
         &self.sites[site].address
     }
 }
 
 fn found(candidate: Candidate, need: &Need, reason: Reason) -> Route {
     Route {
-        site: candidate.site,
+        site: SiteId::Replica(candidate.number),
         needed: Some(need.tsid),
         applied: Some(candidate.applied),
         reason,

@@ -61,7 +61,7 @@ pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, r
 
 /// Login of the relay's own connections to the primary.
 fn login(relay: &Relay, application: &str) -> Login {
-    let primary = &relay.sites[hihooi_session::route::PRIMARY];
+    let primary = &relay.sites.primary;
     Login::new(primary.address.clone(), &primary.user, &relay.settings.database, application)
 }
 

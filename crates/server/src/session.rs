@@ -14,7 +14,7 @@ use hihooi_replication::freshness::WriteId;
 use hihooi_replication::items::Items;
 use hihooi_session::events::{Action, Actions, Counter, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
-use hihooi_session::route::{PRIMARY, Route};
+use hihooi_session::route::Route;
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::{Analysis, SearchPath};
@@ -29,6 +29,7 @@ use crate::pool::{Pool, Refusal};
 use crate::relay::{Relay, RunningOn, RunsAt, SessionInfo, count};
 use crate::socket;
 use crate::startup_key::StartupKey;
+use hihooi_session::sites::{PerSite, SiteId};
 
 /// What the relay lends a session.
 struct Lent<'a>(&'a Relay);
@@ -82,7 +83,7 @@ impl Env for Lent<'_> {
         self.0.still_serves(route)
     }
 
-    fn was_ended(&self, site: usize, pid: i32) -> bool {
+    fn was_ended(&self, site: SiteId, pid: i32) -> bool {
         self.0.replica(site).is_some_and(|replica| replica.has_ended_session(pid))
     }
 
@@ -90,7 +91,7 @@ impl Env for Lent<'_> {
         self.0.is_measured_turn()
     }
 
-    fn site_name(&self, site: usize) -> &str {
+    fn site_name(&self, site: SiteId) -> &str {
         &self.0.sites[site].name
     }
 }
@@ -107,7 +108,7 @@ pub struct Served {
     /// The connection that was leased; its side of the session is there meanwhile.
     server: Option<Box<Backend>>,
     /// Its pools, by site.
-    pools: Box<[Option<Rc<Pool>>]>,
+    pools: PerSite<Option<Rc<Pool>>>,
     runs_at: Option<RunsAt>,
 }
 
@@ -138,7 +139,7 @@ impl Served {
             idle_limit: welcome.idle_limit,
         };
         Served {
-            pools: relay.sites.iter().map(|_| None).collect(),
+            pools: relay.sites.map(|_| None),
             session: Session::new(opened, std::mem::take(&mut client.down)),
             actions: Actions::default(),
             server: None,
@@ -359,7 +360,7 @@ impl Served {
         }
     }
 
-    async fn lease(&mut self, site: usize) -> Event<'static> {
+    async fn lease(&mut self, site: SiteId) -> Event<'static> {
         let (relay, startup) = (&self.relay, &self.startup);
         let pool = self.pools[site].get_or_insert_with(|| relay.pools.pool(site, startup)).clone();
         let settings = self.session.settings();
@@ -371,7 +372,7 @@ impl Served {
                 Event::Leased(up)
             }
             Err(refusal) => {
-                if site != PRIMARY {
+                if site != SiteId::Primary {
                     self.warn_refused(site, &refusal);
                 }
                 Event::Refused(refusal.report(&self.relay.sites[site].name, &self.startup))
@@ -403,7 +404,7 @@ impl Served {
         }
     }
 
-    fn count(&self, site: usize, counter: Counter) {
+    fn count(&self, site: SiteId, counter: Counter) {
         let counters = &self.relay.counters[site];
         count(match counter {
             Counter::Read => &counters.reads,
@@ -416,7 +417,7 @@ impl Served {
         });
     }
 
-    fn warn_refused(&self, site: usize, refusal: &Refusal) {
+    fn warn_refused(&self, site: SiteId, refusal: &Refusal) {
         if self.relay.replica(site).is_some_and(|replica| replica.is_silent()) {
             return; // told once, when it was found
         }

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::relay::Relay;
+use hihooi_session::sites::SiteId;
 
 /// A question that got no answer for so long is asked again on a new connection: the network may
 /// have forgotten the old one. Not sooner, since a frozen server keeps every connection that is tried.
@@ -29,7 +30,7 @@ const TRY_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Watches a site, for ever.
-pub async fn watch(relay: Rc<Relay>, site: usize) {
+pub async fn watch(relay: Rc<Relay>, site: SiteId) {
     let half_ms = relay.settings.site_timeout_ms / 2;
     let half = Duration::from_millis(half_ms);
     let why = format!("no answer within {half_ms} ms: the server is frozen or out of reach");
@@ -67,7 +68,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn new(relay: &Relay, site: usize) -> Probe {
+    fn new(relay: &Relay, site: SiteId) -> Probe {
         let (site, database) = (&relay.sites[site], &relay.settings.database);
         let login = Login::new(site.address.clone(), &site.user, database, "hihooi probe");
         Probe { login, connection: None, loaded: None, compared: None }
@@ -115,7 +116,7 @@ fn is_answer(error: &Error) -> bool {
 
 impl Relay {
     /// A site does not answer, and why that is thought; or it answers again.
-    fn set_silence(&self, site: usize, why: Option<String>) {
+    fn set_silence(&self, site: SiteId, why: Option<String>) {
         let is_silent = why.is_some();
         let Some(replica) = self.replica(site) else {
             let site = &self.sites[site].name;

@@ -15,6 +15,7 @@ use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::Report;
 
 use crate::route::{Consistency, Route};
+use crate::sites::SiteId;
 use crate::upstream::{Named, Upstream};
 
 /// Something that happened.
@@ -51,7 +52,7 @@ pub enum Event<'a> {
 pub enum Action {
     /// A connection to this site, with the session's settings if there is one; answered by
     /// [`Event::Leased`] or [`Event::Refused`].
-    Lease(usize),
+    Lease(SiteId),
     /// The connection is free for others.
     Release(Box<Upstream>),
     /// The connection is to be closed: what is left in it ends with it.
@@ -74,7 +75,7 @@ pub enum Action {
     /// Where the session's statements run from now on.
     Note(Route),
     /// One more of these at a site.
-    Count(usize, Counter),
+    Count(SiteId, Counter),
     /// A read took so long.
     Took(u64, Duration),
     /// A replica describes the answer of this statement by types of its own.
@@ -122,7 +123,7 @@ pub struct ReadRequest<'a> {
     /// By what its duration is remembered.
     pub statement: u64,
     /// Sites that failed it already.
-    pub not: &'a [usize],
+    pub not: &'a [SiteId],
 }
 
 /// A statement that clients prepared: the same text and types have one id at all servers.
@@ -171,11 +172,11 @@ pub trait Env {
     /// Whether a replica still has what a route to it was chosen for.
     fn still_serves(&self, route: &Route) -> bool;
     /// Whether the applier of a replica has ended what this backend ran.
-    fn was_ended(&self, site: usize, pid: i32) -> bool;
+    fn was_ended(&self, site: SiteId, pid: i32) -> bool;
     /// Whether the next read's duration is to be told.
     fn measures(&self) -> bool;
     /// The name of a site.
-    fn site_name(&self, site: usize) -> &str;
+    fn site_name(&self, site: SiteId) -> &str;
 }
 
 /// A message that a client sent when none of this kind may come.

@@ -15,6 +15,7 @@
 //! - [`answers`]: which answer of a server belongs to which message, and who gets it.
 //! - [`relaying`]: takes a server's bytes apart and gives the client its part of them.
 //! - [`state`]: what outlives a transaction, as the server tells it.
+//! - [`sites`]: sites, and what there is one of for each.
 //! - [`route`]: where a statement runs, and why.
 //! - [`own_types`]: types of users in what a replica describes.
 //!
@@ -36,6 +37,7 @@ pub mod relaying;
 pub mod route;
 pub mod session;
 mod simple;
+pub mod sites;
 pub mod state;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,7 @@
 use hihooi_replication::freshness::Need;
 use hihooi_replication::ids::Tsid;
 
-/// Index of the primary among the sites.
-pub const PRIMARY: usize = 0;
+use crate::sites::SiteId;
 
 /// Consistency level of a session (Hihooi section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,8 +86,8 @@ impl Reason {
 /// A decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Index of the site.
-    pub site: usize,
+    /// The site.
+    pub site: SiteId,
     /// The TSID that the read needed, if it could run on a replica.
     pub needed: Option<Tsid>,
     /// What the chosen replica had applied then.
@@ -101,7 +100,7 @@ impl Route {
     /// To the primary.
     #[must_use]
     pub fn primary(reason: Reason) -> Route {
-        Route { site: PRIMARY, needed: None, applied: None, reason }
+        Route { site: SiteId::Primary, needed: None, applied: None, reason }
     }
 
     /// As `SHOW hihooi.last_route` tells it.
@@ -120,8 +119,8 @@ impl Route {
 /// A replica as the choice sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Index of the site.
-    pub site: usize,
+    /// Its number.
+    pub number: usize,
     /// Its applied prefix.
     pub applied: Tsid,
     /// Statements that run there now.
@@ -144,7 +143,7 @@ pub fn choose(
     };
     let count = count.max(1);
     let shift = count - turn % count;
-    let order = |candidate: &Candidate| (candidate.load, (candidate.site + shift) % count);
+    let order = |candidate: &Candidate| (candidate.load, (candidate.number + shift) % count);
     candidates.filter(fresh).min_by_key(order)
 }
 
@@ -152,8 +151,8 @@ pub fn choose(
 mod tests {
     use super::*;
 
-    fn at(site: usize, applied: u64, load: usize) -> Candidate {
-        Candidate { site, applied: Tsid(applied), load }
+    fn at(number: usize, applied: u64, load: usize) -> Candidate {
+        Candidate { number, applied: Tsid(applied), load }
     }
 
     fn need(tsid: u64) -> Need {
@@ -163,27 +162,27 @@ mod tests {
     #[test]
     fn i3_only_a_replica_that_applied_what_is_needed_is_chosen() {
         let candidates = [at(1, 10, 0), at(2, 12, 5)];
-        let site = |tsid| {
-            choose(candidates.into_iter(), 2, &need(tsid), Consistency::Gssi, 0).map(|c| c.site)
+        let number = |tsid| {
+            choose(candidates.into_iter(), 2, &need(tsid), Consistency::Gssi, 0).map(|c| c.number)
         };
-        assert_eq!(site(10), Some(1));
-        assert_eq!(site(11), Some(2));
-        assert_eq!(site(13), None);
+        assert_eq!(number(10), Some(1));
+        assert_eq!(number(11), Some(2));
+        assert_eq!(number(13), None);
     }
 
     #[test]
     fn weak_si_takes_the_least_loaded_however_old() {
         let candidates = [at(1, 0, 1), at(2, 0, 0)];
         let chosen = choose(candidates.into_iter(), 2, &need(99), Consistency::WeakSi, 0);
-        assert_eq!(chosen.map(|c| c.site), Some(2));
+        assert_eq!(chosen.map(|c| c.number), Some(2));
     }
 
     #[test]
     fn equals_take_turns() {
         let candidates = [at(1, 0, 0), at(2, 0, 0)];
-        let site = |turn| {
-            choose(candidates.into_iter(), 2, &need(0), Consistency::Gssi, turn).map(|c| c.site)
+        let number = |turn| {
+            choose(candidates.into_iter(), 2, &need(0), Consistency::Gssi, turn).map(|c| c.number)
         };
-        assert_ne!(site(0), site(1));
+        assert_ne!(number(0), number(1));
     }
 }

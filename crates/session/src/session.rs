@@ -26,6 +26,7 @@ use crate::own_settings::OwnSettings;
 use crate::passwords::{Held, Storing};
 use crate::relaying::Hold;
 use crate::route::{Reason, Route};
+use crate::sites::SiteId;
 use crate::state::{CarriedSettings, Pin};
 use crate::unit::{Flight, Transaction};
 use crate::upstream::Upstream;
@@ -325,7 +326,7 @@ impl Session {
 
     /// The site where something runs for it.
     #[must_use]
-    pub fn runs_at(&self) -> Option<usize> {
+    pub fn runs_at(&self) -> Option<SiteId> {
         let work = self.work.as_ref()?;
         matches!(self.phase, Phase::Answering(_)).then_some(work.route.site)
     }

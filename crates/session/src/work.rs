@@ -25,9 +25,10 @@ use crate::mistakes::{Mistake, makes};
 use crate::passwords::{Held, Storing};
 use crate::read::{Wanted, write_read};
 use crate::relaying::{self, Hold, Step};
-use crate::route::{PRIMARY, Reason, Route};
+use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, unknown_outcome};
 use crate::simple::{How, drops_database, ends_transaction};
+use crate::sites::SiteId;
 use crate::state::Pin;
 use crate::unit::{Ends, Unit, Written};
 use crate::upstream::{FOLLOW, Upstream};
@@ -64,7 +65,7 @@ pub(crate) struct Work {
     /// The client goes on with the unit.
     goes_on: bool,
     /// Replicas that failed.
-    not: Vec<usize>,
+    not: Vec<SiteId>,
     /// When it was sent on its way, if that is measured.
     began: Option<Duration>,
     /// So many messages of the unit are written.
@@ -109,7 +110,7 @@ impl Work {
     }
 
     fn is_at_primary(&self) -> bool {
-        self.route.site == PRIMARY
+        self.route.site == SiteId::Primary
     }
 
     /// The facts of the statements that run.
@@ -230,7 +231,7 @@ impl Session {
                 self.write(env, out);
             }
             Some(error) => {
-                let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+                let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 let fields = ErrorFields::read(&error).unwrap_or_default();
                 let what = format!("{} refused a connection: {fields}", env.site_name(site));
                 self.refused(Report::error("08006", what), env, out);
@@ -396,7 +397,7 @@ impl Session {
     /// Takes apart what the server sent, as far as it goes; how many bytes are done with.
     fn look_at(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) -> usize {
         let mut used = 0;
-        let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+        let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         while let Some(up) = &mut self.up {
             let pid = up.pid;
             let was_ended = || env.was_ended(site, pid);
@@ -431,7 +432,7 @@ impl Session {
             // A COPY failed; what the client still sends of it is ignored.
             Step::Ready(_) | Step::Failed => self.feeds_copy = false,
             Step::Refused(fields) => {
-                let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+                let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 if fields.code() == "25006" {
                     out.push_back(Action::Count(site, Counter::Misjudged));
                 }
@@ -479,7 +480,7 @@ impl Session {
             Then::Written(written) => self.has_run(written, env, out),
             Then::Read => {
                 self.hold = Hold::No;
-                let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+                let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 out.push_back(Action::Count(site, Counter::Read));
                 self.settle(env, out);
             }
@@ -530,9 +531,9 @@ impl Session {
         let follows = self.with_server(|session, up| {
             let writes = work.statements().any(Statement::is_write);
             let counter = if writes { Counter::Write } else { Counter::Read };
-            out.push_back(Action::Count(PRIMARY, counter));
+            out.push_back(Action::Count(SiteId::Primary, counter));
             if up.failed {
-                out.push_back(Action::Count(PRIMARY, Counter::Error));
+                out.push_back(Action::Count(SiteId::Primary, Counter::Error));
             }
             session.land(up, out);
             // What may have committed by itself is asked about when it has succeeded; a transaction was
@@ -678,7 +679,7 @@ impl Session {
     /// The connection to the server is lost.
     pub(crate) fn lost(&mut self, why: &str, env: &dyn Env, out: &mut Actions) {
         let said_goodbye = self.up.as_ref().is_some_and(|up| up.said_goodbye);
-        let site = self.work.as_ref().map_or(PRIMARY, |work| work.route.site);
+        let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         self.feeds_copy = false;
         match self.phase {
             Phase::Answering(Then::Carried) => {

@@ -20,7 +20,7 @@ use hihooi_replication::items::{Items, RelId};
 use hihooi_session::downstream::Downstream;
 use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
-use hihooi_session::route::{Candidate, Consistency, PRIMARY, Reason, Route, choose};
+use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::catalog_builder::RelationRow;
@@ -32,6 +32,7 @@ use rand::RngExt;
 
 use crate::postgres::{Cluster, Connection};
 use crate::random::{Purpose, Random, generator};
+use hihooi_session::sites::SiteId;
 
 /// Replicas.
 const REPLICAS: usize = 2;
@@ -132,25 +133,26 @@ impl Relay {
         self.changes.get() != self.read_at.get()
     }
 
-    fn applied(&self, site: usize) -> usize {
-        self.applied[site - 1].get()
+    fn applied(&self, number: usize) -> usize {
+        self.applied[number].get()
     }
 
-    fn route(&self, items: &Items, not: &[usize]) -> Route {
+    fn route(&self, items: &Items, not: &[SiteId]) -> Route {
         let need = self.freshness.borrow().need(items);
         let consistency = match self.planted {
             Some(Planted::StaleReads) => Consistency::WeakSi,
             _ => Consistency::Gssi,
         };
-        let candidates = (1..=REPLICAS).filter(|site| !not.contains(site)).map(|site| Candidate {
-            site,
-            applied: Tsid(self.applied(site) as u64),
+        let may_serve = |number: &usize| !not.contains(&SiteId::Replica(*number));
+        let candidates = (0..REPLICAS).filter(may_serve).map(|number| Candidate {
+            number,
+            applied: Tsid(self.applied(number) as u64),
             load: 0,
         });
         self.turn.set(self.turn.get() + 1);
         match choose(candidates, REPLICAS, &need, consistency, self.turn.get()) {
-            Some(Candidate { site, applied, .. }) => Route {
-                site,
+            Some(Candidate { number, applied, .. }) => Route {
+                site: SiteId::Replica(number),
                 needed: Some(need.tsid),
                 applied: Some(applied),
                 reason: Reason::Fresh,
@@ -198,28 +200,29 @@ impl Env for Relay {
         false
     }
     fn still_serves(&self, route: &Route) -> bool {
-        route.applied.is_none_or(|applied| Tsid(self.applied(route.site) as u64) >= applied)
+        let SiteId::Replica(number) = route.site else { return false };
+        route.applied.is_none_or(|applied| Tsid(self.applied(number) as u64) >= applied)
     }
-    fn was_ended(&self, _: usize, _: i32) -> bool {
+    fn was_ended(&self, _: SiteId, _: i32) -> bool {
         false
     }
     fn measures(&self) -> bool {
         false
     }
-    fn site_name(&self, site: usize) -> &str {
-        if site == PRIMARY { "primary" } else { "replica" }
+    fn site_name(&self, site: SiteId) -> &str {
+        if site == SiteId::Primary { "primary" } else { "replica" }
     }
 }
 
 struct Leased {
-    site: usize,
+    site: SiteId,
     connection: Connection,
 }
 
 /// What a session has asked for and not got yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    Lease(usize),
+    Lease(SiteId),
     Route,
 }
 
@@ -471,7 +474,7 @@ impl World {
                 let read = self.clients[number].session.wanted();
                 let route = read.map(|read| self.relay.route(read.items, read.not));
                 if let Some(route) = route {
-                    self.ran.at_replicas += u64::from(route.site != PRIMARY);
+                    self.ran.at_replicas += u64::from(route.site != SiteId::Primary);
                     self.event(number, Event::Routed(route));
                 }
             }
@@ -487,14 +490,17 @@ impl World {
         }
     }
 
-    fn lease(&mut self, site: usize) -> (Leased, Box<Upstream>) {
+    fn lease(&mut self, site: SiteId) -> (Leased, Box<Upstream>) {
         if let Some(at) = self.idle.iter().position(|(idle, _)| idle.site == site) {
             return self.idle.swap_remove(at);
         }
-        let applied = (site != PRIMARY).then(|| self.relay.applied[site - 1].clone());
+        let applied = match site {
+            SiteId::Primary => None,
+            SiteId::Replica(number) => Some(self.relay.applied[number].clone()),
+        };
         let connection = Connection::new(self.cluster.clone(), applied);
         self.next_pid += 1;
-        let up = Upstream::new(site != PRIMARY, self.next_pid, BytesMut::new());
+        let up = Upstream::new(site != SiteId::Primary, self.next_pid, BytesMut::new());
         (Leased { site, connection }, Box::new(up))
     }
 
@@ -747,8 +753,8 @@ impl World {
 
     /// A replica restarts with what it had made durable.
     fn restart_replica(&mut self) {
-        let site = self.random.random_range(1..=REPLICAS);
-        let applied = &self.relay.applied[site - 1];
+        let number = self.random.random_range(0..REPLICAS);
+        let (site, applied) = (SiteId::Replica(number), &self.relay.applied[number]);
         let durable = self.random.random_range(0..=applied.get().min(3));
         applied.set(applied.get() - durable);
         self.idle.retain(|(idle, _)| idle.site != site);

@@ -19,8 +19,9 @@ use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 use crate::downstream::Downstream;
 use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
 use crate::own_settings::OwnSettings;
-use crate::route::{Consistency, PRIMARY, Reason, Route};
+use crate::route::{Consistency, Reason, Route};
 use crate::session::{Opened, Session};
+use crate::sites::SiteId;
 use crate::upstream::Upstream;
 use hihooi_sim::postgres::{Cluster, Connection, FIRST_XID};
 
@@ -172,19 +173,23 @@ impl Env for Lent {
     fn still_serves(&self, _: &Route) -> bool {
         true
     }
-    fn was_ended(&self, _: usize, _: i32) -> bool {
+    fn was_ended(&self, _: SiteId, _: i32) -> bool {
         false
     }
     fn measures(&self) -> bool {
         false
     }
-    fn site_name(&self, site: usize) -> &str {
-        ["primary", "replica1", "replica2"][site]
+    fn site_name(&self, site: SiteId) -> &str {
+        match site {
+            SiteId::Primary => "primary",
+            SiteId::Replica(0) => "replica1",
+            SiteId::Replica(_) => "replica2",
+        }
     }
 }
 
 struct Leased {
-    site: usize,
+    site: SiteId,
     connection: Connection,
 }
 
@@ -495,7 +500,8 @@ impl World {
             }
             Action::Route => {
                 let read = self.session.wanted().expect("a read");
-                let site = [1, 2].into_iter().find(|site| !read.not.contains(site));
+                let site =
+                    [0, 1].map(SiteId::Replica).into_iter().find(|site| !read.not.contains(site));
                 let route = match site {
                     Some(site) => Route { site, ..Route::primary(Reason::Fresh) },
                     None => Route::primary(Reason::NoReplica),
@@ -523,7 +529,7 @@ impl World {
         self.outcomes.push((write, outcome));
     }
 
-    fn lease(&mut self, site: usize) {
+    fn lease(&mut self, site: SiteId) {
         if std::mem::take(&mut self.refuses_next) {
             self.event(Event::Refused(Report::error("57P03", "not available")));
             return;
@@ -532,10 +538,10 @@ impl World {
             Some(at) => self.idle.remove(at),
             None => {
                 // Replicas show everything at once.
-                let applied = (site != PRIMARY).then(|| Rc::new(Cell::new(0)));
+                let applied = (site != SiteId::Primary).then(|| Rc::new(Cell::new(0)));
                 let connection = Connection::new(self.cluster.clone(), applied);
                 self.next_pid += 1;
-                let up = Upstream::new(site != PRIMARY, self.next_pid, BytesMut::new());
+                let up = Upstream::new(site != SiteId::Primary, self.next_pid, BytesMut::new());
                 (Leased { site, connection }, Box::new(up))
             }
         };
