@@ -2,34 +2,36 @@
 
 use std::time::Duration;
 
-use ahash::AHashMap;
+use schnellru::{ByLength, LruMap};
 
-/// Statements that are remembered; beyond that all are forgotten and learned again (I8).
-const STATEMENTS_MAX: usize = 20_000;
+/// Statements that are remembered; the least recently used are forgotten first (I8).
+const STATEMENTS_MAX: u32 = 20_000;
 /// A new measurement counts for one part in so many.
 const SMOOTHING: u32 = 8;
 
 /// Smoothed durations by statement, in microseconds.
-#[derive(Debug, Default)]
 pub struct Costs {
-    us: AHashMap<u64, u32>,
+    us: LruMap<u64, u32>,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs { us: LruMap::new(ByLength::new(STATEMENTS_MAX)) }
+    }
 }
 
 impl Costs {
     /// What a statement usually takes, microseconds; 0 while nothing is known of it.
-    #[must_use]
-    pub fn expected_us(&self, statement: u64) -> u32 {
+    pub fn expected_us(&mut self, statement: u64) -> u32 {
         self.us.get(&statement).copied().unwrap_or(0)
     }
 
     /// A statement took so long.
     pub fn took(&mut self, statement: u64, duration: Duration) {
-        if self.us.len() >= STATEMENTS_MAX {
-            self.us.clear();
-        }
         let us = u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
-        let known = self.us.entry(statement).or_insert(us);
-        *known = smoothed(*known, us);
+        if let Some(known) = self.us.get_or_insert(statement, || us) {
+            *known = smoothed(*known, us);
+        }
     }
 }
 
@@ -57,7 +59,7 @@ mod tests {
     #[test]
     fn i8_the_memory_is_bounded() {
         let mut costs = Costs::default();
-        (0..3 * STATEMENTS_MAX as u64).for_each(|id| costs.took(id, Duration::ZERO));
-        assert!(costs.us.len() <= STATEMENTS_MAX);
+        (0..3 * u64::from(STATEMENTS_MAX)).for_each(|id| costs.took(id, Duration::ZERO));
+        assert!(costs.us.len() <= STATEMENTS_MAX as usize);
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::client::Client;
 use crate::pool::Refusal;
 use crate::relay::{Relay, RunningOn};
-use crate::startup_key::StartupKey;
+use crate::startup_key::{StartupKey, Welcome};
 use hihooi_session::sites::SiteId;
 use hihooi_session::state;
 
@@ -25,19 +25,6 @@ const STARTUP_S_MAX: u64 = 60;
 
 /// PostgreSQL's words.
 const BAD_LAYOUT: &str = "invalid startup packet layout: expected terminator as last byte";
-
-/// What a client is told at start-up, and what its session starts with.
-#[derive(Debug)]
-pub struct Welcome {
-    /// Parameters that the primary reported, names and values.
-    pub parameters: Vec<(String, String)>,
-    /// Where unqualified names are looked up.
-    pub path: SearchPath,
-    /// Whether transactions are SERIALIZABLE unless they say otherwise.
-    pub is_serializable: bool,
-    /// How long the session may wait for its client outside of a transaction.
-    pub idle_limit: Option<std::time::Duration>,
-}
 
 /// What a first packet led to.
 pub enum Greeting {

@@ -1,5 +1,8 @@
 //! Pools of server connections: at most so many per user, database and site (I8). A session
 //! holds one for a transaction, or for as long as its state needs it.
+//!
+//! (This file, `backend` and `room` import each other: a pool holds connections, a connection knows the pool that it
+//! goes back to, and pools that wait for a place at a site stand in its queue.)
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -26,7 +26,7 @@ use tracing::warn;
 use crate::backend::Identity;
 use crate::costs::Costs;
 use crate::pool::{Limits, Pools};
-use crate::startup_key::StartupKey;
+use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
 use hihooi_session::own_types::OwnTypes;
 use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
@@ -216,7 +216,7 @@ pub struct Relay {
     /// Who serves clients until when.
     pub stopping: Stopping,
     /// What a client of this start-up key is welcomed with.
-    pub welcomes: RefCell<AHashMap<Rc<StartupKey>, Rc<crate::handshake::Welcome>>>,
+    pub welcomes: RefCell<AHashMap<Rc<StartupKey>, Rc<Welcome>>>,
     /// The log.
     pub log: Log,
     /// The collector's state.
@@ -484,7 +484,7 @@ impl Relay {
             Try::NoReplica => return Route::primary(Reason::NoReplica),
             Try::NotFresh => {}
         }
-        if self.costs.borrow().expected_us(read.statement) > self.lag_us.get()
+        if self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get()
             && let Some(candidate) = self.wait_for_replica(&mut need, &read).await
         {
             return found(candidate, &need, Reason::Waited);

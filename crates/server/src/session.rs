@@ -24,11 +24,11 @@ use tracing::{debug, warn};
 
 use crate::backend::Backend;
 use crate::client::{self, Client};
-use crate::handshake::{Cancel, Welcome};
+use crate::handshake::Cancel;
 use crate::pool::{Pool, Refusal};
 use crate::relay::{Relay, RunningOn, RunsAt, SessionInfo, count};
 use crate::socket;
-use crate::startup_key::StartupKey;
+use crate::startup_key::{StartupKey, Welcome};
 use hihooi_session::sites::{PerSite, SiteId};
 
 /// What the relay lends a session.
@@ -76,7 +76,7 @@ impl Env for Lent<'_> {
     }
 
     fn has_own_types(&self, statement: u64) -> bool {
-        self.0.own_types.borrow().has(statement)
+        self.0.own_types.borrow_mut().has(statement)
     }
 
     fn still_serves(&self, route: &Route) -> bool {

@@ -2,6 +2,9 @@
 //! `RESET`, role and database defaults and everything else that PostgreSQL derives from it are
 //! the server's own doing.
 
+use std::time::Duration;
+
+use hihooi_sql::SearchPath;
 use hihooi_wire::startup::Startup;
 
 use crate::defaults::Defaults;
@@ -51,4 +54,17 @@ impl StartupKey {
         let off = |value: &str| matches!(value, "false" | "off" | "no" | "0");
         self.parameters.iter().any(|(name, value)| name == "replication" && !off(value))
     }
+}
+
+/// What a client is told at start-up, and what its session starts with.
+#[derive(Debug)]
+pub struct Welcome {
+    /// Parameters that the primary reported, names and values.
+    pub parameters: Vec<(String, String)>,
+    /// Where unqualified names are looked up.
+    pub path: SearchPath,
+    /// Whether transactions are SERIALIZABLE unless they say otherwise.
+    pub is_serializable: bool,
+    /// How long the session may wait for its client outside of a transaction.
+    pub idle_limit: Option<Duration>,
 }

@@ -2,36 +2,37 @@
 //! carries out DDL. Clients look types up by OID, and find those of the primary. So what a replica
 //! describes by such a type is asked of the primary instead (I1), and its statement from then on.
 
-use ahash::AHashSet;
 use hihooi_wire::backend::tag;
 use hihooi_wire::frontend;
 use hihooi_wire::{Fields, ProtocolError};
+use schnellru::{ByLength, LruMap};
 
 /// OIDs below this one are PostgreSQL's own, the same everywhere (manual, chapter "System Catalog
 /// Initial Data").
 const USERS_OID_MIN: u32 = 16_384;
 /// `record` and `record[]`, whose binary form tells the types of what is inside.
 const RECORDS: [u32; 2] = [2249, 2287];
-/// Statements that are remembered; beyond that all are forgotten and learnt again (I8).
-const STATEMENTS_MAX: usize = 20_000;
+/// Statements that are remembered; the least recently asked for are forgotten first (I8).
+const STATEMENTS_MAX: u32 = 20_000;
 
 /// Statements that were seen to have such types.
-#[derive(Debug, Default)]
-pub struct OwnTypes(AHashSet<u64>);
+pub struct OwnTypes(LruMap<u64, ()>);
+
+impl Default for OwnTypes {
+    fn default() -> OwnTypes {
+        OwnTypes(LruMap::new(ByLength::new(STATEMENTS_MAX)))
+    }
+}
 
 impl OwnTypes {
     /// Whether this one was.
-    #[must_use]
-    pub fn has(&self, statement: u64) -> bool {
-        self.0.contains(&statement)
+    pub fn has(&mut self, statement: u64) -> bool {
+        self.0.get(&statement).is_some()
     }
 
     /// This one was.
     pub fn seen(&mut self, statement: u64) {
-        if self.0.len() >= STATEMENTS_MAX {
-            self.0.clear();
-        }
-        self.0.insert(statement);
+        self.0.insert(statement, ());
     }
 }
 
@@ -184,8 +185,12 @@ mod tests {
     #[test]
     fn i8_the_memory_is_bounded() {
         let mut statements = OwnTypes::default();
-        (1..=3 * STATEMENTS_MAX as u64).for_each(|id| statements.seen(id));
-        assert!(statements.has(3 * STATEMENTS_MAX as u64) && !statements.has(1));
-        assert!(statements.0.len() <= STATEMENTS_MAX);
+        let last = 3 * u64::from(STATEMENTS_MAX);
+        for id in 1..=last {
+            statements.seen(id);
+            assert!(statements.has(1), "what is asked for stays");
+        }
+        assert!(statements.has(last) && !statements.has(2));
+        assert!(statements.0.len() <= STATEMENTS_MAX as usize);
     }
 }

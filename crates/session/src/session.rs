@@ -3,7 +3,8 @@
 //!
 //! A unit is a simple query, or what the client sent up to a Sync. Units are worked through one after another:
 //! `simple` and `extended` make one of what the client sent, `work` takes it the one way that all of them go,
-//! [`mod@crate::unit`] writes it.
+//! [`mod@crate::unit`] writes it. (These files import each other: they are one machine, and each has the part of
+//! its `impl` that belongs together.)
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
