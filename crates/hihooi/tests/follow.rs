@@ -33,7 +33,7 @@ use hihooi_wire::frontend::{self, Target};
 /// Cases of a file that run one after the other.
 const CASES_MAX: usize = 40;
 /// Replicas apply a case within so long, or it has failed.
-const LAG_S_MAX: u64 = 60;
+const LAG_S_MAX: u64 = 180;
 /// Random cases, unless told otherwise.
 const RUNS: u64 = 8;
 /// Temporary objects are gone so long after their session.
