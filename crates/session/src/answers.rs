@@ -140,6 +140,12 @@ impl Answers {
         self.audience() == Audience::Hidden
     }
 
+    /// Whether what comes now answers a query of the session's own, in front of the client's unit or behind it.
+    #[must_use]
+    pub fn is_us(&self) -> bool {
+        !self.is_empty() && self.audience() == Audience::Us
+    }
+
     /// Whether the server ignores everything up to the next Sync.
     #[must_use]
     pub fn is_skipping(&self) -> bool {

@@ -125,6 +125,7 @@ fn take(
         return Ok(Some(Step::OwnTypes));
     }
     let at_commit = server.answers.is_at_commit();
+    let is_us = server.answers.is_us();
     let is_simple = server.answers.is_simple();
     let verdict = server.answers.received(tag, body);
     let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
@@ -169,7 +170,8 @@ fn take(
         }
         Event::CopyIn => Some(Step::CopyIn),
         Event::Failed => {
-            server.unit_failed();
+            // What a question of our own meets says nothing about the client's unit: its commit is a write.
+            server.unit_failed(!is_us);
             server.answers.is_skipping().then_some(Step::Failed)
         }
         Event::Ready(status) => {

@@ -228,8 +228,8 @@ impl Upstream {
     }
 
     /// A unit failed, perhaps the one that should have prepared the question.
-    pub fn unit_failed(&mut self) {
-        self.failed = true;
+    pub fn unit_failed(&mut self, is_the_clients: bool) {
+        self.failed |= is_the_clients;
         self.xid_prepared = false;
         self.unnamed = Some(NOBODYS);
     }

@@ -703,8 +703,8 @@ impl World {
         let plan = self.clients[number].plan.as_ref();
         let outcome = match plan {
             Some(plan) if plan.is_done() => None,
-            // It said nothing, or that it doesn't know.
-            Some(plan) if plan.ends.last().is_none_or(|end| end == "08007") => {
+            // It closed the connection without a word, or said that it doesn't know.
+            Some(plan) if !plan.failed || plan.ends.last().is_none_or(|end| end == "08007") => {
                 Some(Outcome::Unknown)
             }
             _ => Some(Outcome::Aborted),
