@@ -170,8 +170,11 @@ fn take(
         }
         Event::CopyIn => Some(Step::CopyIn),
         Event::Failed => {
-            // What a question of our own meets says nothing about the client's unit: its commit is a write.
-            server.unit_failed(!is_us);
+            if is_us {
+                server.own_failed()
+            } else {
+                server.unit_failed()
+            }
             server.answers.is_skipping().then_some(Step::Failed)
         }
         Event::Ready(status) => {

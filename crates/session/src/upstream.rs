@@ -23,7 +23,7 @@ pub const FOLLOW: &str = "SELECT hihooi.follow(false)";
 /// Has the primary note what no event trigger was told of, in front of a commit.
 pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true)";
 
-/// An unnamed statement that is no client's.
+/// An unnamed statement that is no client's; numbers of sequences that are no session's.
 pub const NOBODYS: u64 = 0;
 
 /// The name at servers of the prepared statement with this id.
@@ -228,10 +228,16 @@ impl Upstream {
     }
 
     /// A unit failed, perhaps the one that should have prepared the question.
-    pub fn unit_failed(&mut self, is_the_clients: bool) {
-        self.failed |= is_the_clients;
+    pub fn unit_failed(&mut self) {
+        self.failed = true;
         self.xid_prepared = false;
         self.unnamed = Some(NOBODYS);
+    }
+
+    /// A query of the session's own failed, which says nothing about the client's unit. If it was to have the
+    /// server forget numbers of sequences, they are there still.
+    pub fn own_failed(&mut self) {
+        self.numbers_of = Some(NOBODYS);
     }
 
     /// Writes a query of the session's own into a unit of the client's.

@@ -30,7 +30,7 @@ use crate::session::{End, Open, Phase, Session, unknown_outcome};
 use crate::simple::{How, drops_database, ends_transaction};
 use crate::sites::SiteId;
 use crate::state::Pin;
-use crate::unit::{Ends, Unit, Written};
+use crate::unit::{Ends, Op, Unit, Written};
 use crate::upstream::{FOLLOW, Upstream};
 
 /// What is to be done.
@@ -113,12 +113,12 @@ impl Work {
         self.route.site == SiteId::Primary
     }
 
-    /// The facts of the statements that run.
-    fn statements(&self) -> Box<dyn Iterator<Item = &Statement> + '_> {
+    /// Whether any of the statements that run is such a one.
+    fn runs_any(&self, is_such: impl Fn(&Statement) -> bool) -> bool {
         match &self.what {
-            What::Query(query) => Box::new(query.facts.statements.iter()),
-            What::Unit(unit) => Box::new(unit.ops.iter().filter_map(crate::unit::Op::statement)),
-            What::Storing(_) => Box::new(std::iter::empty()),
+            What::Query(query) => query.facts.statements.iter().any(is_such),
+            What::Unit(unit) => unit.ops.iter().filter_map(Op::statement).any(is_such),
+            What::Storing(_) => false,
         }
     }
 }
@@ -529,7 +529,7 @@ impl Session {
         self.open = Open::No;
         let Some(work) = self.work.take() else { return };
         let follows = self.with_server(|session, up| {
-            let writes = work.statements().any(Statement::is_write);
+            let writes = work.runs_any(Statement::is_write);
             let counter = if writes { Counter::Write } else { Counter::Read };
             out.push_back(Action::Count(SiteId::Primary, counter));
             if up.failed {
@@ -540,10 +540,9 @@ impl Session {
             // asked in front of its commit, if it was written by the extended protocol.
             let is_raw = matches!(work.what, What::Query(_));
             up.status == Status::Idle
-                && work
-                    .statements()
-                    .filter(|statement| is_raw || statement.may_commit_inside)
-                    .any(|statement| session.leaves(statement, up.failed))
+                && work.runs_any(|statement| {
+                    (is_raw || statement.may_commit_inside) && session.leaves(statement, up.failed)
+                })
         });
         self.work = Some(work);
         if follows == Some(true) {

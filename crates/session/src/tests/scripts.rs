@@ -7,6 +7,7 @@
 //! > Q select 1            what the client sends; lines with nothing in between are one packet
 //! .                       the end of a packet of which nothing comes
 //! ~                       it says nothing for long
+//! foreign                 connections that it gets have other sessions' sequence numbers
 //! behind, known           the catalog lacks what the stream brought; it has it again
 //! ```
 //! Messages: `Q text`, `F` (function call), `P name text`, `B portal name`, `Dp portal`, `Ds name`, `E portal`,
@@ -35,6 +36,7 @@ pub(super) struct Script {
 pub(super) enum Packet {
     Bytes(Vec<u8>),
     Wait,
+    Foreign,
     Behind(bool),
 }
 
@@ -43,6 +45,7 @@ impl Packet {
         match self {
             Packet::Bytes(bytes) => world.send(bytes),
             Packet::Wait => world.wait(),
+            Packet::Foreign => world.numbers_are_foreign = true,
             Packet::Behind(is_behind) => world.set_behind(*is_behind),
         }
     }
@@ -81,9 +84,10 @@ impl Script {
             is_open = false;
             match line {
                 "own" => script.is_own = true,
-                "~" | "behind" | "known" => {
+                "~" | "foreign" | "behind" | "known" => {
                     script.packets.push(match line {
                         "~" => Packet::Wait,
+                        "foreign" => Packet::Foreign,
                         line => Packet::Behind(line == "behind"),
                     });
                     script.given.push(vec![line.to_owned()]);
@@ -107,7 +111,7 @@ impl Script {
     pub(super) fn expected(&self) -> Option<Vec<Vec<u8>>> {
         let bytes = |packet: &Packet| match packet {
             Packet::Bytes(bytes) => Some(bytes.clone()),
-            Packet::Wait | Packet::Behind(_) => None,
+            Packet::Wait | Packet::Foreign | Packet::Behind(_) => None,
         };
         let packets: Vec<_> = self.packets.iter().filter_map(bytes).collect();
         (!self.is_own).then(|| direct(&packets))

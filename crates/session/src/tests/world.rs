@@ -203,6 +203,8 @@ pub(super) struct World {
     idle: Vec<(Leased, Box<Upstream>)>,
     next_pid: i32,
     refuses_next: bool,
+    /// Connections that are leased have sequence numbers of other sessions.
+    pub(super) numbers_are_foreign: bool,
     pieces: Pieces,
     /// What the client has sent and nobody has read.
     from_client: BytesMut,
@@ -244,6 +246,7 @@ impl World {
             idle: Vec::new(),
             next_pid: 1,
             refuses_next: false,
+            numbers_are_foreign: false,
             pieces,
             from_client: BytesMut::new(),
             client: Vec::new(),
@@ -534,7 +537,7 @@ impl World {
             self.event(Event::Refused(Report::error("57P03", "not available")));
             return;
         }
-        let (leased, up) = match self.idle.iter().position(|(idle, _)| idle.site == site) {
+        let (leased, mut up) = match self.idle.iter().position(|(idle, _)| idle.site == site) {
             Some(at) => self.idle.remove(at),
             None => {
                 // Replicas show everything at once.
@@ -545,6 +548,9 @@ impl World {
                 (Leased { site, connection }, Box::new(up))
             }
         };
+        if self.numbers_are_foreign && site == SiteId::Primary {
+            up.numbers_of = Some(99);
+        }
         if self.event(Event::Leased(up)) {
             self.leased = Some(leased);
         }
