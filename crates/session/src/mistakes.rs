@@ -15,6 +15,8 @@ pub(crate) enum Mistake {
     Unpinned,
     /// The Sync behind a failed unit is not answered.
     SyncSkipped,
+    /// The failure of a query of the session's own counts as the client's unit's.
+    OwnFailureIsTheirs,
     /// The session's state is looked at in the middle of a unit, which commits it.
     SettledAmidUnit,
 }

@@ -8,6 +8,7 @@ use hihooi_wire::frame;
 
 use crate::answers::Event;
 use crate::downstream::Downstream;
+use crate::mistakes::{Mistake, makes};
 use crate::own_types;
 use crate::upstream::{Deferred, Upstream, commits_answer};
 
@@ -170,7 +171,7 @@ fn take(
         }
         Event::CopyIn => Some(Step::CopyIn),
         Event::Failed => {
-            if is_us {
+            if is_us && !makes(Mistake::OwnFailureIsTheirs) {
                 server.own_failed()
             } else {
                 server.unit_failed()

@@ -63,6 +63,7 @@ fn planted_mistakes_are_found() {
         (Mistake::RetriedAfterRow, "I1: the client gets"),
         (Mistake::Unpinned, "is released though"),
         (Mistake::SyncSkipped, "waits in vain"),
+        (Mistake::OwnFailureIsTheirs, "no read waits for it"),
         (Mistake::SettledAmidUnit, "is released though"),
     ] {
         mistakes::make(Some(mistake));
