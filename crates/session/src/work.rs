@@ -375,49 +375,53 @@ impl Session {
     /// Looks at what the server sent.
     pub(crate) fn server_sent(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) {
         let Some(up) = &mut self.up else { return };
-        if up.input.is_empty() {
-            let used = self.look_at(bytes, env, out);
+        let mut goes_on = if up.input.is_empty() {
+            let (used, step) = self.look_at(bytes, env, out);
             if let Some(up) = &mut self.up {
                 up.input.extend_from_slice(&bytes[used..]);
             }
+            self.act_on(step, env, out)
         } else {
             up.input.extend_from_slice(bytes);
+            true
+        };
+        // What a step has left is looked at only if the connection is still the session's: behind the end of
+        // its unit a server may say something that is nobody's.
+        while goes_on && let Some(up) = &mut self.up {
             let mut input = std::mem::take(&mut up.input);
-            let used = self.look_at(&input, env, out);
+            let (used, step) = self.look_at(&input, env, out);
             input.advance(used);
             if let Some(up) = &mut self.up
                 && !input.is_empty()
             {
                 up.input = input;
             }
+            goes_on = self.act_on(step, env, out);
         }
         self.go_on_if_answered(env, out);
     }
 
-    /// Takes apart what the server sent, as far as it goes; how many bytes are done with.
-    fn look_at(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) -> usize {
-        let mut used = 0;
+    /// Takes apart what the server sent, up to the first step; how many bytes are done with.
+    fn look_at(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) -> (usize, Option<Step>) {
+        let Some(up) = &mut self.up else { return (0, None) };
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
-        while let Some(up) = &mut self.up {
-            let pid = up.pid;
-            let was_ended = || env.was_ended(site, pid);
-            let looked =
-                relaying::look_at(&bytes[used..], &mut self.down, up, &mut self.hold, &was_ended);
-            match looked {
-                Ok((more, step)) => {
-                    used += more;
-                    match step {
-                        Some(step) => self.stepped(step, env, out),
-                        None => break,
-                    }
-                }
-                Err(error) => {
-                    self.lost(&error.to_string(), env, out);
-                    break;
-                }
+        let pid = up.pid;
+        let was_ended = || env.was_ended(site, pid);
+        match relaying::look_at(bytes, &mut self.down, up, &mut self.hold, &was_ended) {
+            Ok(looked) => looked,
+            Err(error) => {
+                self.lost(&error.to_string(), env, out);
+                (0, None)
             }
         }
-        used
+    }
+
+    /// Whether there was a step.
+    fn act_on(&mut self, step: Option<Step>, env: &dyn Env, out: &mut Actions) -> bool {
+        let Some(step) = step else { return false };
+        self.stepped(step, env, out);
+        self.go_on_if_answered(env, out);
+        true
     }
 
     fn stepped(&mut self, step: Step, env: &dyn Env, out: &mut Actions) {

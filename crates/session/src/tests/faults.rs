@@ -15,6 +15,7 @@ fn hit(script: &Script, at: usize, fault: Fault) -> (Vec<String>, usize) {
     if let Some(expected) = script.expected().filter(|_| fault != Fault::ClientGone) {
         compare(&mut world, &got, &expected);
     }
+    world.judge_end();
     world.probe();
     world.end();
     let events = world.events;

@@ -32,6 +32,8 @@ pub(super) enum Fault {
     ServerLost,
     /// The server says that it ends the connection, and does.
     ServerShutDown,
+    /// It answers all that it was sent, says so right behind it, and does.
+    ShutDownBehind,
     /// The next connection that is asked for can't be had.
     Refused,
     /// The next statement that a server runs is cancelled.
@@ -45,9 +47,10 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Fault; 7] = [
+    pub(super) const ALL: [Fault; 8] = [
         Fault::ServerLost,
         Fault::ServerShutDown,
+        Fault::ShutDownBehind,
         Fault::Refused,
         Fault::Cancelled,
         Fault::ClientGone,
@@ -203,6 +206,8 @@ pub(super) struct World {
     idle: Vec<(Leased, Box<Upstream>)>,
     next_pid: i32,
     refuses_next: bool,
+    /// The server that speaks next shuts down behind it.
+    shuts_down: bool,
     /// Connections that are leased have sequence numbers of other sessions.
     pub(super) numbers_are_foreign: bool,
     pieces: Pieces,
@@ -246,6 +251,7 @@ impl World {
             idle: Vec::new(),
             next_pid: 1,
             refuses_next: false,
+            shuts_down: false,
             numbers_are_foreign: false,
             pieces,
             from_client: BytesMut::new(),
@@ -301,6 +307,14 @@ impl World {
         let is_answered = frames.len() >= 3 && frames.last().is_some_and(|last| last[0] == b'Z');
         if !is_answered && !self.session.has_ended() {
             self.wrong.push(format!("the client waits in vain: {}", show_all(&frames)));
+        }
+    }
+
+    /// Whoever was told a fatal error isn't served any more.
+    pub(super) fn judge_end(&mut self) {
+        let is_fatal = |frame: &Vec<u8>| show_answer(frame).starts_with("E:FATAL");
+        if frames(&self.client).iter().any(is_fatal) && !self.session.has_ended() {
+            self.wrong.push("I1: a fatal error is told, and the session goes on".to_owned());
         }
     }
 
@@ -372,6 +386,10 @@ impl World {
                 }
                 Event::Lost("it is gone".to_owned())
             }
+            Fault::ShutDownBehind => {
+                self.shuts_down = true;
+                return false;
+            }
             Fault::Refused => {
                 self.refuses_next = true;
                 return false;
@@ -439,6 +457,17 @@ impl World {
             self.event(Event::Sent);
             return true;
         }
+        if let Some(bytes) = self.last_of_server() {
+            self.event(Event::Server(&bytes));
+            // Whoever has the connection by now finds it closed.
+            while let Some(action) = self.actions.pop_front() {
+                self.carry_out(action);
+            }
+            if self.leased.is_some() && !self.session.has_ended() {
+                self.event(Event::Lost("it is gone".to_owned()));
+            }
+            return true;
+        }
         if let Some(bytes) = self.next_of_server() {
             self.event(Event::Server(&bytes));
             return true;
@@ -458,6 +487,17 @@ impl World {
             return true;
         }
         false
+    }
+
+    /// All that a server has to say which shuts down.
+    fn last_of_server(&mut self) -> Option<Bytes> {
+        let leased = self.leased.as_mut().filter(|_| self.shuts_down)?;
+        if leased.connection.frames.is_empty() {
+            return None;
+        }
+        self.shuts_down = false;
+        leased.connection.shut_down();
+        Some(leased.connection.frames.drain(..).flatten().collect::<Vec<u8>>().into())
     }
 
     fn next_of_server(&mut self) -> Option<Bytes> {
@@ -560,6 +600,9 @@ impl World {
         let Some(leased) = self.leased.take() else {
             return self.wrong.push("what isn't leased is released".to_owned());
         };
+        if !up.input.is_empty() {
+            return; // the server has said something more: the pool closes it
+        }
         if let Some(why) = leased.connection.dirt(&up.settings.values) {
             self.wrong.push(format!("I1: a connection is released though {why}"));
         }
