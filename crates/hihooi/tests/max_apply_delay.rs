@@ -137,3 +137,24 @@ fn whoever_does_not_listen_loses_the_connection() {
         session.route().site() == "replica1"
     });
 }
+
+/// Whoever sees a replica stand still is told what it waits for.
+#[test]
+fn a_standstill_is_explained() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE TABLE held (id int PRIMARY KEY)");
+    cluster.caught_up();
+    let mut holder = cluster.direct("replica1");
+    holder.run("BEGIN; LOCK TABLE held IN SHARE MODE");
+    let process = holder.number("SELECT pg_backend_pid()");
+    cluster.connect().run("INSERT INTO held VALUES (1)");
+    let reason = || cluster.show_replicas()["replica1"]["reason"].clone();
+    let told = format!("waits for Lock relation, behind process {process}, with INSERT INTO");
+    eventually("it is explained", || reason().contains(&told));
+    holder.run("COMMIT");
+    eventually("nothing is left to explain", || reason().is_empty());
+    cluster.caught_up();
+}

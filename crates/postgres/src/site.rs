@@ -176,7 +176,7 @@ impl Replica {
         self.lock().state
     }
 
-    /// Why it is in that state; empty while it serves.
+    /// Why it is in that state; empty while it serves and gets on.
     #[must_use]
     pub fn reason(&self) -> String {
         self.in_force(&self.lock()).1

@@ -143,10 +143,36 @@ impl Cluster {
         self.await_ready(self.spawn_manager(self.up_command()));
     }
 
+    /// Waits until all replicas serve. One that gets no closer shows what it and its server do.
     fn await_replicas(&self) {
-        eventually("all replicas serve", || {
-            self.show_replicas().values().all(|replica| replica["state"] == "serving")
-        });
+        let deadline = Instant::now() + s(HANG_S_MAX);
+        while !self.show_replicas().values().all(|replica| replica["state"] == "serving") {
+            let in_time = Instant::now() < deadline;
+            assert!(in_time, "a replica doesn't serve:\n{}", self.standstill());
+            std::thread::sleep(ms(50));
+        }
+    }
+
+    /// What replicas and all servers are at.
+    fn standstill(&self) -> String {
+        let mut text = format!("{:#?}\n", self.show_replicas());
+        let query = "SELECT concat_ws(' ', pid, backend_type, application_name, state, wait_event_type, \
+             wait_event, clock_timestamp() - xact_start, pg_blocking_pids(pid), left(query, 200)) \
+             FROM pg_stat_activity";
+        for site in self.ask_sites() {
+            let parameters = [("user", super::USER), ("database", super::DATABASE)];
+            let seen =
+                Session::open(site.port, &parameters).and_then(|mut open| open.simple(query));
+            text += &format!(
+                "{}: {:#?}\n",
+                site.name,
+                seen.map(|answers| answers
+                    .into_iter()
+                    .map(|answer| answer.rows)
+                    .collect::<Vec<_>>())
+            );
+        }
+        text
     }
 
     fn spawn_manager(&self, mut command: Command) -> Receiver<()> {

@@ -21,6 +21,7 @@ mod restricted;
 mod round;
 mod session;
 mod shared_objects;
+mod standstill;
 mod statements;
 pub mod stats;
 mod unseen;

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::catalog::Catalog;
 use super::handle::{ApplierStatus, HoldState, Requested};
 use super::session::Session;
+use super::standstill::{self, Standstill};
 use super::unseen::Recent;
 use super::work::{Failure, Group, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
@@ -108,6 +109,7 @@ pub(super) struct Round<'a> {
     overdue_at: Option<(Tsid, Instant)>,
     /// Since when it is the oldest.
     oldest_since: Instant,
+    standstill: Standstill,
     /// Who was asked to end what holds it up, and when.
     asked: AHashMap<i32, Instant>,
     /// The workers, which own their connections.
@@ -178,6 +180,7 @@ impl<'a> Round<'a> {
             appended: config.log.appended(),
             overdue_at: None,
             oldest_since: Instant::now(),
+            standstill: Standstill::new(),
             asked: AHashMap::new(),
             tasks,
         })
@@ -233,7 +236,7 @@ impl<'a> Round<'a> {
                     self.step(Event::Hold(self.hold())).await?;
                 }
                 () = sleep_until(overdue) => self.unblock().await?,
-                _ = tick.tick() => {}
+                _ = tick.tick() => self.explain().await?,
             }
         }
     }
@@ -479,6 +482,37 @@ impl<'a> Round<'a> {
             let query = format!("select pg_catalog.{function}($1)");
             self.control.query_with(&query, &[Some(&process.to_string())]).await?;
         }
+        Ok(())
+    }
+
+    /// Tells why nothing gets on, if entries wait for long and nobody asked for that.
+    async fn explain(&mut self) -> Result<(), End> {
+        let next = self.schedule.applied().next();
+        let may_apply = self.hold().is_none_or(|limit| next <= limit);
+        let waits = may_apply && next <= *self.durable.borrow();
+        let Some(lasts) = self.standstill.look(waits.then_some(next)) else {
+            if self.standstill.tell(false) {
+                self.is_published = false; // the reason is gone
+            }
+            return Ok(());
+        };
+        let why = match (self.schedule.oldest_executing(), self.works.front()) {
+            (Some(worker), _) => {
+                standstill::activity(&mut self.control, self.processes[worker]).await?
+            }
+            (None, Some(work)) if !self.config.visibility.shows(work.header().xid) => {
+                "the primary doesn't show it to others yet, or can't be asked".to_owned()
+            }
+            (None, Some(_)) => format!("{} wait with it", self.schedule.waiting()),
+            (None, None) => "it wasn't read from the log yet".to_owned(),
+        };
+        let seconds = lasts.as_secs();
+        let reason = format!("transaction {next} has been the next for {seconds} s: {why}");
+        let replica = &self.config.replica;
+        if self.standstill.tell(true) {
+            tracing::warn!(site = replica.site.name, reason, "applying stands still");
+        }
+        replica.set_state(replica.apply_state(), reason);
         Ok(())
     }
 
