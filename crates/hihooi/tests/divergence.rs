@@ -506,6 +506,59 @@ fn ddl_that_nobody_noted_is_suspected() {
     assert_eq!(cluster.state("replica1"), "serving");
 }
 
+/// Who changes rows of a catalog itself goes behind the back of everything that notes commands (I2).
+#[test]
+fn catalogs_that_are_written_to_stop_the_replicas() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = start(1);
+    let mut session = cluster.connect();
+    session.run("CREATE FUNCTION answer() RETURNS int LANGUAGE sql AS 'SELECT 41'; CREATE TYPE mood AS ENUM ('sad')");
+    cluster.caught_up();
+    // (The third is noted in front of its first command.)
+    let by_hand: [(&[&str], &str); 4] = [
+        (&["UPDATE pg_proc SET prosrc = 'SELECT 42' WHERE proname = 'answer'"], "pg_proc"),
+        (
+            &["BEGIN", "UPDATE pg_enum SET enumlabel = 'glad' WHERE enumlabel = 'sad'", "COMMIT"],
+            "pg_enum",
+        ),
+        (
+            &["BEGIN; UPDATE pg_constraint SET conname = 'k' WHERE conname = 'keyed_pkey'; \
+               CREATE TEMPORARY TABLE behind (id int); COMMIT"],
+            "pg_constraint",
+        ),
+        (
+            &["DO $$ BEGIN UPDATE pg_class SET reloptions = '{fillfactor=70}' \
+               WHERE relname = 'keyed'; END $$"],
+            "pg_class",
+        ),
+    ];
+    for (texts, catalog) in by_hand {
+        for text in texts {
+            session.run(text);
+        }
+        let named = format!("changed rows of {catalog} itself");
+        expect_failed(&cluster, "replica1", &[&named, "transaction", "RESUME REPLICA"]);
+        tamper(&cluster, "replica1", &texts.join("; "));
+        cluster.command("RESUME REPLICA replica1");
+        eventually("it goes on", || cluster.state("replica1") == "serving");
+    }
+    // Commands of all kinds write there as well, some of which keep a catalog locked, or tell no event.
+    session
+        .run("CREATE ROLE hand; COMMENT ON ROLE hand IS 'x'; ALTER ROLE hand SET work_mem = '1MB'");
+    session.run("BEGIN; ALTER FUNCTION answer() STABLE; ALTER SCHEMA public RENAME TO p; ALTER SCHEMA p RENAME TO public; COMMIT");
+    session.run("BEGIN; TRUNCATE keyed; ANALYZE keyed; SELECT lo_create(0); REASSIGN OWNED BY hand TO postgres; COMMIT");
+    session.run("DO $$ BEGIN TRUNCATE keyed; EXECUTE 'DROP ROLE hand'; END $$");
+    session.run("BEGIN; SAVEPOINT s; UPDATE pg_proc SET prosrc = '' WHERE proname = 'answer'; ROLLBACK TO s; \
+        INSERT INTO keyed VALUES (1002, 'y'); SELECT answer(); COMMIT");
+    session.run("BEGIN; UPDATE pg_proc SET prosrc = '' WHERE proname = 'answer'; ROLLBACK");
+    cluster.caught_up();
+    assert_eq!(cluster.state("replica1"), "serving");
+    cluster.assert_verified();
+}
+
 /// PostgreSQL prints definitions as they are now, not as they are in a snapshot.
 #[test]
 fn verify_tells_ddl_beside_it_from_differences() {

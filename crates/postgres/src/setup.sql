@@ -746,8 +746,8 @@ $$;
 CREATE MATERIALIZED VIEW IF NOT EXISTS hihooi.secret AS SELECT gen_random_uuid() AS value;
 REVOKE ALL ON hihooi.secret FROM PUBLIC;
 
--- Rows of catalogs that the transaction changed so far: of classes, columns, types, functions, indexes,
--- owners, comments, roles and their settings, databases, event triggers. PostgreSQL counts them
+-- Rows of catalogs that the transaction changed so far: of whatever commands change that no event tells of,
+-- and of what a superuser may change as rows. PostgreSQL counts them
 -- (manual, "Viewing Statistics"); what the connection's transaction before did may be among them.
 CREATE FUNCTION hihooi.count_changes() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -756,7 +756,8 @@ BEGIN
     RETURN (SELECT sum(pg_stat_get_xact_tuples_inserted(c) + pg_stat_get_xact_tuples_updated(c)
         + pg_stat_get_xact_tuples_deleted(c))
     FROM unnest('{pg_class,pg_attribute,pg_type,pg_proc,pg_index,pg_shdepend,pg_description,
-        pg_shdescription,pg_authid,pg_auth_members,pg_db_role_setting,pg_database,pg_event_trigger}'
+        pg_shdescription,pg_authid,pg_auth_members,pg_db_role_setting,pg_database,pg_event_trigger,
+        pg_constraint,pg_trigger,pg_rewrite,pg_policy,pg_attrdef,pg_namespace,pg_enum,pg_operator,pg_collation}'
         ::regclass[]) c);
 END
 $$;
@@ -827,6 +828,22 @@ BEGIN
 END
 $$;
 
+-- Catalogs whose rows the transaction changed as those of tables. Commands give their locks on catalogs back
+-- when they have written there; INSERT, UPDATE, DELETE and MERGE keep them. Left out: those that commands
+-- keep locked as well, without an event, and that are followed by their contents or not at all, and statistics.
+CREATE FUNCTION hihooi.written_catalogs() RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT string_agg(c.relname, ', ' ORDER BY c.relname)
+    FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+    WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
+      AND c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
+      AND c.relname NOT IN ('pg_authid', 'pg_auth_members', 'pg_db_role_setting', 'pg_database', 'pg_tablespace',
+          'pg_description', 'pg_shdescription', 'pg_largeobject', 'pg_statistic', 'pg_statistic_ext_data')
+      AND pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
+          + pg_stat_get_xact_tuples_deleted(c.oid) > 0
+$$;
+
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
 -- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
 CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
@@ -837,6 +854,7 @@ DECLARE
     used oid[] := '{}';
     owners jsonb;
     depth constant int := hihooi.depth();
+    written text;
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
@@ -848,6 +866,14 @@ BEGIN
     PERFORM hihooi.follow_indexes();
     IF NOT own THEN
         RETURN;
+    END IF;
+    -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
+    IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
+        written := hihooi.written_catalogs();
+        IF written IS NOT NULL THEN
+            PERFORM hihooi.write_note('catalogs', to_jsonb(format(
+                'transaction %s changed rows of %s itself', pg_current_xact_id(), written)));
+        END IF;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     FOR made IN

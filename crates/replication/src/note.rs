@@ -221,6 +221,7 @@ impl Row {
             "owners" => serde_json::from_str(body).map(|o| Row::Note(Note::Owners(o))),
             "contents" => serde_json::from_str(body).map(|c| Row::Note(Note::Contents(c))),
             "refresh" => serde_json::from_str(body).map(|c| Row::Note(Note::Refresh(c))),
+            "catalogs" => serde_json::from_str(body).map(|what| Row::Note(Note::Unknown(what))),
             _ => Ok(Row::Note(Note::Unknown(format!("a note of an unknown kind, {event}")))),
         };
         known.unwrap_or_else(|error| {
