@@ -87,7 +87,7 @@ auth_type = trust
 auth_file = {folder}/users.txt
 pool_mode = {mode}
 default_pool_size = 20
-max_client_conn = 200
+max_client_conn = 1200
 log_connections = 0
 log_disconnections = 0
 """

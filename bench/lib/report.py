@@ -9,6 +9,8 @@ import state
 SIMPLE = ["direct", "pgbouncer", "relay", "hihooi"]
 PREPARED = ["direct", "pgbouncer-session", "relay", "hihooi"]
 WRITES = ["direct", "pgbouncer", "hihooi"]
+# A byte relay and session pooling would need a server connection for each client.
+CROWD = {"simple": ["pgbouncer", "hihooi"], "prepared": ["hihooi"]}
 
 
 def percentile(values, percent):
@@ -134,6 +136,8 @@ def summary(name, raw):
     lines += table(("what", "target", "measured: median (quartiles)", ""), targets(figures))
     lines += ["## CPU and throughput, `pgbench -S`, 8 clients", ""]
     lines += _selects(figures)
+    lines += ["## 32 active clients of 1,000, `pgbench -S`", ""]
+    lines += _crowd(raw["crowd"], figures)
     lines += ["## Latency, `pgbench -S`, 1 client, simple protocol", ""]
     lines += _latency(figures)
     lines += ["## Throughput, TPC-B-like, 8 clients, scale 10", ""]
@@ -221,6 +225,25 @@ def _event(counts, event, digits):
     return f"{median(values):,.{digits}f}" if values else "-"
 
 
+def _crowd(crowd, figures):
+    rows = []
+    for protocol, variants in CROWD.items():
+        alone = median(figures.column(protocol, "hihooi", "cpu_us"))
+        for variant in variants:
+            used = [round[variant]["cpu_us"] for round in crowd[protocol]]
+            ratio = [round[variant]["cpu_us"] / round["pgbouncer"]["cpu_us"]
+                     for round in crowd[protocol] if "pgbouncer" in round]
+            rows.append((
+                f"{protocol}, {variant}",
+                spread(used, 1),
+                spread(ratio, 2) if ratio else "",
+                f"{median(used) / alone:.2f}" if variant == "hihooi" else "",
+                spread([round[variant]["tps"] for round in crowd[protocol]], 0),
+            ))
+    head = ("protocol, variant", "CPU µs/tx", "ratio to PgBouncer's", "to 8 clients alone", "transactions/s")
+    return table(head, rows)
+
+
 def _latency(figures):
     rows = []
     for variant in SIMPLE:
@@ -253,7 +276,23 @@ def _writes(figures):
         "processors. CPU: of PgBouncer; of hihooi with all its threads, which for `direct` is "
         "what collecting, logging and applying cost.",
         "",
-    ]
+    ] + _writes_by_thread(figures)
+
+
+def _writes_by_thread(figures):
+    rows = []
+    for thread, what in (
+        ("relay", "relaying seven statements"),
+        ("replication", "collecting, and applying at two replicas"),
+        ("log", "logging"),
+    ):
+        used = [
+            [figure.get(name, 0) for name in figure if name.startswith(thread)]
+            for figure in figures.column("writes", "hihooi", "threads_us")
+        ]
+        rows.append((f"{thread}: {what}", spread([sum(values) for values in used], 0)))
+    rows.append(("PgBouncer, for comparison", spread(figures.column("writes", "pgbouncer", "cpu_us"), 0)))
+    return table(("thread of hihooi", "CPU µs/tx"), rows)
 
 
 def _ddl(rounds):

@@ -6,6 +6,7 @@ rotates; figures are compared within a round, and the median over the rounds cou
 """
 
 import os
+import pathlib
 import re
 import subprocess
 
@@ -20,6 +21,19 @@ def cpu_us(pid):
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return int(fields[11]) * TICK_US, int(fields[12]) * TICK_US
+
+
+def threads_us(pid):
+    """What the threads of a process used so far, microseconds, by name."""
+    used = {}
+    for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            name, fields = stat.read_text().split("(", 1)[1].rsplit(") ", 1)
+        except FileNotFoundError:
+            continue  # it has ended
+        fields = fields.split()
+        used[name] = used.get(name, 0) + (int(fields[11]) + int(fields[12])) * TICK_US
+    return used
 
 
 def rss_kb(pid):
@@ -52,9 +66,12 @@ def one(cluster, variant, seconds, clients, *options):
     """One slice, with the CPU time of the process in the middle (hihooi's for `direct`: what
     replication costs while nobody goes through it)."""
     pid = cluster.pids.get(variant, cluster.pids["hihooi"])
-    before = cpu_us(pid)
+    before, threads = cpu_us(pid), threads_us(pid)
     slice = result(pgbench(cluster, variant, seconds, clients, *options))
     after = cpu_us(pid)
+    slice["threads_us"] = {
+        name: (used - threads.get(name, 0)) / slice["tx"] for name, used in threads_us(pid).items()
+    }
     slice["user_us"] = (after[0] - before[0]) / slice["tx"]
     slice["sys_us"] = (after[1] - before[1]) / slice["tx"]
     slice["cpu_us"] = slice["user_us"] + slice["sys_us"]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use hihooi_log::Log;
 use hihooi_postgres::collector::CollectorStatus;
 use hihooi_postgres::connection::{Connection, Login};
-use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::verify::LogView;
+use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 use tokio::sync::Notify;
@@ -63,9 +63,9 @@ impl LogView for View {
 impl View {
     async fn wait_until_caught_up(&self) -> Result<(), String> {
         let asked = async {
-            let mut resolver = Resolver::new(Connection::open(&self.primary).await?).await?;
-            let lsn = resolver.lsn_after().await?;
-            resolver.ensure_flushed(lsn).await?;
+            let mut positions = WalPositions::new(Connection::open(&self.primary).await?).await?;
+            let lsn = positions.lsn_after().await?;
+            positions.ensure_flushed(lsn).await?;
             Ok(lsn)
         };
         let lsn = asked.await.map_err(|error: hihooi_postgres::connection::Error| {

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use hihooi_server::{Consistency, Settings, Shared};
+use hihooi_server::{Consistency, Replication, Settings};
 use tokio::sync::watch;
 
 use crate::config::{Config, Level};
@@ -31,7 +31,7 @@ pub async fn run(
         shown: shown(&config),
     };
     let appliers = parts.appliers;
-    let shared = Shared {
+    let replication = Replication {
         primary: parts.primary,
         replicas: parts.replicas,
         log: parts.log,
@@ -43,7 +43,7 @@ pub async fn run(
         control: parts.control,
         apply_stats: std::sync::Arc::new(move |replica| Some(appliers.get(replica)?.stats())),
     };
-    hihooi_server::run(listener, settings, shared, shutdown)
+    hihooi_server::run(listener, settings, replication, shutdown)
         .await
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }

@@ -7,7 +7,7 @@ pub mod collector;
 pub mod connection;
 pub mod control;
 pub mod identity;
-pub mod resolver;
 pub mod setup;
 pub mod site;
 pub mod verify;
+pub mod wal_positions;

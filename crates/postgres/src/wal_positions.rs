@@ -19,7 +19,7 @@ const SHORT_HEADER: u64 = 24;
 const LONG_HEADER: u64 = 40;
 
 /// Takes LSNs on the primary over one connection.
-pub struct Resolver {
+pub struct WalPositions {
     connection: Connection,
     wal: WalShape,
 }
@@ -44,12 +44,12 @@ impl WalShape {
     }
 }
 
-impl Resolver {
+impl WalPositions {
     /// Uses `connection`, a superuser's to the replicated database of the primary.
     ///
     /// # Errors
     /// If the server can't be asked for its WAL's sizes.
-    pub async fn new(mut connection: Connection) -> Result<Resolver> {
+    pub async fn new(mut connection: Connection) -> Result<WalPositions> {
         let answer = connection
             .query(
                 "SELECT setting, unit FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'
@@ -63,11 +63,11 @@ impl Resolver {
         };
         let segment = size(0).ok_or_else(|| Error::Protocol("no wal_segment_size".to_owned()))?;
         let wal = WalShape { block: size(1).unwrap_or(WAL_BLOCK), segment };
-        Ok(Resolver { connection, wal })
+        Ok(WalPositions { connection, wal })
     }
 
     /// A position behind every commit record that exists now. The stream passes it even when
-    /// nothing more happens, given [`Resolver::ensure_flushed`].
+    /// nothing more happens, given [`WalPositions::ensure_flushed`].
     ///
     /// # Errors
     /// If the server can't be asked.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use hihooi_postgres::collector::{CollectorError, StreamEvent};
 use hihooi_postgres::connection::{Connection, Login};
-use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::setup::{self, COLLECTOR_NAME, SLOT};
+use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Change;
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Items;
@@ -334,15 +334,16 @@ async fn a_position_at_a_page_boundary_is_passed() {
     primary.run("SELECT pg_reload_conf()").await;
     let collector = primary.collect();
     let mut connection = primary.server.connect().await;
-    let mut resolver = Resolver::new(primary.server.connect().await).await.expect("a resolver");
+    let mut positions =
+        WalPositions::new(primary.server.connect().await).await.expect("its WAL positions");
     let mut boundaries = 0;
     for round in 0..400 {
         let boundary = at_boundary(&mut connection, round % 10 == 0).await;
-        let lsn = resolver.lsn_after().await.expect("an LSN");
+        let lsn = positions.lsn_after().await.expect("an LSN");
         if boundary {
             boundaries += 1;
         } else {
-            resolver.ensure_flushed(lsn).await.expect("flushes");
+            positions.ensure_flushed(lsn).await.expect("flushes");
         }
         let passed = async {
             while collector.status.received() < lsn {

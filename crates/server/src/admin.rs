@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
-use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::site::{Replica, State};
 use hihooi_postgres::verify;
+use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::commands::{Action, COMMANDS, Command};
 use crate::client::Client;
 use crate::relay::Relay;
+use crate::socket::Stream;
 use hihooi_session::downstream::Message;
 
 /// Name of the admin database.
@@ -56,19 +57,19 @@ impl Table {
 }
 
 /// A session with the admin database.
-pub struct Admin {
+pub struct Admin<S> {
     relay: Rc<Relay>,
-    client: Client,
+    client: Client<S>,
     status: Status,
     statements: ahash::AHashMap<Vec<u8>, String>,
     portal: String,
     is_skipping: bool,
 }
 
-impl Admin {
+impl<S: Stream> Admin<S> {
     /// The session of a client that may use it.
     #[must_use]
-    pub fn new(relay: Rc<Relay>, client: Client) -> Admin {
+    pub fn new(relay: Rc<Relay>, client: Client<S>) -> Admin<S> {
         Admin {
             relay,
             client,
@@ -363,10 +364,11 @@ impl Admin {
             let database = &self.relay.settings.database;
             let login =
                 Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
-            let mut resolver = Resolver::new(Connection::open(&login).await.ok()?).await.ok()?;
-            let lsn = resolver.lsn_after().await.ok()?;
+            let mut positions =
+                WalPositions::new(Connection::open(&login).await.ok()?).await.ok()?;
+            let lsn = positions.lsn_after().await.ok()?;
             if self.relay.collector.received() < lsn {
-                resolver.ensure_flushed(lsn).await.ok()?;
+                positions.ensure_flushed(lsn).await.ok()?;
             }
             while self.relay.collector.received() < lsn {
                 self.relay.poke.notify_one();

@@ -14,14 +14,13 @@ use hihooi_session::downstream::Downstream;
 use hihooi_session::relaying::{self, Hold};
 use hihooi_session::upstream::Upstream;
 use hihooi_wire::backend::Status;
-use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::configuration::Given;
 use crate::pool::Pool;
 use crate::room::Place;
-use crate::socket;
+use crate::socket::{self, Stream};
 use crate::startup_key::StartupKey;
 use hihooi_session::sites::SiteId;
 
@@ -48,7 +47,7 @@ pub struct Backend {
     /// Who it is at the server.
     pub identity: Rc<Identity>,
     /// The socket.
-    pub stream: TcpStream,
+    pub stream: Box<dyn Stream>,
     /// What was said on it; not here while it is lent to a session.
     pub up: Option<Box<Upstream>>,
     /// When it came back to the pool.
@@ -84,7 +83,7 @@ impl Backend {
             startup,
             given,
             identity: Rc::new(Identity { key: parts.key, record }),
-            stream: parts.stream,
+            stream: Box::new(parts.stream),
             idle_since: Instant::now(),
             last_session: 0,
             cancels: Rc::default(),

@@ -6,30 +6,29 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use hihooi_session::downstream::{Downstream, Message};
 use hihooi_wire::ProtocolError;
-use tokio::net::TcpStream;
 
-use crate::socket;
+use crate::socket::{self, Stream};
 
 /// Buffers that grew beyond this are given back when the client idles.
 const IDLE_CAPACITY_MAX: usize = 1_024;
 
 /// A client's connection.
 #[derive(Debug)]
-pub struct Client {
-    stream: TcpStream,
+pub struct Client<S> {
+    stream: S,
     /// What was said on it, until its session has that.
     pub down: Downstream,
 }
 
-impl Client {
+impl<S: Stream> Client<S> {
     /// Takes over an accepted socket.
     #[must_use]
-    pub fn new(stream: TcpStream) -> Client {
+    pub fn new(stream: S) -> Client<S> {
         Client { stream, down: Downstream::default() }
     }
 
     /// The socket.
-    pub fn stream(&mut self) -> &mut TcpStream {
+    pub fn stream(&mut self) -> &mut S {
         &mut self.stream
     }
 
@@ -71,7 +70,11 @@ impl Client {
 
 /// Reads what has come from a client into its input; waits for nothing. `Ready` when something was read or the
 /// client turned out to be gone.
-pub fn poll_read(stream: &mut TcpStream, down: &mut Downstream, cx: &mut Context<'_>) -> Poll<()> {
+pub fn poll_read(
+    stream: &mut impl Stream,
+    down: &mut Downstream,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     if down.input.is_empty() && down.input.capacity() > 0 {
         down.input = BytesMut::new();
     }
@@ -82,7 +85,11 @@ pub fn poll_read(stream: &mut TcpStream, down: &mut Downstream, cx: &mut Context
 }
 
 /// Writes as much of a client's output as the socket takes. `Ready` when progress was made.
-pub fn poll_write(stream: &mut TcpStream, down: &mut Downstream, cx: &mut Context<'_>) -> Poll<()> {
+pub fn poll_write(
+    stream: &mut impl Stream,
+    down: &mut Downstream,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     if ready!(socket::poll_write(stream, cx, &mut down.output)).is_err() {
         down.gone = true;
         down.output.clear();
@@ -94,5 +101,39 @@ pub fn poll_write(stream: &mut TcpStream, down: &mut Downstream, cx: &mut Contex
 pub fn shrink(buffer: &mut BytesMut) {
     if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY_MAX {
         *buffer = BytesMut::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hihooi_wire::frontend;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// A client is served over anything that carries bytes, however few at once.
+    #[tokio::test]
+    async fn any_stream_carries_messages() {
+        let (ours, mut theirs) = duplex(1);
+        let peer = tokio::spawn(async move {
+            let mut said = BytesMut::new();
+            frontend::query(b"SELECT 1", &mut said);
+            frontend::terminate(&mut said);
+            theirs.write_all(&said).await.expect("it is read");
+            let mut heard = [0; 6];
+            theirs.read_exact(&mut heard).await.expect("it is written");
+            heard
+        });
+        let mut client = Client::new(ours);
+        let mut tags = Vec::new();
+        while tags.len() < 2 {
+            tags.push(client.next().await.expect("messages of a client").expect("two").tag);
+        }
+        assert_eq!(tags, b"QX");
+        client.down.output.extend_from_slice(b"answer");
+        client.flush().await;
+        assert_eq!(&peer.await.expect("it ran"), b"answer");
+        assert_eq!(client.next().await, Ok(None));
+        assert!(client.down.gone);
     }
 }

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use crate::client::Client;
 use crate::pool::Refusal;
 use crate::relay::{Relay, RunningOn};
+use crate::socket::Stream;
 use crate::startup_key::{StartupKey, Welcome};
 use hihooi_session::sites::SiteId;
 use hihooi_session::state;
@@ -35,7 +36,7 @@ pub enum Greeting {
 }
 
 /// Reads first packets until one opens a session.
-pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
+pub async fn greet<S: Stream>(client: &mut Client<S>, relay: &Rc<Relay>) -> Greeting {
     let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
     match tokio::time::timeout(limit, first_packet(client, relay)).await {
         Ok(Ok(Some(packet))) => admit(client, packet).await,
@@ -56,8 +57,8 @@ pub async fn greet(client: &mut Client, relay: &Rc<Relay>) -> Greeting {
     }
 }
 
-async fn first_packet(
-    client: &mut Client,
+async fn first_packet<S: Stream>(
+    client: &mut Client<S>,
     relay: &Rc<Relay>,
 ) -> Result<Option<Startup>, ProtocolError> {
     loop {
@@ -77,7 +78,7 @@ async fn first_packet(
     }
 }
 
-async fn admit(client: &mut Client, packet: Startup) -> Greeting {
+async fn admit<S: Stream>(client: &mut Client<S>, packet: Startup) -> Greeting {
     let unknown: Vec<&str> = packet
         .parameters
         .iter()

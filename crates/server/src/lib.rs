@@ -7,15 +7,16 @@
 
 mod admin;
 mod backend;
+mod catalog;
 mod client;
 mod configuration;
 mod costs;
 mod defaults;
 mod handshake;
 mod idle;
+mod outcomes;
 mod pool;
 mod relay;
-mod resolve;
 mod room;
 mod session;
 mod silence;
@@ -29,16 +30,17 @@ use std::time::{Duration, Instant};
 
 use hihooi_wire::backend::Report;
 use hihooi_wire::startup::Startup;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 use tracing::{debug, info, warn};
 
 use crate::client::Client;
 use crate::handshake::{Greeting, greet, welcome, write_welcome};
-pub use crate::relay::{ApplyStatsOf, Settings, Shared};
+pub use crate::relay::{ApplyStatsOf, Replication, Settings};
 use crate::relay::{Relay, SessionInfo};
 use crate::session::Served;
+use crate::socket::Stream;
 use crate::startup_key::StartupKey;
 pub use hihooi_session::route::Consistency;
 use hihooi_session::route::{Reason, Route};
@@ -55,18 +57,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn run(
     listener: std::net::TcpListener,
     settings: Settings,
-    shared: Shared,
+    replication: Replication,
     mut shutdown: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let (relay, events) = Relay::new(settings, shared);
+    let (relay, events) = Relay::new(settings, replication);
     let relay = Rc::new(relay);
     let reload = Rc::new(Notify::new());
-    spawn_local(resolve::follow(relay.clone(), events, reload.clone()));
-    spawn_local(resolve::keep_catalog(relay.clone(), reload));
-    spawn_local(resolve::resolve(relay.clone()));
-    spawn_local(resolve::keep_lag(relay.clone()));
+    spawn_local(outcomes::follow(relay.clone(), events, reload.clone()));
+    spawn_local(catalog::keep(relay.clone(), reload));
+    spawn_local(outcomes::resolve(relay.clone()));
+    spawn_local(outcomes::keep_lag(relay.clone()));
     spawn_local(idle::keep_idle(relay.clone()));
     for site in relay.sites.ids() {
         spawn_local(silence::watch(relay.clone(), site));
@@ -87,7 +89,12 @@ async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
         match listener.accept().await {
             Ok((stream, address)) => {
                 let id = next_session.replace(next_session.get() + 1);
-                spawn_local(serve(relay.clone(), stream, address.to_string(), id));
+                match stream.set_nodelay(true) {
+                    Ok(()) => {
+                        drop(spawn_local(serve(relay.clone(), stream, address.to_string(), id)))
+                    }
+                    Err(error) => debug!(%error, "the client left at once"),
+                }
             }
             Err(error) => {
                 warn!(%error, "can't accept a client");
@@ -97,11 +104,7 @@ async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
     }
 }
 
-async fn serve(relay: Rc<Relay>, stream: TcpStream, address: String, id: u64) {
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "the client left at once");
-        return;
-    }
+async fn serve<S: Stream>(relay: Rc<Relay>, stream: S, address: String, id: u64) {
     let mut client = Client::new(stream);
     let Greeting::Session(packet, key) = greet(&mut client, &relay).await else { return };
     if key.database == admin::DATABASE {
@@ -114,7 +117,7 @@ async fn serve(relay: Rc<Relay>, stream: TcpStream, address: String, id: u64) {
     }
 }
 
-async fn serve_admin(relay: Rc<Relay>, mut client: Client, key: StartupKey) {
+async fn serve_admin<S: Stream>(relay: Rc<Relay>, mut client: Client<S>, key: StartupKey) {
     if relay.settings.admin_users.contains(&key.user) {
         return admin::Admin::new(relay, client).run().await;
     }
@@ -125,14 +128,14 @@ async fn serve_admin(relay: Rc<Relay>, mut client: Client, key: StartupKey) {
 }
 
 /// Opens the session of a client, unless the primary or hihooi refuse it.
-async fn open(
+async fn open<S: Stream>(
     relay: &Rc<Relay>,
-    mut client: Client,
+    mut client: Client<S>,
     packet: Startup,
     key: StartupKey,
     address: String,
     id: u64,
-) -> Option<Served> {
+) -> Option<Served<S>> {
     let key = match startup_key(relay, &key).await {
         Ok(key) => key,
         Err(error) => {
@@ -180,7 +183,12 @@ async fn startup_key(
     }
 }
 
-async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key: &StartupKey) {
+async fn refuse<S: Stream>(
+    relay: &Relay,
+    client: &mut Client<S>,
+    refusal: &pool::Refusal,
+    key: &StartupKey,
+) {
     match refusal {
         pool::Refusal::Server(fields) => fields.write(&mut client.down.output),
         _ => {
@@ -194,7 +202,7 @@ async fn refuse(relay: &Relay, client: &mut Client, refusal: &pool::Refusal, key
 }
 
 /// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.
-fn apply_own_settings(session: &mut Served, packet: &Startup) {
+fn apply_own_settings<S: Stream>(session: &mut Served<S>, packet: &Startup) {
     let options = packet.get("options").unwrap_or_default();
     let from_options = options
         .split_whitespace()

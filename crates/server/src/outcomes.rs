@@ -1,19 +1,17 @@
-//! Follows the stream and resolves writes: entries and positions go into the freshness index;
-//! what never shows in the stream is resolved by an LSN taken after its acknowledgement; what is
-//! in doubt is asked after at the primary; the catalog is read again after DDL.
+//! What became of writes: entries and positions of the stream go into the freshness index; what never
+//! shows in the stream is resolved by an LSN taken after its acknowledgement; what is in doubt is asked
+//! after at the primary.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use hihooi_log::BackendRecord;
-use hihooi_postgres::apply::visibility::Snapshot;
 use hihooi_postgres::collector::StreamEvent;
-use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, Login, Result};
-use hihooi_postgres::resolver::Resolver;
+use hihooi_postgres::connection::{Connection, Login, Result};
+use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::items::Items;
-use hihooi_sql::{Catalog, catalog_queries};
 use tokio::sync::{Notify, mpsc};
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 use hihooi_session::events::Outcome;
 
@@ -23,15 +21,10 @@ use crate::relay::{InDoubt, Relay};
 const PATIENCE_MS: u64 = 5;
 /// After a failure at the primary.
 const RETRY: Duration = Duration::from_millis(200);
-/// When the catalog couldn't be read so often (10 s), the log says so. (What a client has locked, or changes
-/// at this moment, can be read at the next.)
-const FAILURES_TOLD: u32 = 40;
 /// How often the usual lag is looked at.
 const LAG_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the stream at once.
 const BATCH: usize = 256;
-/// Between two looks whether the primary shows a change of the schema.
-const SHOWN_EVERY: Duration = Duration::from_millis(2);
 
 /// Feeds the stream's events to the index until the collector ends.
 pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, reload: Rc<Notify>) {
@@ -60,7 +53,7 @@ pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, r
 }
 
 /// Login of the relay's own connections to the primary.
-fn login(relay: &Relay, application: &str) -> Login {
+pub(crate) fn login(relay: &Relay, application: &str) -> Login {
     let primary = &relay.sites.primary;
     Login::new(primary.address.clone(), &primary.user, &relay.settings.database, application)
 }
@@ -82,8 +75,8 @@ pub async fn resolve(relay: Rc<Relay>) {
 }
 
 async fn resolve_while_connected(relay: &Rc<Relay>) -> Result<std::convert::Infallible> {
-    let connection = Connection::open(&login(relay, "hihooi resolver")).await?;
-    let mut resolver = Resolver::new(connection).await?;
+    let connection = Connection::open(&login(relay, "hihooi outcomes")).await?;
+    let mut positions = WalPositions::new(connection).await?;
     let mut looks = Connection::open(&login(relay, "hihooi doubts")).await?;
     loop {
         if relay.freshness.borrow().unresolved() == 0 {
@@ -93,9 +86,9 @@ async fn resolve_while_connected(relay: &Rc<Relay>) -> Result<std::convert::Infa
         let until = relay.now_ms().saturating_sub(PATIENCE_MS);
         let pending = relay.freshness.borrow().want_lsn(until);
         if !pending.is_empty() {
-            let lsn = resolver.lsn_after().await?;
+            let lsn = positions.lsn_after().await?;
             if relay.collector.received() < lsn {
-                resolver.ensure_flushed(lsn).await?;
+                positions.ensure_flushed(lsn).await?;
             }
             relay.freshness.borrow_mut().nothing_after(&pending, lsn);
             relay.poke.notify_one();
@@ -163,69 +156,4 @@ pub async fn keep_lag(relay: Rc<Relay>) {
             relay.set_lag_us(u32::try_from(us).unwrap_or(u32::MAX));
         }
     }
-}
-
-/// Reads the catalog at the start and whenever the stream brought DDL.
-pub async fn keep_catalog(relay: Rc<Relay>, reload: Rc<Notify>) {
-    let (mut version, mut failures) = (0, 0);
-    let mut connection = None;
-    loop {
-        version += 1;
-        let (changes, changed_by) = relay.catalog_changes();
-        match load(&relay, &mut connection, version, changed_by).await {
-            Ok(catalog) => {
-                if failures >= FAILURES_TOLD {
-                    info!("the catalog was read");
-                }
-                failures = 0;
-                relay.set_catalog(catalog, changes);
-                relay.changed.notify_waiters();
-                reload.notified().await;
-            }
-            Err(error) => {
-                failures += 1;
-                if failures == FAILURES_TOLD {
-                    warn!(%error, "the catalog can't be read; reads stay on the primary");
-                }
-                connection = None;
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    }
-}
-
-async fn load(
-    relay: &Relay,
-    connection: &mut Option<Connection>,
-    version: u64,
-    changed_by: Option<u32>,
-) -> Result<Catalog> {
-    let connection = match connection {
-        Some(connection) => connection,
-        None => connection.insert(Connection::open(&login(relay, "hihooi catalog")).await?),
-    };
-    // The stream may be ahead of what the primary shows.
-    while let Some(xid) = changed_by {
-        let answer = connection.query("SELECT pg_catalog.pg_current_snapshot()").await?;
-        let snapshot = answer.value().and_then(Snapshot::parse);
-        if snapshot.is_some_and(|snapshot| snapshot.sees(snapshot.widen(xid))) {
-            break;
-        }
-        tokio::time::sleep(SHOWN_EVERY).await;
-    }
-    // One snapshot, so that what refers to each other fits together.
-    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let mut builder = Catalog::builder();
-    // Printing definitions locks what they refer to, one after the other (I7).
-    connection.query(GIVE_WAY).await?;
-    connection.query(catalog_queries::SETUP).await?;
-    for question in catalog_queries::QUERIES {
-        for row in connection.query(question.sql).await?.rows {
-            let row: Vec<Option<&str>> = row.iter().map(Option::as_deref).collect();
-            (question.read)(&mut builder, &row)
-                .map_err(|bad| Error::Protocol(format!("{}: {bad}", question.name)))?;
-        }
-    }
-    connection.query("COMMIT").await?;
-    Ok(builder.build(version))
 }

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
@@ -24,6 +24,7 @@ use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
 use crate::defaults::Asked;
 use crate::room::{self, Room};
+use crate::socket;
 use crate::startup_key::StartupKey;
 use hihooi_session::sites::{PerSite, SiteId};
 use hihooi_session::state::CarriedSettings;
@@ -344,8 +345,8 @@ impl Pools {
         settings: &Arc<CarriedSettings>,
         session: u64,
     ) -> Option<Box<Backend>> {
-        while let Some(backend) = pool.take_idle(startup, settings, session) {
-            if is_alive(&backend) {
+        while let Some(mut backend) = pool.take_idle(startup, settings, session) {
+            if is_alive(&mut backend) {
                 return Some(backend);
             }
             self.forget(&backend);
@@ -607,8 +608,8 @@ fn refusal(error: connection::Error) -> Refusal {
 }
 
 /// Whether the server kept the idle connection open: a closed one is readable.
-fn is_alive(backend: &Backend) -> bool {
-    let mut byte = [0];
-    matches!(backend.stream.try_read(&mut byte), Err(error)
-        if error.kind() == std::io::ErrorKind::WouldBlock)
+fn is_alive(backend: &mut Backend) -> bool {
+    // Whoever uses it polls again, with a waker that wakes.
+    let mut cx = Context::from_waker(Waker::noop());
+    socket::poll_read(&mut backend.stream, &mut cx, |_| ()).is_pending()
 }

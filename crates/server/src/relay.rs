@@ -64,7 +64,7 @@ pub struct Settings {
 }
 
 /// What the relay shares with replication.
-pub struct Shared {
+pub struct Replication {
     /// The primary.
     pub primary: Site,
     /// The replicas.
@@ -209,7 +209,7 @@ pub struct Relay {
     pub changed: Notify,
     /// There are writes to resolve.
     pub unresolved: Notify,
-    /// Writes in doubt, taken up by the resolver.
+    /// Writes in doubt, until the primary was asked.
     pub in_doubt: RefCell<Vec<InDoubt>>,
     /// Sessions by process number.
     pub sessions: RefCell<AHashMap<i32, Rc<SessionInfo>>>,
@@ -223,9 +223,9 @@ pub struct Relay {
     pub collector: Arc<CollectorStatus>,
     /// Where the operator's requests go.
     pub control: mpsc::Sender<ControlRequest>,
-    /// See [`Shared::poke`].
+    /// See [`Replication::poke`].
     pub poke: Arc<Notify>,
-    /// See [`Shared::apply_stats`].
+    /// See [`Replication::apply_stats`].
     pub apply_stats: ApplyStatsOf,
     acknowledged: mpsc::Sender<u64>,
     analyser: RefCell<Analyser>,
@@ -251,27 +251,30 @@ const KNOWN_EVERY: Duration = Duration::from_millis(50);
 
 impl Relay {
     /// A relay over these sites; the stream's events go to whoever runs
-    /// [`crate::resolve::follow`].
+    /// [`crate::outcomes::follow`].
     #[must_use]
-    pub fn new(settings: Settings, shared: Shared) -> (Relay, mpsc::Receiver<StreamEvent>) {
-        let replicas = shared.replicas.iter().map(|replica| replica.site.clone()).collect();
-        let sites = PerSite { primary: shared.primary, replicas };
+    pub fn new(
+        settings: Settings,
+        replication: Replication,
+    ) -> (Relay, mpsc::Receiver<StreamEvent>) {
+        let replicas = replication.replicas.iter().map(|replica| replica.site.clone()).collect();
+        let sites = PerSite { primary: replication.primary, replicas };
         let limits = Limits {
             size: settings.pool_size,
             wait: Duration::from_millis(settings.pool_wait_ms_max),
         };
-        let newest = shared.log.last().map_or(Tsid::ZERO, |header| header.tsid);
+        let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             counters: sites.map(|_| Counters::default()),
             pools: Rc::new(Pools::new(
                 sites.clone(),
-                &shared.replicas,
+                &replication.replicas,
                 &settings.database,
                 limits,
-                shared.fence,
+                replication.fence,
             )),
             sites,
-            replicas: shared.replicas,
+            replicas: replication.replicas,
             is_primary_silent: Cell::new(false),
             costs: RefCell::default(),
             own_types: RefCell::default(),
@@ -282,12 +285,12 @@ impl Relay {
             sessions: RefCell::default(),
             stopping: Stopping::default(),
             welcomes: RefCell::default(),
-            log: shared.log,
-            collector: shared.collector,
-            control: shared.control,
-            poke: shared.poke,
-            apply_stats: shared.apply_stats,
-            acknowledged: shared.acknowledged,
+            log: replication.log,
+            collector: replication.collector,
+            control: replication.control,
+            poke: replication.poke,
+            apply_stats: replication.apply_stats,
+            acknowledged: replication.acknowledged,
             analyser: RefCell::new(Analyser {
                 cache: Cache::default(),
                 catalog: Rc::new(Catalog::default()),
@@ -302,7 +305,7 @@ impl Relay {
             started: Instant::now(),
             settings,
         };
-        (relay, shared.events)
+        (relay, replication.events)
     }
 
     /// Time since the relay started.

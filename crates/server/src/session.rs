@@ -27,7 +27,7 @@ use crate::client::{self, Client};
 use crate::handshake::Cancel;
 use crate::pool::{Pool, Refusal};
 use crate::relay::{Relay, RunningOn, RunsAt, SessionInfo, count};
-use crate::socket;
+use crate::socket::{self, Stream};
 use crate::startup_key::{StartupKey, Welcome};
 use hihooi_session::sites::{PerSite, SiteId};
 
@@ -97,11 +97,11 @@ impl Env for Lent<'_> {
 }
 
 /// A session and its sockets.
-pub struct Served {
+pub struct Served<S> {
     relay: Rc<Relay>,
     info: Rc<SessionInfo>,
     id: u64,
-    client: Client,
+    client: Client<S>,
     startup: Rc<StartupKey>,
     session: Session,
     actions: Actions,
@@ -112,16 +112,16 @@ pub struct Served {
     runs_at: Option<RunsAt>,
 }
 
-impl Served {
+impl<S: Stream> Served<S> {
     /// The session of a client that was just welcomed.
     #[must_use]
     pub fn new(
         relay: Rc<Relay>,
         info: Rc<SessionInfo>,
         id: u64,
-        mut client: Client,
+        mut client: Client<S>,
         welcome: &Welcome,
-    ) -> Served {
+    ) -> Served<S> {
         let startup = info.startup.clone();
         let custom = startup.defaults.settings.iter().filter(|(name, _)| name.contains('.'));
         let off = ("standard_conforming_strings".to_owned(), "off".to_owned());

@@ -2,12 +2,18 @@
 //! connection holds none.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What carries a client's or a server's bytes: TCP so far.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + fmt::Debug + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + fmt::Debug + 'static> Stream for T {}
 
 /// So much is read from a socket at once.
 const LEN: usize = 64 * 1024;
@@ -18,7 +24,7 @@ thread_local! {
 
 /// Gives away what has come; nothing is the end. Waits for nothing.
 pub fn poll_read<T>(
-    stream: &mut (impl AsyncRead + Unpin),
+    stream: &mut impl Stream,
     cx: &mut Context<'_>,
     take: impl FnOnce(io::Result<&[u8]>) -> T,
 ) -> Poll<T> {
@@ -34,7 +40,7 @@ pub fn poll_read<T>(
 /// # Errors
 /// The connection broke.
 pub fn poll_write(
-    stream: &mut (impl AsyncWrite + Unpin),
+    stream: &mut impl Stream,
     cx: &mut Context<'_>,
     buffer: &mut BytesMut,
 ) -> Poll<io::Result<()>> {

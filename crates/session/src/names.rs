@@ -44,6 +44,14 @@ impl Names {
         self.by_protocol.get(name).map(|name| &name.prepared)
     }
 
+    /// All statements that the client prepared by the protocol, by their names.
+    pub(crate) fn all(&self) -> Vec<(&Bytes, &Arc<Prepared>)> {
+        let mut all: Vec<_> =
+            self.by_protocol.iter().map(|(name, of)| (name, &of.prepared)).collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all
+    }
+
     /// Its facts if they are known and still so.
     pub(crate) fn facts(&self, name: &[u8], found: &Found) -> Option<Arc<Analysis>> {
         let name = self.by_protocol.get(name).filter(|_| self.found.as_ref() == Some(found));

@@ -142,8 +142,6 @@ pub struct Session {
     pub(crate) work: Option<Work>,
     /// A message that comes after the work.
     next: Option<Message>,
-    /// The client sends COPY data, which goes to the server.
-    pub(crate) feeds_copy: bool,
     pub(crate) hold: Hold,
     pub(crate) names: Names,
     pub(crate) settings: Arc<CarriedSettings>,
@@ -190,7 +188,6 @@ impl Session {
             phase: Phase::Idle,
             work: None,
             next: None,
-            feeds_copy: false,
             hold: Hold::No,
             names: Names::default(),
             settings: Arc::default(),
@@ -270,7 +267,7 @@ impl Session {
         match &self.phase {
             Phase::Ended => false,
             _ if self.down.gone => false,
-            _ if self.feeds_copy => self.up.as_ref().is_none_or(|up| up.output.is_empty()),
+            _ if self.feeds_copy() => self.up.as_ref().is_none_or(|up| up.output.is_empty()),
             Phase::Idle | Phase::Swallowing(_) => true,
             _ => self.down.input.len() < INPUT_AHEAD_MAX,
         }
@@ -359,7 +356,7 @@ impl Session {
         if !matches!(self.phase, Phase::Answering(_)) {
             return; // it is looked at when it is its turn
         }
-        if self.feeds_copy {
+        if self.feeds_copy() {
             self.feed_copy();
             self.go_on_if_answered(env, out);
         } else {
@@ -547,6 +544,21 @@ impl Session {
         }
         up.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
         true
+    }
+
+    /// Leaves what the session has prepared at its connection, and nothing else: in front of a statement that
+    /// lists that. Outside of a block the session's statements have the names that the client gave them; in one,
+    /// what can't be parsed any more would end the transaction.
+    pub(crate) fn show_prepared(&self, up: &mut Upstream) {
+        let (in_block, all) = (up.status != Status::Idle, self.names.all());
+        up.close_others(|id| in_block && all.iter().any(|(_, prepared)| prepared.id == id));
+        if in_block {
+            return;
+        }
+        for (name, prepared) in all.into_iter().filter(|(name, _)| !name.is_empty()) {
+            up.write_named(name, &prepared.query, &prepared.types, Audience::Us);
+            up.write_sync(Audience::Us); // one that can't be parsed any more doesn't matter to the others
+        }
     }
 
     /// Notes that `currval` and `lastval` may know a number on this connection from now on: a trigger, a

@@ -147,6 +147,8 @@ impl Session {
         let in_block = self.is_in_block();
         match statement.kind {
             _ if statement.may_commit_inside || statement.answers_more => false,
+            // It would see the portal that the question needs.
+            _ if statement.lists_prepared => false,
             Kind::Commit { .. } => in_block && !self.transaction.writes.is_empty(),
             Kind::Read | Kind::Write | Kind::CopyIn | Kind::CopyOut => {
                 !in_block && !self.writes_of(statement, env).is_empty()

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
+use postgres_protocol::escape::escape_literal;
 
 /// Settings that a session has beyond its start-up, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -228,21 +229,11 @@ impl CarriedSettings {
         let (role, others): (Vec<_>, Vec<_>) =
             self.values.iter().partition(|(name, _)| name == "role");
         for (name, value) in others.into_iter().chain(role).filter(|(name, _)| carried(name)) {
-            let value = quote(value);
+            let value = escape_literal(value);
             write!(text, "; SELECT pg_catalog.set_config('{name}', {value}, false)")
                 .expect("writing to a string");
         }
         text
-    }
-}
-
-/// A string constant that means the same whatever `standard_conforming_strings` says.
-fn quote(value: &str) -> String {
-    let doubled = value.replace('\'', "''");
-    if doubled.contains('\\') {
-        format!(" E'{}'", doubled.replace('\\', "\\\\"))
-    } else {
-        format!("'{doubled}'")
     }
 }
 

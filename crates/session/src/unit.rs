@@ -205,6 +205,9 @@ impl Session {
         if is_first && *next == 0 {
             up.begin_unit();
             self.flight.is_in_block = up.status != Status::Idle;
+            if unit.ops.iter().filter_map(Op::statement).any(|statement| statement.lists_prepared) {
+                self.show_prepared(up);
+            }
         }
         let is_copy = |op: &Op| matches!(op.statement(), Some(s) if s.kind == Kind::CopyIn);
         while let Some(op) = unit.ops.get(*next) {

@@ -175,6 +175,21 @@ impl Upstream {
         }
     }
 
+    /// Writes Close for what is prepared for others, and for us, as a unit of the session's own.
+    pub fn close_others(&mut self, is_own: impl Fn(u64) -> bool) {
+        let (own, others) = self.order.drain(..).partition(|id| is_own(*id));
+        self.order = own;
+        for id in others {
+            self.statements.remove(&id);
+            frontend::close(Target::Statement, &server_name(id), &mut self.output);
+            self.answers.sent(Sent::Close(None), Audience::Us);
+        }
+        frontend::close(Target::Statement, XID_STATEMENT, &mut self.output);
+        self.answers.sent(Sent::Close(None), Audience::Us);
+        self.xid_prepared = false;
+        self.write_sync(Audience::Us);
+    }
+
     /// Writes Parse of a statement that a client prepared elsewhere.
     pub fn write_missing_statement(&mut self, id: u64, query: &[u8], types: &[u8]) {
         let name = server_name(id);

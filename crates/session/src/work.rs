@@ -55,6 +55,17 @@ pub(crate) struct Query {
     pub(crate) facts: Arc<Analysis>,
 }
 
+/// COPY of the client's data, in what was written last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyIn {
+    /// The server has asked for none.
+    No,
+    /// What the client sends goes to the server.
+    Fed,
+    /// The client has sent its end, or the server an error.
+    Over,
+}
+
 /// Something that is being done.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -70,8 +81,7 @@ pub(crate) struct Work {
     began: Option<Duration>,
     /// So many messages of the unit are written.
     next: usize,
-    /// The server has asked for COPY data since something was written.
-    copied: bool,
+    pub(crate) copy: CopyIn,
     /// So much of what the client gets was there before.
     pub(crate) mark: usize,
     /// The session had its connection already.
@@ -91,7 +101,7 @@ impl Work {
             not: Vec::new(),
             began: None,
             next: 0,
-            copied: false,
+            copy: CopyIn::No,
             mark: 0,
             was_held: false,
             failed_after: None,
@@ -347,6 +357,9 @@ impl Session {
             self.flight.opaque.push(write);
         }
         up.begin_unit();
+        if facts.statements.iter().any(|statement| statement.lists_prepared) {
+            self.show_prepared(up);
+        }
         for statement in &facts.statements {
             if self.write_named(up, statement, Audience::Us) {
                 up.write_sync(Audience::Us);
@@ -361,7 +374,7 @@ impl Session {
     fn await_answer(&mut self, then: Then) {
         self.down.tells_leaving = true;
         if let Some(work) = &mut self.work {
-            work.copied = false;
+            work.copy = CopyIn::No;
         }
         self.phase = Phase::Answering(then);
     }
@@ -427,14 +440,13 @@ impl Session {
     fn stepped(&mut self, step: Step, env: &dyn Env, out: &mut Actions) {
         match step {
             Step::CopyIn => {
-                self.feeds_copy = true;
                 if let Some(work) = &mut self.work {
-                    work.copied = true;
+                    work.copy = CopyIn::Fed;
                 }
                 self.feed_copy();
             }
             // A COPY failed; what the client still sends of it is ignored.
-            Step::Ready(_) | Step::Failed => self.feeds_copy = false,
+            Step::Ready(_) | Step::Failed => self.end_copy(),
             Step::Refused(fields) => {
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 if fields.code() == "25006" {
@@ -448,24 +460,39 @@ impl Session {
         }
     }
 
+    /// Whether the client's COPY data goes to the server.
+    pub(crate) fn feeds_copy(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.copy == CopyIn::Fed)
+    }
+
+    fn end_copy(&mut self) {
+        if let Some(work) = self.work.as_mut().filter(|work| work.copy == CopyIn::Fed) {
+            work.copy = CopyIn::Over;
+        }
+    }
+
     /// Relays the client's COPY data up to its end (manual, "COPY Operations"). A server keeps
     /// the answer to itself until Sync or Flush.
     pub(crate) fn feed_copy(&mut self) {
-        let (Some(up), down) = (&mut self.up, &mut self.down) else { return };
-        while self.feeds_copy {
+        let (Some(up), Some(work), down) = (&mut self.up, &mut self.work, &mut self.down) else {
+            return;
+        };
+        while work.copy == CopyIn::Fed {
             match down.buffered() {
                 Ok(Some(message)) => match message.tag {
                     tag::SYNC | tag::FLUSH => {} // ignored during COPY, as servers do
                     tag::TERMINATE => down.gone = true,
                     data => {
                         up.output.extend_from_slice(&message.bytes);
-                        self.feeds_copy = data == tag::COPY_DATA;
+                        if data != tag::COPY_DATA {
+                            work.copy = CopyIn::Over;
+                        }
                     }
                 },
                 Ok(None) if !down.gone => return,
                 Ok(None) | Err(_) => {
                     frontend::copy_fail("client left", &mut up.output);
-                    self.feeds_copy = false;
+                    work.copy = CopyIn::Over;
                 }
             }
         }
@@ -476,7 +503,7 @@ impl Session {
     pub(crate) fn go_on_if_answered(&mut self, env: &dyn Env, out: &mut Actions) {
         let Phase::Answering(then) = self.phase else { return };
         let is_answered = |up: &Upstream| up.answers.is_empty() && up.output.is_empty();
-        if self.feeds_copy || !self.up.as_deref().is_some_and(is_answered) {
+        if self.feeds_copy() || !self.up.as_deref().is_some_and(is_answered) {
             return;
         }
         match then {
@@ -503,7 +530,9 @@ impl Session {
         let Some(mut work) = self.work.take() else { return };
         let next = match (&work.what, written) {
             (_, Written::Whole) => None,
-            (What::Unit(unit), Written::Flushed) if unit.ends == Ends::Flush || work.copied => {
+            (What::Unit(unit), Written::Flushed)
+                if unit.ends == Ends::Flush || work.copy != CopyIn::No =>
+            {
                 // A COPY swallows the Sync that came with it; the client sends another.
                 self.work = Some(work);
                 return self.done(env, out);
@@ -683,7 +712,7 @@ impl Session {
     pub(crate) fn lost(&mut self, why: &str, env: &dyn Env, out: &mut Actions) {
         let said_goodbye = self.up.as_ref().is_some_and(|up| up.said_goodbye);
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
-        self.feeds_copy = false;
+        self.end_copy();
         match self.phase {
             Phase::Answering(Then::Carried) => {
                 let what = format!("{} is not available", env.site_name(site));

@@ -576,6 +576,12 @@ impl Connection {
             self.row(&[Some(value)]);
         } else if query.contains("password_encryption") {
             self.row(&[Some("true"), Some("true")]);
+        } else if query.contains("pg_prepared_statements") {
+            let by_protocol = self.statements.keys().filter(|name| !name.is_empty());
+            let by_sql = self.sql_statements.keys().map(|name| name.as_bytes().to_vec());
+            let mut names: Vec<_> = by_protocol.cloned().chain(by_sql).collect();
+            names.sort();
+            names.iter().for_each(|name| self.row(&[Some(&text(name))]));
         } else if query.contains("hihooi.follow") {
             // It returns a set, which is empty.
         } else {

@@ -91,6 +91,7 @@ fn unparsable(range: Range<usize>) -> Statement {
         row_locks: true,
         may_commit_inside: true,
         answers_more: true,
+        lists_prepared: false,
     }
 }
 
@@ -105,6 +106,7 @@ fn empty(range: Range<usize>) -> Statement {
         row_locks: false,
         may_commit_inside: false,
         answers_more: false,
+        lists_prepared: false,
     }
 }
 

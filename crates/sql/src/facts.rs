@@ -41,6 +41,8 @@ pub struct Statement {
     /// A rule may add rows to its answer, which PostgreSQL sends to simple queries only (manual,
     /// "Rules Versus Triggers").
     pub answers_more: bool,
+    /// It lists the session's prepared statements or cursors, among which a proxy's own would be seen.
+    pub lists_prepared: bool,
 }
 
 impl Statement {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use hihooi_postgres::apply::{self, ApplierHandle, Config, Visibility};
 use hihooi_postgres::connection::{Connection, Login};
-use hihooi_postgres::resolver::Resolver;
 use hihooi_postgres::site::{Replica, Role, Site, State};
 use hihooi_postgres::verify::{self, LogView, Report, VerifyError};
+use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 
@@ -180,11 +180,11 @@ impl LogView for Cluster {
 
     fn caught_up(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
         Box::pin(async {
-            let mut resolver = Resolver::new(self.primary.server.connect().await)
+            let mut positions = WalPositions::new(self.primary.server.connect().await)
                 .await
                 .map_err(|error| error.to_string())?;
-            let lsn = resolver.lsn_after().await.map_err(|error| error.to_string())?;
-            resolver.ensure_flushed(lsn).await.map_err(|error| error.to_string())?;
+            let lsn = positions.lsn_after().await.map_err(|error| error.to_string())?;
+            positions.ensure_flushed(lsn).await.map_err(|error| error.to_string())?;
             while self.collector.status.received() < lsn {
                 self.collector.poke.notify_one();
                 tokio::time::sleep(Duration::from_millis(2)).await;

@@ -331,11 +331,12 @@ impl Primary {
     /// An LSN behind everything that was committed, flushed.
     pub async fn lsn_after(&self) -> Lsn {
         let connection = self.server.connect().await;
-        let mut resolver =
-            hihooi_postgres::resolver::Resolver::new(connection).await.expect("a resolver");
-        let lsn = resolver.lsn_after().await.expect("an LSN");
-        resolver.ensure_flushed(lsn).await.expect("flushes");
-        resolver.close().await;
+        let mut positions = hihooi_postgres::wal_positions::WalPositions::new(connection)
+            .await
+            .expect("its WAL positions");
+        let lsn = positions.lsn_after().await.expect("an LSN");
+        positions.ensure_flushed(lsn).await.expect("flushes");
+        positions.close().await;
         lsn
     }
 }

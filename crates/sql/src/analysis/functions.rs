@@ -23,6 +23,7 @@ impl<'t> Scan<'_, 't> {
         let mut names = call.funcname().iter().rev().map(|node| node.as_str());
         let name = names.next().flatten().unwrap_or_default();
         let schema = names.next().flatten();
+        self.lists_prepared |= matches!(name, "pg_prepared_statement" | "pg_cursor");
         self.call(schema, name, call);
     }
 

@@ -61,6 +61,7 @@ impl<'t> Scan<'_, 't> {
         if is_temporary(schema) {
             return self.opaque(Unsafe::Temporary);
         }
+        self.lists_prepared |= matches!(name, "pg_prepared_statements" | "pg_cursors");
         let resolved = self.catalog.resolve(schema, name, self.path);
         if resolved.relations().is_empty() {
             return self.unknown_relation();

@@ -83,6 +83,7 @@ pub(super) struct Scan<'c, 't> {
     pub row_locks: bool,
     pub may_commit_inside: bool,
     pub answers_more: bool,
+    pub lists_prepared: bool,
     /// The names that WITH gives here; they hide relations.
     pub ctes: Vec<&'t str>,
     /// A relation was named that the catalog doesn't know.
@@ -106,6 +107,7 @@ impl<'c, 't> Scan<'c, 't> {
             row_locks: false,
             may_commit_inside: false,
             answers_more: false,
+            lists_prepared: false,
             ctes: Vec::new(),
             met_unknown_relation: false,
             passes_code: false,
@@ -128,6 +130,7 @@ impl<'c, 't> Scan<'c, 't> {
             row_locks: self.row_locks,
             may_commit_inside: self.may_commit_inside,
             answers_more: self.answers_more,
+            lists_prepared: self.lists_prepared,
             replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
             reads: self.reads.into_items(),
             writes: self.writes.into_items(),
