@@ -837,7 +837,7 @@ AS $$
     SELECT string_agg(c.relname, ', ' ORDER BY c.relname)
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
     WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
-      AND c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
+      AND c.oid < 16384 AND c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
       AND c.relname NOT IN ('pg_authid', 'pg_auth_members', 'pg_db_role_setting', 'pg_database', 'pg_tablespace',
           'pg_description', 'pg_shdescription', 'pg_largeobject', 'pg_statistic', 'pg_statistic_ext_data')
       AND pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
