@@ -625,3 +625,35 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     })
     .await
 }
+
+/// What was answered doesn't wait for what comes behind it, wherever that runs (I1).
+#[test]
+fn answers_don_t_wait_for_the_next_statement() {
+    let _alone = alone();
+    let admin = &mut shared().connect();
+    admin.run("DROP TABLE IF EXISTS answered; CREATE TABLE answered (id int PRIMARY KEY)");
+    shared().caught_up();
+    for port in [reference().port, shared().port] {
+        let mut session =
+            Session::open(port, &[("user", USER), ("database", DATABASE)]).expect("a session");
+        session.run("CREATE TABLE IF NOT EXISTS answered (id int PRIMARY KEY)");
+        shared().caught_up();
+        for first in [
+            "INSERT INTO answered VALUES (1)",
+            "SELECT 1",
+            "SELECT 1 / 0",
+            "BEGIN; DELETE FROM answered; COMMIT",
+        ] {
+            let mut queries = BytesMut::new();
+            frontend::query(first.as_bytes(), &mut queries);
+            frontend::query(b"SELECT pg_sleep(600)", &mut queries);
+            session.send(&queries).expect("both are taken");
+            session.until_ready(1).expect("an answer");
+            eventually("the second runs", || {
+                activity(&servers_of(port), "state = 'active' AND query ~ '^SELECT pg_sleep'") == 1
+            });
+            cancel(port, &session.key);
+            session.until_ready(1).expect("an answer");
+        }
+    }
+}

@@ -36,12 +36,13 @@ impl<S: Stream> Client<S> {
     pub async fn flush(&mut self) {
         let Client { stream, down } = self;
         poll_fn(|cx| {
-            while !down.output.is_empty() && !down.gone {
-                ready!(poll_write(stream, down, cx));
+            while down.untold() > 0 && !down.gone {
+                ready!(poll_write(stream, down, true, cx));
             }
             Poll::Ready(())
         })
         .await;
+        shrink(&mut down.settled);
         shrink(&mut down.output);
     }
 
@@ -84,14 +85,22 @@ pub fn poll_read(
     })
 }
 
-/// Writes as much of a client's output as the socket takes. `Ready` when progress was made.
+/// Writes as much of what is settled for a client, and then of its output if it `tells` that, as the socket
+/// takes. `Ready` when progress was made.
 pub fn poll_write(
     stream: &mut impl Stream,
     down: &mut Downstream,
+    tells: bool,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    if ready!(socket::poll_write(stream, cx, &mut down.output)).is_err() {
+    let buffer = match (down.settled.is_empty(), down.output.is_empty()) {
+        (false, _) => &mut down.settled,
+        (true, false) if tells => &mut down.output,
+        _ => return Poll::Pending,
+    };
+    if ready!(socket::poll_write(stream, cx, buffer)).is_err() {
         down.gone = true;
+        down.settled.clear();
         down.output.clear();
     }
     Poll::Ready(())

@@ -254,11 +254,12 @@ impl<S: Stream> Served<S> {
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> bool {
         let (tells, waits) = (self.session.tells_client(), self.session.waits_for_client());
         let down = &mut self.session.down;
-        if down.gone || down.output.is_empty() || !tells {
+        if down.gone {
             return false;
         }
-        let written = client::poll_write(self.client.stream(), down, cx).is_ready();
-        if waits {
+        let written = client::poll_write(self.client.stream(), down, tells, cx).is_ready();
+        if written && waits {
+            client::shrink(&mut down.settled);
             client::shrink(&mut down.output);
         }
         written
@@ -310,6 +311,10 @@ impl<S: Stream> Served<S> {
     }
 
     async fn carry_out(&mut self, action: Action) {
+        if matches!(action, Action::Lease(_) | Action::Route | Action::Hash(_)) {
+            // It may take a while, and what was answered before is not to wait for it.
+            poll_fn(|cx| Poll::Ready(self.poll_to_client(cx))).await;
+        }
         match action {
             Action::Lease(site) => {
                 let leased = self.lease(site).await;

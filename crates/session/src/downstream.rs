@@ -8,6 +8,8 @@ use hihooi_wire::{ProtocolError, frame, frontend};
 pub struct Downstream {
     /// What the client sent and was not looked at yet.
     pub input: BytesMut,
+    /// What the client gets first: what comes behind it may yet be taken back, this not.
+    pub settled: BytesMut,
     /// What the client gets.
     pub output: BytesMut,
     /// The client has gone: nothing can be read or written any more.
@@ -38,6 +40,22 @@ impl Message {
 }
 
 impl Downstream {
+    /// Whatever comes behind it, the client gets what there is so far.
+    pub fn settle(&mut self) {
+        if self.settled.is_empty() {
+            std::mem::swap(&mut self.settled, &mut self.output);
+        } else {
+            self.settled.extend_from_slice(&self.output);
+            self.output.clear();
+        }
+    }
+
+    /// Bytes that the client has yet to take.
+    #[must_use]
+    pub fn untold(&self) -> usize {
+        self.settled.len() + self.output.len()
+    }
+
     /// The next message if it has arrived whole.
     ///
     /// # Errors

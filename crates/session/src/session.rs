@@ -245,6 +245,7 @@ impl Session {
         }
         self.take_messages(env, out);
         if self.down.gone {
+            self.down.settled.clear();
             self.down.output.clear();
         }
     }
@@ -254,8 +255,8 @@ impl Session {
         self.up.as_mut().map(|up| &mut up.output)
     }
 
-    /// Whether what is written for the client may be sent: an answer that may yet come from another site is
-    /// held back.
+    /// Whether all that is written for the client may be sent: an answer that may yet come from another site is
+    /// held back, but not what is settled.
     #[must_use]
     pub fn tells_client(&self) -> bool {
         self.hold == Hold::No
@@ -276,7 +277,7 @@ impl Session {
     /// Whether more is to be read from the server that works for the session: back-pressure (I8).
     #[must_use]
     pub fn wants_server(&self) -> bool {
-        self.up.is_some() && self.down.output.len() < OUTPUT_MAX
+        self.up.is_some() && self.down.untold() < OUTPUT_MAX
     }
 
     /// How long the client may be silent from now on; then comes [`Event::Deadline`].
@@ -436,8 +437,7 @@ impl Session {
         }
         if self.hold != Hold::No {
             // What is held back of an answer is nobody's.
-            let mark = self.work.as_ref().map_or(0, |work| work.mark);
-            self.down.output.truncate(mark);
+            self.down.output.clear();
             self.hold = Hold::No;
         }
         if let End::Fatal(report) = &end

@@ -82,8 +82,6 @@ pub(crate) struct Work {
     /// So many messages of the unit are written.
     next: usize,
     pub(crate) copy: CopyIn,
-    /// So much of what the client gets was there before.
-    pub(crate) mark: usize,
     /// The session had its connection already.
     was_held: bool,
     /// The unit failed after so many changes of names had been answered.
@@ -102,7 +100,6 @@ impl Work {
             began: None,
             next: 0,
             copy: CopyIn::No,
-            mark: 0,
             was_held: false,
             failed_after: None,
             storing: None,
@@ -296,7 +293,9 @@ impl Session {
         if at_primary {
             work.what = self.for_primary(work.what, env);
         }
-        work.mark = self.down.output.len();
+        if !at_primary && !self.down.output.is_empty() {
+            self.down.settle();
+        }
         let then = self.with_server(|session, up| match &work.what {
             _ if !at_primary => {
                 up.begin_unit();
@@ -697,8 +696,7 @@ impl Session {
     /// The client gets nothing of what a replica said.
     fn take_back(&mut self) {
         if self.hold == Hold::UntilRows {
-            let mark = self.work.as_ref().map_or(0, |work| work.mark);
-            self.down.output.truncate(mark);
+            self.down.output.clear();
         }
         self.hold = Hold::No;
     }

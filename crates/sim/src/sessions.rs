@@ -614,6 +614,7 @@ impl World {
     /// The client takes what there is for it.
     fn tell(&mut self, number: usize) {
         let client = &mut self.clients[number];
+        client.got.unsplit(client.session.down.settled.split());
         if client.session.tells_client() || client.session.has_ended() {
             client.got.extend_from_slice(&client.session.down.output);
             client.session.down.output.clear();

@@ -429,11 +429,11 @@ impl World {
     }
 
     fn tell_client(&mut self) {
-        let ended = self.session.has_ended();
-        if !ended && !self.session.tells_client() {
-            return;
+        let tells = self.session.has_ended() || self.session.tells_client();
+        let mut output = std::mem::take(&mut self.session.down.settled);
+        if tells {
+            output.unsplit(std::mem::take(&mut self.session.down.output));
         }
-        let output = std::mem::take(&mut self.session.down.output);
         if !output.is_empty() && !self.client_is_gone {
             self.client.extend_from_slice(&output);
             self.trace.push(format!("  client < {}", show_all(&frames(&output))));
