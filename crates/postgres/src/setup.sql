@@ -831,10 +831,10 @@ $$;
 -- Catalogs whose rows the transaction changed as those of tables. Commands give their locks on catalogs back
 -- when they have written there; INSERT, UPDATE, DELETE and MERGE keep them. Left out: those that commands
 -- keep locked as well, without an event, and that are followed by their contents or not at all, and statistics.
-CREATE FUNCTION hihooi.written_catalogs() RETURNS text
+CREATE FUNCTION hihooi.written_catalogs() RETURNS TABLE (name name, deletes boolean)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT string_agg(c.relname, ', ' ORDER BY c.relname)
+    SELECT c.relname, pg_stat_get_xact_tuples_deleted(c.oid) > 0
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
     WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
       AND c.oid < 16384 AND c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
@@ -842,6 +842,47 @@ AS $$
           'pg_description', 'pg_shdescription', 'pg_largeobject', 'pg_statistic', 'pg_statistic_ext_data')
       AND pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
           + pg_stat_get_xact_tuples_deleted(c.oid) > 0
+$$;
+
+-- Notes what the objects are like whose rows in catalogs the transaction changed itself; replicas where they
+-- are not like that stop. So they do if that can't be told.
+CREATE FUNCTION hihooi.note_written() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- By catalog: the class of the object that a row belongs to, and the column that has its OID.
+    owners constant jsonb := '{"pg_class": ["pg_class", "oid"], "pg_attribute": ["pg_class", "attrelid"],
+        "pg_index": ["pg_class", "indexrelid"], "pg_proc": ["pg_proc", "oid"], "pg_type": ["pg_type", "oid"],
+        "pg_enum": ["pg_type", "enumtypid"], "pg_namespace": ["pg_namespace", "oid"]}';
+    written record;
+    found jsonb;
+    objects jsonb := '[]';
+    untold text[] := '{}';
+BEGIN
+    FOR written IN SELECT * FROM hihooi.written_catalogs() LOOP
+        found := NULL;
+        IF NOT written.deletes AND owners ? written.name::text THEN
+            EXECUTE format('SELECT jsonb_agg(hihooi.object_note(%L::regclass, o)) FROM (
+                    SELECT DISTINCT %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)) r(o)',
+                owners->written.name->>0, owners->written.name->>1, written.name) INTO found;
+        END IF;
+        IF found IS NULL OR EXISTS (
+            SELECT FROM jsonb_array_elements(found) f WHERE f->>'description' IS NULL)
+        THEN
+            untold := untold || written.name::text;
+        ELSE
+            objects := objects || found;
+        END IF;
+    END LOOP;
+    IF untold <> '{}' THEN
+        PERFORM hihooi.write_note('catalogs', to_jsonb(format(
+            'transaction %s changed rows of %s itself', pg_current_xact_id(), array_to_string(untold, ', '))));
+    ELSIF objects <> '[]' THEN
+        PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'UPDATE', 'settings', '{}'::jsonb,
+            'role', session_user, 'version', current_setting('server_version_num')::int / 10000,
+            'is_done', true, 'objects', objects));
+    END IF;
+END
 $$;
 
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
@@ -854,7 +895,6 @@ DECLARE
     used oid[] := '{}';
     owners jsonb;
     depth constant int := hihooi.depth();
-    written text;
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
@@ -869,11 +909,7 @@ BEGIN
     END IF;
     -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
     IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
-        written := hihooi.written_catalogs();
-        IF written IS NOT NULL THEN
-            PERFORM hihooi.write_note('catalogs', to_jsonb(format(
-                'transaction %s changed rows of %s itself', pg_current_xact_id(), written)));
-        END IF;
+        PERFORM hihooi.note_written();
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     FOR made IN
