@@ -545,6 +545,12 @@ fn catalogs_that_are_written_to_stop_the_replicas() {
         cluster.command("RESUME REPLICA replica1");
         eventually("it goes on", || cluster.state("replica1") == "serving");
     }
+    session.run(
+        "CREATE ROLE owner; CREATE FUNCTION owned() RETURNS int LANGUAGE sql AS 'SELECT 1'; \
+         CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq); \
+         ALTER FUNCTION owned() OWNER TO owner; ALTER OPERATOR === (int, int) OWNER TO owner",
+    );
+    session.run("REASSIGN OWNED BY owner TO postgres");
     session
         .run("UPDATE pg_class SET reltuples = 10 WHERE relname = 'keyed' OR relname = 'pg_depend'");
     // Commands of all kinds write there as well, some of which keep a catalog locked, or tell no event.

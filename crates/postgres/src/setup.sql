@@ -861,6 +861,9 @@ DECLARE
 BEGIN
     FOR written IN SELECT * FROM hihooi.written_catalogs() LOOP
         found := NULL;
+        -- REASSIGN OWNED keeps locks too; the owners that it changed have been noted.
+        CONTINUE WHEN NOT owners ? written.name::text AND EXISTS (
+            SELECT FROM hihooi.own_owners() o WHERE o.class = written.name::text::regclass);
         IF NOT written.deletes AND owners ? written.name::text THEN
             EXECUTE format('SELECT jsonb_agg(hihooi.object_note(%L::regclass, o)) FROM (
                     SELECT DISTINCT %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)) r(o)',
@@ -907,10 +910,6 @@ BEGIN
     IF NOT own THEN
         RETURN;
     END IF;
-    -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
-    IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
-        PERFORM hihooi.note_written();
-    END IF;
     PERFORM hihooi.set_depth(depth + 1);
     FOR made IN
         SELECT c.oid, c.relkind, c.relispopulated, r.rolname AS owner
@@ -956,6 +955,10 @@ BEGIN
           AND NOT (o.class = 'pg_class'::regclass AND o.object = ANY (used));
     IF owners IS NOT NULL THEN
         PERFORM hihooi.write_note('owners', owners);
+    END IF;
+    -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
+    IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
+        PERFORM hihooi.note_written();
     END IF;
     PERFORM hihooi.set_depth(depth);
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
