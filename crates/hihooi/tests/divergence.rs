@@ -553,6 +553,7 @@ fn catalogs_that_are_written_to_stop_the_replicas() {
     session.run("REASSIGN OWNED BY owner TO postgres");
     session
         .run("UPDATE pg_class SET reltuples = 10 WHERE relname = 'keyed' OR relname = 'pg_depend'");
+    session.run("UPDATE pg_class SET reltuples = 10 WHERE relname = 'nobody'");
     // Commands of all kinds write there as well, some of which keep a catalog locked, or tell no event.
     session
         .run("CREATE ROLE hand; COMMENT ON ROLE hand IS 'x'; ALTER ROLE hand SET work_mem = '1MB'");
