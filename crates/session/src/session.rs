@@ -546,18 +546,29 @@ impl Session {
         true
     }
 
-    /// Leaves what the session has prepared at its connection, and nothing else: in front of a statement that
-    /// lists that. Outside of a block the session's statements have the names that the client gave them; in one,
-    /// what can't be parsed any more would end the transaction.
+    /// Leaves what the session has prepared at its connection, by the names that the client gave, and nothing
+    /// else: in front of a statement that lists that. What can't be parsed any more ends no transaction.
     pub(crate) fn show_prepared(&self, up: &mut Upstream) {
-        let (in_block, all) = (up.status != Status::Idle, self.names.all());
-        up.close_others(|id| in_block && all.iter().any(|(_, prepared)| prepared.id == id));
-        if in_block {
-            return;
+        const MARK: &str = "SAVEPOINT hihooi";
+        const BACK: &str = "ROLLBACK TO SAVEPOINT hihooi; RELEASE SAVEPOINT hihooi";
+        if up.status == Status::Failed {
+            return; // nothing will be listed
         }
-        for (name, prepared) in all.into_iter().filter(|(name, _)| !name.is_empty()) {
+        up.close_statements();
+        let names = self.names.all().into_iter().filter(|(name, _)| {
+            !name.is_empty() && !up.literal_names.iter().any(|known| known == name)
+        });
+        let names: Vec<_> = names.collect();
+        let in_block = up.status == Status::Block && !names.is_empty();
+        if in_block {
+            up.write_own_query(MARK);
+        }
+        for (name, prepared) in names {
             up.write_named(name, &prepared.query, &prepared.types, Audience::Us);
-            up.write_sync(Audience::Us); // one that can't be parsed any more doesn't matter to the others
+            up.write_sync(Audience::Us); // one that fails doesn't matter to those before
+        }
+        if in_block {
+            up.write_own_query(BACK);
         }
     }
 

@@ -102,6 +102,15 @@ impl Op {
         }
     }
 
+    /// Whether what it runs, or makes ready to run, lists what is prepared.
+    fn lists_prepared(&self) -> bool {
+        let statement = match self {
+            Op::Parse { facts, .. } => facts.statements.first(),
+            _ => self.statement(),
+        };
+        statement.is_some_and(|statement| statement.lists_prepared)
+    }
+
     /// The text of the statement that it runs.
     fn text(&self) -> &[u8] {
         match self {
@@ -205,7 +214,7 @@ impl Session {
         if is_first && *next == 0 {
             up.begin_unit();
             self.flight.is_in_block = up.status != Status::Idle;
-            if unit.ops.iter().filter_map(Op::statement).any(|statement| statement.lists_prepared) {
+            if unit.ops.iter().any(Op::lists_prepared) {
                 self.show_prepared(up);
             }
         }

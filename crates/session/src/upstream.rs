@@ -175,15 +175,13 @@ impl Upstream {
         }
     }
 
-    /// Writes Close for what is prepared for others, and for us, as a unit of the session's own.
-    pub fn close_others(&mut self, is_own: impl Fn(u64) -> bool) {
-        let (own, others) = self.order.drain(..).partition(|id| is_own(*id));
-        self.order = own;
-        for id in others {
-            self.statements.remove(&id);
+    /// Writes Close for all prepared statements that sessions share, and for ours, as a unit of the session's own.
+    pub fn close_statements(&mut self) {
+        for id in std::mem::take(&mut self.order) {
             frontend::close(Target::Statement, &server_name(id), &mut self.output);
             self.answers.sent(Sent::Close(None), Audience::Us);
         }
+        self.statements.clear();
         frontend::close(Target::Statement, XID_STATEMENT, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Us);
         self.xid_prepared = false;

@@ -76,6 +76,7 @@ pub struct Connection {
     copies: Option<Copying>,
     statements: BTreeMap<Vec<u8>, String>,
     sql_statements: BTreeMap<String, String>,
+    has_savepoint: bool,
     portals: BTreeMap<Vec<u8>, String>,
     settings: BTreeMap<String, String>,
     /// Settings to return to.
@@ -110,6 +111,7 @@ impl Connection {
             copies: None,
             statements: BTreeMap::new(),
             sql_statements: BTreeMap::new(),
+            has_savepoint: false,
             portals: BTreeMap::new(),
             settings: BTreeMap::new(),
             settings_before: None,
@@ -478,6 +480,22 @@ impl Connection {
             "commit" => {
                 self.commit();
                 self.done("COMMIT");
+            }
+            // (What lies behind a savepoint stays: nobody writes there.)
+            "savepoint" => {
+                self.has_savepoint = true;
+                self.done("SAVEPOINT");
+            }
+            "release" => {
+                self.has_savepoint = false;
+                self.done("RELEASE");
+            }
+            "rollback" if query.to_lowercase().starts_with("rollback to ") => {
+                if !self.has_savepoint {
+                    return Err(("3B001", "savepoint does not exist".to_owned()));
+                }
+                self.status = Status::Block;
+                self.done("ROLLBACK");
             }
             "rollback" => {
                 self.roll_back();
