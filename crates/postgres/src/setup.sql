@@ -829,8 +829,8 @@ END
 $$;
 
 -- Catalogs whose rows the transaction changed as those of tables. Commands give their locks on catalogs back
--- when they have written there; INSERT, UPDATE, DELETE and MERGE keep them. Left out: those that commands
--- keep locked as well, without an event, and that are followed by their contents or not at all, and statistics.
+-- when they have written there; INSERT, UPDATE, DELETE and MERGE keep them. Left out: what all databases share
+-- and what is each server's own, of which commands keep locks without an event; comments; statistics.
 CREATE FUNCTION hihooi.written_catalogs() RETURNS TABLE (name name, deletes boolean)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -838,8 +838,8 @@ AS $$
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
     WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
       AND c.oid < 16384 AND c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
-      AND c.relname NOT IN ('pg_authid', 'pg_auth_members', 'pg_db_role_setting', 'pg_database', 'pg_tablespace',
-          'pg_description', 'pg_shdescription', 'pg_largeobject', 'pg_statistic', 'pg_statistic_ext_data')
+      AND NOT c.relisshared AND NOT hihooi.is_local(c.oid)
+      AND c.relname NOT IN ('pg_description', 'pg_statistic', 'pg_statistic_ext_data')
       AND pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
           + pg_stat_get_xact_tuples_deleted(c.oid) > 0
 $$;

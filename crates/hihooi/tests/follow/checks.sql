@@ -192,12 +192,18 @@ CREATE OR REPLACE FUNCTION g(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ 
 CREATE INDEX g ON t (g(id));
 INSERT INTO t VALUES (1);
 INSERT INTO v VALUES (1);
--- What was there before is in the way of nothing else. (Nobody is told of a change of the catalog.)
+-- What was there before is in the way of nothing else. (Nobody is told of a change of the catalog behind a command.)
+BEGIN;
+COMMENT ON TABLE t IS NULL;
 UPDATE pg_proc SET prosrc = 'BEGIN PERFORM current_user; RETURN $1; END' WHERE oid = 'g(int)'::regprocedure;
+COMMIT;
 ALTER TABLE t ADD n int;
 COMMENT ON TABLE v IS 'v';
 CREATE INDEX n ON t (n);
+BEGIN;
+COMMENT ON TABLE t IS NULL;
 UPDATE pg_proc SET prosrc = ' BEGIN RETURN $1; END ' WHERE oid = 'g(int)'::regprocedure;
+COMMIT;
 DROP INDEX j; -- invalid, as after any CREATE INDEX CONCURRENTLY that failed
 INSERT INTO t VALUES (2, 2);
 
