@@ -143,11 +143,25 @@ impl Cluster {
         self.await_ready(self.spawn_manager(self.up_command()));
     }
 
-    /// Waits until all replicas serve. One that gets no closer shows what it and its server do.
+    /// Waits until all replicas serve; if a load outruns them, until they get on. One that doesn't shows what it
+    /// and its server do.
     fn await_replicas(&self) {
-        let deadline = Instant::now() + s(HANG_S_MAX);
-        while !self.show_replicas().values().all(|replica| replica["state"] == "serving") {
-            let in_time = Instant::now() < deadline;
+        const CATCH_UP_S: u64 = 20;
+        let (began, first) = (Instant::now(), self.show_replicas());
+        loop {
+            let replicas = self.show_replicas();
+            let serves = |name: &String| replicas[name]["state"] == "serving";
+            let gets_on = |name: &String| {
+                let applied = |seen: &BTreeMap<String, BTreeMap<String, String>>| {
+                    seen[name]["applied"].parse::<u64>().unwrap_or(0)
+                };
+                replicas[name]["state"] == "catching_up" && applied(&replicas) > applied(&first)
+            };
+            let is_late = began.elapsed() > s(CATCH_UP_S);
+            if replicas.keys().all(|name| serves(name) || (is_late && gets_on(name))) {
+                return;
+            }
+            let in_time = began.elapsed() < s(HANG_S_MAX);
             assert!(in_time, "a replica doesn't serve:\n{}", self.standstill());
             std::thread::sleep(ms(50));
         }
