@@ -851,7 +851,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     -- By catalog: the class of the object that a row belongs to, and the column that has its OID.
-    owners constant jsonb := '{"pg_class": ["pg_class", "oid"], "pg_attribute": ["pg_class", "attrelid"],
+    told_as constant jsonb := '{"pg_class": ["pg_class", "oid"], "pg_attribute": ["pg_class", "attrelid"],
         "pg_index": ["pg_class", "indexrelid"], "pg_proc": ["pg_proc", "oid"], "pg_type": ["pg_type", "oid"],
         "pg_enum": ["pg_type", "enumtypid"], "pg_namespace": ["pg_namespace", "oid"]}';
     written record;
@@ -862,15 +862,15 @@ BEGIN
     FOR written IN SELECT * FROM hihooi.written_catalogs() LOOP
         found := NULL;
         -- REASSIGN OWNED keeps locks too; the owners that it changed have been noted.
-        CONTINUE WHEN NOT owners ? written.name::text AND EXISTS (
+        CONTINUE WHEN NOT told_as ? written.name::text AND EXISTS (
             SELECT FROM hihooi.own_owners() o WHERE o.class = written.name::text::regclass);
-        IF owners ? written.name::text THEN
+        IF told_as ? written.name::text THEN
             EXECUTE format('SELECT jsonb_agg(hihooi.object_note(%L::regclass, o)) FROM (
                     SELECT DISTINCT %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)) r(o)',
-                owners->written.name->>0, owners->written.name->>1, written.name) INTO found;
+                told_as->written.name->>0, told_as->written.name->>1, written.name) INTO found;
         END IF;
         -- (The counters also tell of transactions up to a second before.)
-        IF found IS NULL AND owners ? written.name::text AND NOT written.deletes THEN
+        IF found IS NULL AND told_as ? written.name::text AND NOT written.deletes THEN
             CONTINUE;
         ELSIF found IS NULL OR EXISTS (
             SELECT FROM jsonb_array_elements(found) f WHERE f->>'description' IS NULL)

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::connection::{Connection, Result};
 
-/// Entries that are applied for so long are explained.
+/// When the next transaction has been the next for so long, the operator is told why.
 const LONG: Duration = Duration::from_secs(5);
 
 /// Since when the next entry is the next.
