@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use hihooi_log::Log;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::{Lsn, Tsid};
-use hihooi_replication::items::Items;
+use hihooi_replication::written::Written;
 use tokio::sync::{Notify, mpsc, watch};
 
 pub use stream::TEXT_SETTINGS;
@@ -42,21 +42,23 @@ pub struct EntrySummary {
     /// LSN right after it.
     pub end_lsn: Lsn,
     /// What the transaction wrote.
-    pub items: Items,
+    pub written: Written,
     /// Whether it holds DDL.
     pub has_ddl: bool,
     /// Commit time, microseconds since 2000-01-01 UTC.
     pub commit_time_us: i64,
 }
 
-impl From<&Header> for EntrySummary {
-    fn from(header: &Header) -> EntrySummary {
+impl EntrySummary {
+    /// Of an entry that wrote this.
+    #[must_use]
+    pub fn new(header: &Header, written: Written) -> EntrySummary {
         EntrySummary {
             tsid: header.tsid,
             xid: header.xid,
             commit_lsn: header.commit_lsn,
             end_lsn: header.end_lsn,
-            items: header.items.clone(),
+            written,
             has_ddl: header.has_ddl,
             commit_time_us: header.commit_time_us,
         }

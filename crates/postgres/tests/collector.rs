@@ -13,7 +13,7 @@ use hihooi_postgres::setup::{self, COLLECTOR_NAME, SLOT};
 use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Change;
 use hihooi_replication::ids::Tsid;
-use hihooi_replication::items::Items;
+use hihooi_replication::written::Written;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{Collector, PATIENCE, Primary, changes, changes_of, entries, entries_of, text};
@@ -99,7 +99,7 @@ async fn concurrent_writers_get_tsids_in_commit_order() {
         match event {
             StreamEvent::Entry(entry) => {
                 assert!(passed < Some(entry.end_lsn), "Passed never overtakes an entry");
-                assert!(matches!(entry.items, Items::Tables(ref tables) if tables.len() == 1));
+                assert!(matches!(entry.written, Written::Tables(ref tables) if tables.len() == 1));
             }
             StreamEvent::Passed(lsn) => passed = Some(*lsn),
         }

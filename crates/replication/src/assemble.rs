@@ -10,7 +10,7 @@
 //! ([`crate::note`]). Where a whole table is sent, its rows come as messages; these count only if a note of
 //! the same transaction contains their token.
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 use bytes::Bytes;
 
 use crate::codec::ChunkWriter;
@@ -19,6 +19,7 @@ use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
 use crate::note::{self, Note, Row};
 use crate::pgoutput::Message;
+use crate::written::{Written, WrittenTable};
 
 /// Schema of everything that we create on the primary; its changes are not replicated.
 pub const OUR_SCHEMA: &str = "hihooi";
@@ -45,8 +46,8 @@ pub enum Output {
         /// Its content.
         bytes: Bytes,
     },
-    /// A whole entry; its only chunk is inside, several were told before.
-    Entry(Entry),
+    /// A whole entry, and what it wrote; its only chunk is inside, several were told before.
+    Entry(Entry, Written),
     /// Every transaction whose commit record begins before this LSN was told.
     Passed(Lsn),
 }
@@ -89,7 +90,7 @@ struct Transaction {
     chunk: ChunkWriter,
     chunks: u32,
     changes: u64,
-    tables: AHashSet<RelId>,
+    tables: AHashMap<RelId, WrittenTable>,
     has_ddl: bool,
     /// The table whose rows come in messages, and what stands in front of each.
     whole: Option<(Relation, Vec<u8>)>,
@@ -168,7 +169,7 @@ impl Assembler {
             chunk: ChunkWriter::new(),
             chunks: 0,
             changes: 0,
-            tables: AHashSet::new(),
+            tables: AHashMap::new(),
             has_ddl: false,
             whole: None,
         });
@@ -178,16 +179,21 @@ impl Assembler {
     fn commit(&mut self, end_lsn: Lsn, out: &mut Vec<Output>) -> Result<()> {
         let transaction = self.open.take().ok_or(AssembleError::Unbalanced)?;
         if !transaction.known && transaction.changes > 0 {
-            let entry = self.entry(transaction, end_lsn, out);
+            let (entry, written) = self.entry(transaction, end_lsn, out);
             self.resume = entry.header.commit_lsn;
             self.next = self.next.next();
-            out.push(Output::Entry(entry));
+            out.push(Output::Entry(entry, written));
         }
         out.push(Output::Passed(end_lsn));
         Ok(())
     }
 
-    fn entry(&self, mut transaction: Transaction, end_lsn: Lsn, out: &mut Vec<Output>) -> Entry {
+    fn entry(
+        &self,
+        mut transaction: Transaction,
+        end_lsn: Lsn,
+        out: &mut Vec<Output>,
+    ) -> (Entry, Written) {
         let mut chunks = Vec::new();
         if transaction.chunks == 0 {
             chunks.push(transaction.chunk.finish());
@@ -195,7 +201,7 @@ impl Assembler {
         } else if !transaction.chunk.is_empty() {
             out.push(transaction.close_chunk(self.next));
         }
-        Entry {
+        let entry = Entry {
             header: Header {
                 tsid: self.next,
                 incarnation: self.incarnation,
@@ -209,7 +215,8 @@ impl Assembler {
                 changes: transaction.changes,
             },
             chunks,
-        }
+        };
+        (entry, transaction.into_written())
     }
 
     fn describe(&mut self, relation: Relation) -> Result<()> {
@@ -268,11 +275,11 @@ impl Assembler {
             return Ok(());
         }
         for id in relations {
+            let relation = self.relations.get(id).ok_or(AssembleError::Relation(id.0))?;
             if !transaction.chunk.describes(*id) {
-                let relation = self.relations.get(id).ok_or(AssembleError::Relation(id.0))?;
                 transaction.chunk.push(&Change::Relation(relation.clone()));
             }
-            transaction.touch(*id);
+            transaction.touch(relation, &change);
         }
         transaction.push(&change, self.next, out);
         Ok(())
@@ -342,18 +349,30 @@ impl Transaction {
     }
 
     /// Remembers at most one table more than makes the entry touch everything.
-    fn touch(&mut self, table: RelId) {
+    fn touch(&mut self, relation: &Relation, change: &Change) {
         if self.tables.len() <= ITEMS_TABLES_MAX {
-            self.tables.insert(table);
+            let table = self.tables.entry(relation.id);
+            table.or_insert_with(|| WrittenTable::new(relation)).add(relation, change);
         }
     }
 
+    fn is_anything(&self) -> bool {
+        self.has_ddl || self.tables.len() > ITEMS_TABLES_MAX
+    }
+
     fn items(&self) -> Items {
-        if self.has_ddl || self.tables.len() > ITEMS_TABLES_MAX {
+        if self.is_anything() {
             Items::Everything
         } else {
-            Items::tables(self.tables.iter().copied())
+            Items::tables(self.tables.keys().copied())
         }
+    }
+
+    fn into_written(self) -> Written {
+        if self.is_anything() {
+            return Written::Everything;
+        }
+        Written::Tables(self.tables.into_values().collect())
     }
 
     /// The stream describes the table as it was, or not at all, when its rows come as messages.

@@ -221,13 +221,14 @@ fn put_relation(relation: &Relation, out: &mut BytesMut) {
     }
 }
 
+/// The log holds tables only: a manager that starts anew takes all that is in it as needed by every read.
 fn put_items(items: &Items, out: &mut BytesMut) {
     match items {
         Items::Nothing => out.put_u8(0),
         Items::Tables(tables) => {
             out.put_u8(1);
             put_len(tables.len(), out);
-            tables.iter().for_each(|table| out.put_u32(table.0));
+            tables.iter().for_each(|item| out.put_u32(item.table.0));
         }
         Items::Everything => out.put_u8(2),
     }

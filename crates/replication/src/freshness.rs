@@ -15,19 +15,31 @@
 //! rows only, wrote temporary tables …) is resolved when the stream has passed an LSN taken
 //! after the acknowledgement.
 //!
+//! Two steps: static analysis says what a write touches while it is on its way; its entry brings the rows that
+//! it did write. The columns stay those that analysis found, since the stream doesn't say which of a row's
+//! columns changed.
+//!
+//! For each table (the paper's three hash indexes) there are the last writers of any row, of each row since
+//! the *floor*, of any column, and of each column. Every read needs the floor; so rows written at or below
+//! it are forgotten, when all replicas applied them or when there are too many.
+//!
 //! Departures from the paper: a TSID is known only when the stream brings the transaction, after its
-//! acknowledgement, hence the states before that. Of the paper's three hash indexes there is the one over
-//! tables so far.
+//! acknowledgement, hence the states before that. Rows are in an ordered map, so that ranges of keys can be
+//! asked for. Algorithm 4 takes the larger of what it finds for rows and for columns; here it is the smaller,
+//! since whoever wrote something that the read sees wrote both one of its rows and one of its columns. For the
+//! same reason a read of columns doesn't need the last writer of any row.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use ahash::AHashMap;
 
 use crate::ids::{Lsn, Tsid, Xid};
-use crate::items::{Items, RelId};
+use crate::items::{ColumnId, Columns, Item, Items, Key, RelId, Rows, Span};
 
 /// Beyond this many tables the index collapses them into "everything" (I8).
 pub const TABLES_MAX: usize = 100_000;
+/// Rows that are told apart; beyond, the floor rises over half of them (I8).
+pub const ROWS_MAX: usize = 65_536;
 /// So many of the latest entries' xids are remembered for acknowledgements that come after
 /// their entry. An older one is resolved by LSN instead.
 pub const RECENT_XIDS_MAX: usize = 65_536;
@@ -74,9 +86,87 @@ enum State {
     },
 }
 
-/// Last writer and unresolved writes of a table, or of "everything".
+/// Last writers of a table's parts, and writes of it on their way.
+#[derive(Debug, Default)]
+struct Table {
+    /// Of any row: by entries that don't tell their rows.
+    any_row: Tsid,
+    /// Of these rows, above the floor.
+    rows: BTreeMap<Key, Tsid>,
+    /// Of any column: new rows, rows that are gone, and writes whose columns aren't known.
+    any_column: Tsid,
+    /// Of these columns.
+    columns: Vec<(ColumnId, Tsid)>,
+    /// Not resolved yet.
+    unresolved: Vec<WriteId>,
+}
+
+impl Table {
+    /// An entry wrote this of it.
+    fn written(&mut self, item: &Item, tsid: Tsid) {
+        match &item.rows {
+            Rows::All => self.any_row = tsid,
+            Rows::In(spans) if spans.iter().any(Span::is_range) => self.any_row = tsid,
+            Rows::In(spans) => {
+                for span in spans {
+                    self.rows.insert(span.from().into(), tsid);
+                }
+            }
+        }
+        let Columns::In(columns) = &item.columns else { return self.any_column = tsid };
+        for column in columns {
+            match self.columns.iter_mut().find(|(known, _)| known == column) {
+                Some((_, last)) => *last = tsid,
+                None => self.columns.push((*column, tsid)),
+            }
+        }
+    }
+
+    /// The last entry that may have written what a read of this item sees (Algorithm 4).
+    fn needed(&self, item: &Item) -> Tsid {
+        let by_columns = self.last_of_columns(&item.columns);
+        match &item.rows {
+            Rows::All => by_columns,
+            Rows::In(spans) => by_columns.min(self.last_of_rows(spans)),
+        }
+    }
+
+    fn last_of_columns(&self, columns: &Columns) -> Tsid {
+        let wanted = |column: &ColumnId| match columns {
+            Columns::All => true,
+            Columns::In(some) => some.binary_search(column).is_ok(),
+        };
+        let last = self.columns.iter().filter(|(column, _)| wanted(column)).map(|(_, tsid)| *tsid);
+        last.max().unwrap_or_default().max(self.any_column)
+    }
+
+    fn last_of_rows(&self, spans: &[Span]) -> Tsid {
+        let rows = spans.iter().flat_map(|span| {
+            let from = self.rows.range::<[u8], _>((
+                std::ops::Bound::Included(span.from()),
+                std::ops::Bound::Unbounded,
+            ));
+            from.take_while(|(key, _)| !span.ends_before(key)).map(|(_, tsid)| *tsid)
+        });
+        rows.max().unwrap_or_default().max(self.any_row)
+    }
+
+    /// Forgets a row unless it was written again.
+    fn forget(&mut self, row: &[u8], tsid: Tsid) {
+        if self.rows.get(row) == Some(&tsid) {
+            self.rows.remove(row);
+        }
+    }
+
+    fn last(&self) -> Tsid {
+        self.last_of_columns(&Columns::All)
+    }
+}
+
+/// Last writer and unresolved writes of "everything".
 #[derive(Debug, Default, Clone, Copy)]
-struct Writers {
+struct Everything {
+    /// The last entry that may have written anything, or the floor if that is higher.
     last: Tsid,
     unresolved: u32,
 }
@@ -84,8 +174,10 @@ struct Writers {
 /// The index. Belongs to one thread; no operation waits.
 #[derive(Debug, Default)]
 pub struct Freshness {
-    tables: AHashMap<RelId, Writers>,
-    everything: Writers,
+    tables: AHashMap<RelId, Table>,
+    everything: Everything,
+    /// The rows of entries above the floor, in order.
+    rows: VecDeque<(Tsid, RelId, Key)>,
     /// The newest entry of all, for reads of everything.
     newest: Tsid,
     writes: AHashMap<WriteId, Write>,
@@ -100,7 +192,7 @@ impl Freshness {
     /// An index that knows nothing of what is in the log up to `newest`: every read needs it.
     #[must_use]
     pub fn new(newest: Tsid) -> Freshness {
-        let everything = Writers { last: newest, unresolved: 0 };
+        let everything = Everything { last: newest, unresolved: 0 };
         Freshness { everything, newest, ..Freshness::default() }
     }
 
@@ -114,7 +206,15 @@ impl Freshness {
 
     /// The same for a write whose id nobody else uses.
     pub fn begin_as(&mut self, id: WriteId, items: Items) {
-        self.for_writers(&items, |writers| writers.unresolved += 1);
+        match &items {
+            Items::Nothing => {}
+            Items::Everything => self.everything.unresolved += 1,
+            Items::Tables(items) => {
+                for item in items {
+                    self.tables.entry(item.table).or_default().unresolved.push(id);
+                }
+            }
+        }
         self.writes.insert(id, Write { items, state: State::InFlight });
     }
 
@@ -168,16 +268,56 @@ impl Freshness {
         self.resolve_passed();
     }
 
-    /// An entry came out of the stream (Algorithm 3). Its exact items replace those that analysis found.
+    /// An entry came out of the stream (Algorithm 3). The rows that it wrote replace those that analysis
+    /// found.
     pub fn entry(&mut self, tsid: Tsid, xid: u32, items: &Items) {
         self.newest = self.newest.max(tsid);
-        self.for_writers(items, |writers| writers.last = writers.last.max(tsid));
+        let own = self.by_xid.get(&xid).copied();
+        match items {
+            Items::Nothing => {}
+            Items::Everything => self.everything.last = self.everything.last.max(tsid),
+            Items::Tables(items) => {
+                for item in items {
+                    self.written(tsid, item, own);
+                }
+            }
+        }
         if self.tables.len() > TABLES_MAX {
             self.collapse();
         }
+        if self.rows.len() > ROWS_MAX {
+            self.raise_floor(self.rows[self.rows.len() / 2].0);
+        }
         self.remember(xid, tsid);
-        if let Some(id) = self.by_xid.get(&xid).copied() {
+        if let Some(id) = own {
             self.resolve(id);
+        }
+    }
+
+    fn written(&mut self, tsid: Tsid, item: &Item, own: Option<WriteId>) {
+        let known = own.and_then(|id| self.writes.get(&id)?.items.item(item.table));
+        let item = match known.map(|known| &known.columns) {
+            Some(columns @ Columns::In(_)) => &Item { columns: columns.clone(), ..item.clone() },
+            _ => item,
+        };
+        if let Rows::In(spans) = &item.rows {
+            let rows = spans.iter().filter(|span| !span.is_range());
+            self.rows.extend(rows.map(|span| (tsid, item.table, span.from().into())));
+        }
+        self.tables.entry(item.table).or_default().written(item, tsid);
+    }
+
+    /// From now on every read needs at least this TSID, so rows written up to it are forgotten. Costs nobody
+    /// anything if every replica has applied it.
+    pub fn raise_floor(&mut self, floor: Tsid) {
+        if self.rows.front().is_none_or(|(oldest, ..)| *oldest > floor) {
+            return;
+        }
+        self.everything.last = self.everything.last.max(floor);
+        while let Some((tsid, table, row)) = self.rows.pop_front_if(|(tsid, ..)| *tsid <= floor) {
+            if let Some(table) = self.tables.get_mut(&table) {
+                table.forget(&row, tsid);
+            }
         }
     }
 
@@ -211,18 +351,17 @@ impl Freshness {
         if let State::Pending { xid: Some(xid), .. } = write.state {
             self.by_xid.remove(&xid);
         }
-        self.for_writers(&write.items, |writers| {
-            writers.unresolved =
-                writers.unresolved.checked_sub(1).expect("a write is resolved once");
-        });
-    }
-
-    fn for_writers(&mut self, items: &Items, change: impl Fn(&mut Writers)) {
-        match items {
+        match &write.items {
             Items::Nothing => {}
-            Items::Everything => change(&mut self.everything),
-            Items::Tables(tables) => {
-                tables.iter().for_each(|table| change(self.tables.entry(*table).or_default()));
+            Items::Everything => {
+                let left = self.everything.unresolved.checked_sub(1);
+                self.everything.unresolved = left.expect("a write is resolved once");
+            }
+            Items::Tables(items) => {
+                for item in items {
+                    let table = self.tables.get_mut(&item.table);
+                    table.expect("kept while unresolved").unresolved.retain(|known| *known != id);
+                }
             }
         }
     }
@@ -230,28 +369,33 @@ impl Freshness {
     /// What a read of these items needs if it arrives now (Algorithm 4).
     #[must_use]
     pub fn need(&self, items: &Items) -> Need {
-        let (tsid, unresolved) = match items {
-            // A read that names no table still depends on the schema: functions, types, roles.
-            Items::Nothing => (self.everything.last, self.everything.unresolved > 0),
-            Items::Everything => (self.newest.max(self.everything.last), !self.writes.is_empty()),
-            Items::Tables(tables) => self.need_of_tables(tables),
-        };
-        let unresolved = if unresolved { self.overlapping(items) } else { Vec::new() };
-        Need { tsid, unresolved }
+        Need { tsid: self.last(items), unresolved: self.overlapping(items) }
     }
 
-    fn need_of_tables(&self, tables: &[RelId]) -> (Tsid, bool) {
-        let writers = tables.iter().filter_map(|table| self.tables.get(table));
-        writers.fold(
-            (self.everything.last, self.everything.unresolved > 0),
-            |(tsid, unresolved), table| (tsid.max(table.last), unresolved || table.unresolved > 0),
-        )
-    }
-
+    /// The writes on their way that may touch something of this. Whoever reads no table depends on the schema
+    /// all the same: functions, types, roles.
     fn overlapping(&self, items: &Items) -> Vec<WriteId> {
-        let touches =
-            |write: &Write| write.items.overlaps(items) || write.items == Items::Everything;
-        self.writes.iter().filter(|(_, write)| touches(write)).map(|(&id, _)| id).collect()
+        let opaque = |(id, write): (&WriteId, &Write)| {
+            (*items == Items::Everything || write.items == Items::Everything).then_some(*id)
+        };
+        let mut found = Vec::new();
+        if *items == Items::Everything || self.everything.unresolved > 0 {
+            found.extend(self.writes.iter().filter_map(opaque));
+        }
+        let Items::Tables(items) = items else { return found };
+        for item in items {
+            let unresolved =
+                self.tables.get(&item.table).map_or(&[][..], |table| &table.unresolved);
+            let touches = |id: &&WriteId| {
+                self.writes.get(id).is_some_and(|write| write.items.overlaps_item(item))
+            };
+            found.extend(unresolved.iter().filter(touches));
+        }
+        if items.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
     }
 
     /// Brings a need up to date: forgets what is resolved by now. When the last one is, the
@@ -269,15 +413,28 @@ impl Freshness {
     fn last(&self, items: &Items) -> Tsid {
         match items {
             Items::Nothing => self.everything.last,
-            Items::Everything => self.newest,
-            Items::Tables(tables) => self.need_of_tables(tables).0,
+            Items::Everything => self.newest.max(self.everything.last),
+            Items::Tables(items) => {
+                let tables = items.iter().filter_map(|item| {
+                    self.tables.get(&item.table).map(|table| table.needed(item))
+                });
+                tables.max().unwrap_or_default().max(self.everything.last)
+            }
         }
     }
 
     fn collapse(&mut self) {
-        let last = self.tables.values().map(|table| table.last).max().unwrap_or_default();
+        let last = self.tables.values().map(Table::last).max().unwrap_or_default();
         self.everything.last = self.everything.last.max(last);
-        self.tables.retain(|_, table| table.unresolved > 0);
+        self.rows.clear();
+        self.tables.retain(|_, table| !table.unresolved.is_empty());
+        self.tables.values_mut().for_each(|table| table.rows.clear());
+    }
+
+    /// Rows that are told apart now: for metrics.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows.len()
     }
 
     /// Writes not resolved yet: for metrics.
@@ -298,13 +455,17 @@ impl Freshness {
         self.everything.unresolved > 0
     }
 
-    /// Whether a write on its way touches these items.
+    /// Whether a write on its way touches one of the tables, whichever its rows: writes of different rows
+    /// may wait for each other's locks (unique keys, foreign keys).
     #[must_use]
     pub fn is_in_flight(&self, items: &Items) -> bool {
+        let is_written = |item: &Item| {
+            self.tables.get(&item.table).is_some_and(|table| !table.unresolved.is_empty())
+        };
         match items {
             Items::Nothing => false,
             Items::Everything => !self.writes.is_empty(),
-            Items::Tables(tables) => self.need_of_tables(tables).1,
+            Items::Tables(items) => self.everything.unresolved > 0 || items.iter().any(is_written),
         }
     }
 }
@@ -322,18 +483,77 @@ mod tests {
         index.need(items) == Need { tsid: Tsid(tsid), unresolved: vec![] }
     }
 
+    fn columns(numbers: &[u16]) -> Columns {
+        Columns::of(numbers.iter().map(|&number| ColumnId(number)).collect())
+    }
+
+    fn rows(keys: &[&str]) -> Rows {
+        Rows::of(keys.iter().map(|key| Span::row(key.as_bytes())).collect())
+    }
+
+    fn item(table: u32, rows: Rows, columns: Columns) -> Items {
+        Items::of([Item { table: RelId(table), rows, columns }])
+    }
+
+    /// R has columns A1 to A4 and key A1, S has B1 to B5 and key B1. Of a write, an entry brings the rows, and
+    /// analysis the columns.
     #[test]
-    fn table_5_of_the_hihooi_paper_at_table_level() {
-        // W1..W5 of Table 1, TSIDs 11 to 15: R is written last by 14, S by 15.
-        let (r, s) = (t(&[1]), t(&[2]));
+    fn tables_1_3_and_5_of_the_hihooi_paper() {
+        let (r, s) = (1, 2);
+        let written = [
+            (11, item(r, rows(&["100"]), columns(&[2, 3]))),
+            (12, item(s, Rows::All, columns(&[2]))),
+            (13, item(r, Rows::All, columns(&[3, 4]))),
+            (14, item(r, rows(&["120"]), Columns::All)),
+            (15, item(s, Rows::All, columns(&[4]))),
+        ];
         let mut index = Freshness::new(Tsid(10));
-        for (tsid, items) in [(11, &r), (12, &s), (13, &r), (14, &r), (15, &s)] {
-            index.entry(Tsid(tsid), tsid as u32, items);
+        for (tsid, items) in &written {
+            let write = index.begin(items.clone());
+            index.acknowledged(write, Xid(*tsid), 0);
+            let Items::Tables(items) = items else { panic!("{items:?}") };
+            let exact = items.iter().map(|item| Item { columns: Columns::All, ..item.clone() });
+            index.entry(Tsid(*tsid), *tsid as u32, &Items::of(exact));
         }
-        assert!(fresh(&index, &r, 14));
-        assert!(fresh(&index, &s, 15));
+        let join = item(r, Rows::All, columns(&[1])).union(&item(s, Rows::All, columns(&[2, 3])));
+        assert!(fresh(&index, &item(r, Rows::All, Columns::All), 14), "R1");
+        assert!(fresh(&index, &item(r, rows(&["100"]), columns(&[1, 3, 4])), 13), "R2");
+        assert!(fresh(&index, &item(s, Rows::All, columns(&[2, 3, 5])), 12), "R3");
+        assert!(fresh(&index, &join, 14), "R4");
         assert!(fresh(&index, &t(&[3]), 10));
         assert!(fresh(&index, &t(&[1, 2]), 15));
+    }
+
+    #[test]
+    fn rows_and_ranges_are_told_apart() {
+        let mut index = Freshness::new(Tsid(0));
+        index.entry(Tsid(1), 1, &item(1, rows(&["a1", "b5"]), Columns::All));
+        let write = index.begin(item(1, rows(&["c1"]), columns(&[2])));
+        let span = |from: &str, to: &str| {
+            item(1, Rows::of(vec![Span::between(from.as_bytes(), to.as_bytes())]), Columns::All)
+        };
+        assert!(fresh(&index, &item(1, rows(&["a2"]), Columns::All), 0));
+        assert!(fresh(&index, &item(1, rows(&["b5", "a2"]), Columns::All), 1));
+        assert!(fresh(&index, &span("a", "a"), 1));
+        assert!(fresh(&index, &span("a2", "b4"), 0));
+        assert!(fresh(&index, &span("a2", "b"), 1));
+        assert_eq!(index.need(&span("b6", "c")).unresolved, [write]);
+        assert!(fresh(&index, &item(1, rows(&["c1"]), columns(&[3])), 0), "another column");
+    }
+
+    #[test]
+    fn i8_at_the_bound_of_rows_the_floor_rises() {
+        let mut index = Freshness::new(Tsid(0));
+        let key = |n: u64| item(1, Rows::of(vec![Span::row(n.to_be_bytes())]), Columns::All);
+        let last = ROWS_MAX as u64 + 1;
+        (1..=last).for_each(|n| index.entry(Tsid(n), n as u32, &key(n)));
+        assert!(index.rows() <= ROWS_MAX / 2 + 1);
+        let floor = last / 2 + 1;
+        assert!(fresh(&index, &key(0), floor), "never written, but needs the floor");
+        assert!(fresh(&index, &key(1), floor));
+        assert!(fresh(&index, &key(last), last));
+        index.raise_floor(Tsid(last));
+        assert_eq!((index.rows(), index.tables[&RelId(1)].rows.len()), (0, 0));
     }
 
     #[test]
@@ -424,27 +644,75 @@ mod tests {
     struct Twin {
         entries: Vec<(u64, Items)>,
         open: Vec<(WriteId, Items)>,
+        floor: u64,
     }
 
     impl Twin {
-        fn need(&self, items: &Items) -> (u64, Vec<WriteId>) {
-            let entries = self.entries.iter().filter(|(_, e)| e.overlaps(items));
-            let open = self.open.iter().filter(|(_, e)| e.overlaps(items));
-            (entries.map(|(tsid, _)| *tsid).max().unwrap_or(0), open.map(|(id, _)| *id).collect())
+        /// The last entry that wrote one of the item's rows, or one of its columns, whichever is older.
+        fn last(&self, item: &Item) -> u64 {
+            let last = |item: &Item| {
+                let found = self.entries.iter().filter(|(_, entry)| entry.overlaps_item(item));
+                found.map(|(tsid, _)| *tsid).max().unwrap_or(0)
+            };
+            let by_rows = last(&Item { columns: Columns::All, ..item.clone() });
+            by_rows.min(last(&Item { rows: Rows::All, ..item.clone() }))
         }
+
+        fn need(&self, items: &Items) -> (u64, Vec<WriteId>) {
+            let last = match items {
+                Items::Tables(items) => items.iter().map(|item| self.last(item)).max().unwrap_or(0),
+                _ => self.entries.iter().map(|(tsid, _)| *tsid).max().unwrap_or(0),
+            };
+            let open = self.open.iter().filter(|(_, e)| e.overlaps(items));
+            (last.max(self.floor), open.map(|(id, _)| *id).collect())
+        }
+    }
+
+    fn some_item() -> impl Strategy<Value = Item> {
+        let key = proptest::collection::vec(0_u8..3, 2);
+        let rows = prop_oneof![
+            1 => Just(Rows::All),
+            3 => proptest::collection::vec(key, 1..3)
+                .prop_map(|keys| Rows::of(keys.into_iter().map(Span::row).collect())),
+        ];
+        let columns = prop_oneof![
+            1 => Just(Columns::All),
+            2 => proptest::collection::vec(1_u16..5, 1..3).prop_map(|numbers| columns(&numbers)),
+        ];
+        (0_u32..4, rows, columns).prop_map(|(table, rows, columns)| Item {
+            table: RelId(table),
+            rows,
+            columns,
+        })
     }
 
     fn some_items() -> impl Strategy<Value = Items> {
         prop_oneof![
-            8 => proptest::collection::vec(0_u32..6, 1..3).prop_map(|oids| t(&oids)),
+            8 => proptest::collection::vec(some_item(), 1..3).prop_map(Items::of),
             1 => Just(Items::Everything),
+        ]
+    }
+
+    fn probes() -> Vec<Items> {
+        let range =
+            |from: &[u8], to: &[u8]| item(1, Rows::of(vec![Span::between(from, to)]), Columns::All);
+        vec![
+            t(&[0]),
+            t(&[1, 3]),
+            Items::Everything,
+            item(1, Rows::of(vec![Span::row([0, 1])]), Columns::All),
+            item(1, Rows::of(vec![Span::row([0, 1]), Span::row([2, 2])]), columns(&[1, 2])),
+            item(1, Rows::All, columns(&[2])),
+            item(2, Rows::All, columns(&[])),
+            range(&[1], &[1]),
+            range(&[0, 2], &[1, 1]),
         ]
     }
 
     proptest! {
         #[test]
         fn i6_agrees_with_a_list_of_all_that_happened(
-            steps in proptest::collection::vec((0..4_u8, some_items(), 0..8_usize), 1..120)
+            steps in proptest::collection::vec((0..5_u8, some_items(), 0..8_usize), 1..120)
         ) {
             let mut index = Freshness::new(Tsid(0));
             let mut twin = Twin::default();
@@ -452,28 +720,42 @@ mod tests {
             for (step, items, pick) in steps {
                 match step {
                     0 => twin.open.push((index.begin(items.clone()), items)),
-                    1 if !twin.open.is_empty() => {
+                    1 | 2 if !twin.open.is_empty() => {
                         let (id, items) = twin.open.remove(pick % twin.open.len());
                         xid += 1;
                         let tsid = twin.entries.len() as u64 + 1;
+                        // The stream knows rows, but no columns.
+                        let exact = match &items {
+                            Items::Tables(items) => Items::of(items.iter().map(|item| Item {
+                                columns: Columns::All,
+                                ..item.clone()
+                            })),
+                            other => other.clone(),
+                        };
                         if pick % 2 == 0 {
                             index.acknowledged(id, Xid(xid), 0);
-                            index.entry(Tsid(tsid), xid as u32, &items);
+                            index.entry(Tsid(tsid), xid as u32, &exact);
+                            twin.entries.push((tsid, items));
                         } else {
-                            index.entry(Tsid(tsid), xid as u32, &items);
+                            index.entry(Tsid(tsid), xid as u32, &exact);
                             index.acknowledged(id, Xid(xid), 0);
+                            twin.entries.push((tsid, exact));
                         }
-                        twin.entries.push((tsid, items));
                     }
-                    2 if !twin.open.is_empty() => {
+                    3 if !twin.open.is_empty() => {
                         index.nothing(twin.open.remove(pick % twin.open.len()).0);
+                    }
+                    4 if pick < 2 => {
+                        let floor = twin.entries.len() / 2;
+                        index.raise_floor(Tsid(floor as u64));
+                        twin.floor = index.everything.last.0.max(twin.floor);
                     }
                     _ => {}
                 }
-                for probe in [t(&[0]), t(&[1, 4]), t(&[5]), Items::Everything] {
+                for probe in probes() {
                     let mut need = index.need(&probe);
                     need.unresolved.sort();
-                    prop_assert_eq!((need.tsid.0, need.unresolved), twin.need(&probe));
+                    prop_assert_eq!((need.tsid.0, need.unresolved), twin.need(&probe), "{:?}", probe);
                 }
             }
         }

@@ -12,3 +12,4 @@ pub mod note;
 pub mod pgoutput;
 pub mod retention;
 pub mod schedule;
+pub mod written;

@@ -87,7 +87,7 @@ fn feed(assembler: &mut Assembler, messages: impl IntoIterator<Item = Message>) 
 
 fn entry(outputs: &[Output]) -> &Entry {
     let entries = outputs.iter().filter_map(|output| match output {
-        Output::Entry(entry) => Some(entry),
+        Output::Entry(entry, _) => Some(entry),
         _ => None,
     });
     let entries: Vec<&Entry> = entries.collect();
@@ -351,7 +351,7 @@ proptest! {
         };
         let entries = |outputs: Vec<Output>| {
             let entries = outputs.into_iter().filter_map(|output| match output {
-                Output::Entry(entry) => Some(entry),
+                Output::Entry(entry, _) => Some(entry),
                 _ => None,
             });
             entries.collect::<Vec<_>>()

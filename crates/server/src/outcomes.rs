@@ -32,19 +32,18 @@ pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, r
     while events.recv_many(&mut batch, BATCH).await > 0 {
         let mut has_ddl = false;
         for event in batch.drain(..) {
-            let mut index = relay.freshness.borrow_mut();
             match event {
                 StreamEvent::Entry(entry) => {
-                    index.entry(entry.tsid, entry.xid, &entry.items);
-                    drop(index);
+                    relay.entry_came(entry.tsid, entry.xid, &entry.written);
                     if entry.has_ddl {
                         has_ddl = true;
                         relay.catalog_changed(entry.xid);
                     }
                 }
-                StreamEvent::Passed(lsn) => index.passed(lsn),
+                StreamEvent::Passed(lsn) => relay.freshness.borrow_mut().passed(lsn),
             }
         }
+        relay.raise_floor();
         if has_ddl {
             reload.notify_one();
         }

@@ -17,7 +17,8 @@ use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
 use hihooi_replication::freshness::{Freshness, Need, WriteId};
 use hihooi_replication::ids::Tsid;
-use hihooi_replication::items::Items;
+use hihooi_replication::items::{Granularity, Items};
+use hihooi_replication::written::Written;
 use hihooi_session::events::{Outcome, Prepared, ReadRequest};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
@@ -430,6 +431,22 @@ impl Relay {
         prepared
     }
 
+    /// The stream brought an entry. Its rows have names in the catalog unless that may be older than the
+    /// entry: then whole tables count as written.
+    pub fn entry_came(&self, tsid: Tsid, xid: u32, written: &Written) {
+        let is_known = !self.is_catalog_unread();
+        let items = self.analyser.borrow().catalog.items_of(written);
+        let items = if is_known { items } else { items.at(Granularity::Table) };
+        self.freshness.borrow_mut().entry(tsid, xid, &items);
+    }
+
+    /// Forgets rows of entries that all replicas have applied.
+    pub fn raise_floor(&self) {
+        if let Some(applied) = self.replicas.iter().map(|replica| replica.applied()).min() {
+            self.freshness.borrow_mut().raise_floor(applied);
+        }
+    }
+
     /// Whether this read's duration is measured: one in so many is, and the first ones.
     #[must_use]
     pub fn is_measured_turn(&self) -> bool {
@@ -481,6 +498,10 @@ impl Relay {
 
     /// A route for a read that any fresh replica may serve; waits for one if that pays.
     pub async fn route_read(&self, read: ReadRequest<'_>) -> Route {
+        Route { class: read.items.class(), ..self.route_by_need(read).await }
+    }
+
+    async fn route_by_need(&self, read: ReadRequest<'_>) -> Route {
         let mut need = self.freshness.borrow().need(read.items);
         match self.try_replica(&need, &read) {
             Try::Chosen(candidate) => return found(candidate, &need, Reason::Fresh),
@@ -562,6 +583,7 @@ fn found(candidate: Candidate, need: &Need, reason: Reason) -> Route {
         site: SiteId::Replica(candidate.number),
         needed: Some(need.tsid),
         applied: Some(candidate.applied),
+        class: None,
         reason,
     }
 }

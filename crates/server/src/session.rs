@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hihooi_replication::freshness::WriteId;
-use hihooi_replication::items::Items;
+use hihooi_replication::items::{Granularity, Items};
 use hihooi_session::events::{Action, Actions, Counter, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::route::Route;
@@ -131,6 +131,7 @@ impl<S: Stream> Served<S> {
             own: OwnSettings {
                 consistency: relay.settings.consistency,
                 wait_ms: relay.settings.wait_ms,
+                granularity: Granularity::default(),
             },
             custom: custom.cloned().collect(),
             path: welcome.path.clone(),

@@ -43,4 +43,5 @@ pub mod state;
 mod tests;
 pub mod unit;
 pub mod upstream;
+mod values;
 mod work;

@@ -1,5 +1,6 @@
 //! `SET`, `SHOW` and `RESET` of `hihooi.*`, which never reach a server.
 
+use hihooi_replication::items::Granularity;
 use hihooi_sql::HihooiCommand;
 use hihooi_wire::backend::Report;
 
@@ -14,6 +15,8 @@ pub struct OwnSettings {
     pub consistency: Consistency,
     /// How long a read waits for a replica, milliseconds.
     pub wait_ms: u64,
+    /// How finely reads are told from writes.
+    pub granularity: Granularity,
 }
 
 /// What the client gets.
@@ -62,6 +65,7 @@ impl Session {
         match name {
             "consistency" => Ok(self.own.consistency.as_str().to_owned()),
             "wait_ms" => Ok(self.own.wait_ms.to_string()),
+            "granularity" => Ok(self.own.granularity.as_str().to_owned()),
             "last_route" => Ok(self.last_route.describe(env.site_name(self.last_route.site))),
             _ => Err(unknown(name)),
         }
@@ -84,6 +88,12 @@ impl Session {
                     .parse()
                     .map_err(|_| bad(name, value).hint("Milliseconds, a number from 0 on."))?;
             }
+            ("granularity", None) => self.own.granularity = self.opened.own.granularity,
+            ("granularity", Some(value)) => {
+                self.own.granularity = Granularity::parse(value).ok_or_else(|| {
+                    bad(name, value).hint("Available values: table, column, row, range.")
+                })?;
+            }
             ("last_route", _) => {
                 let what = "parameter \"hihooi.last_route\" cannot be changed";
                 return Err(Report::error("55P02", what));
@@ -99,6 +109,7 @@ fn bad(name: &str, value: &str) -> Report {
 }
 
 fn unknown(name: &str) -> Report {
-    Report::error("42704", format!("unrecognized configuration parameter \"hihooi.{name}\""))
-        .hint("Known are hihooi.consistency, hihooi.wait_ms and hihooi.last_route.")
+    Report::error("42704", format!("unrecognized configuration parameter \"hihooi.{name}\"")).hint(
+        "Known are hihooi.consistency, hihooi.granularity, hihooi.wait_ms and hihooi.last_route.",
+    )
 }

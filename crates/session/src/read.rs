@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hihooi_replication::items::Items;
+use hihooi_replication::items::{Granularity, Items};
 use hihooi_sql::{Analysis, Hint, Kind, Replica, Statement, Unsafe};
 use hihooi_wire::frontend::{self, Bind, Target, tag};
 
@@ -14,6 +14,7 @@ use crate::route::{Consistency, Reason};
 use crate::session::Session;
 use crate::unit::{Ends, Op, Unit, write_op};
 use crate::upstream::Upstream;
+use crate::values::RunValues;
 use crate::work::What;
 
 /// What a unit wants of a replica.
@@ -43,11 +44,22 @@ impl Default for Reads {
 }
 
 impl Wanted {
-    /// What a simple query wants.
-    pub(crate) fn of_query(facts: Arc<Analysis>, consistency: Option<Consistency>) -> Wanted {
+    /// What a simple query of one statement wants.
+    pub(crate) fn of_query(
+        facts: Arc<Analysis>,
+        text: &[u8],
+        granularity: Granularity,
+        consistency: Option<Consistency>,
+    ) -> Wanted {
         // Texts of one shape share their facts; another shape at the address does no harm.
         let statement = Arc::as_ptr(&facts).addr() as u64;
-        Wanted { items: Reads::Of(facts), consistency, statement }
+        let items = match facts.statements.first() {
+            Some(only) if granularity < Granularity::Range || !only.read_rows.is_empty() => {
+                Reads::All(only.reads_with(&RunValues::of_text(text)).at(granularity))
+            }
+            _ => Reads::Of(facts),
+        };
+        Wanted { items, consistency, statement }
     }
 
     pub(crate) fn items(&self) -> &Items {
@@ -100,14 +112,19 @@ impl Session {
             for statement in &facts.statements {
                 let hint = is_routable(statement, &prepared.query)?;
                 wanted.consistency = wanted.consistency.or(hint);
-                items = items.union(&statement.reads);
+                // To be parsed and described, a statement needs nothing but the schema.
+                if matches!(op, Op::Bind { .. }) {
+                    items = items.union(&statement.reads_with(&RunValues::of(op)));
+                }
             }
             if own_types::any_own(&prepared.types) {
                 return Err(Reason::Unsafe);
             }
             wanted.statement = prepared.id;
         }
-        wanted.items = Reads::All(items);
+        let granularity = self.own.granularity;
+        let is_finest = granularity == Granularity::default();
+        wanted.items = Reads::All(if is_finest { items } else { items.at(granularity) });
         Ok(wanted)
     }
 }

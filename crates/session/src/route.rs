@@ -2,6 +2,7 @@
 
 use hihooi_replication::freshness::Need;
 use hihooi_replication::ids::Tsid;
+use hihooi_replication::items::Class;
 
 use crate::sites::SiteId;
 
@@ -92,6 +93,8 @@ pub struct Route {
     pub needed: Option<Tsid>,
     /// What the chosen replica had applied then.
     pub applied: Option<Tsid>,
+    /// How finely what it reads was told from what others write, if it could run on a replica.
+    pub class: Option<Class>,
     /// Why.
     pub reason: Reason,
 }
@@ -100,15 +103,16 @@ impl Route {
     /// To the primary.
     #[must_use]
     pub fn primary(reason: Reason) -> Route {
-        Route { site: SiteId::Primary, needed: None, applied: None, reason }
+        Route { site: SiteId::Primary, needed: None, applied: None, class: None, reason }
     }
 
     /// As `SHOW hihooi.last_route` tells it.
     #[must_use]
     pub fn describe(&self, site: &str) -> String {
         let number = |tsid: Option<Tsid>| tsid.map_or("-".to_owned(), |tsid| tsid.to_string());
+        let class = self.class.map_or("-".to_owned(), |class| class.to_string());
         format!(
-            "site={site} needed={} applied={} class=TAS reason={}",
+            "site={site} needed={} applied={} class={class} reason={}",
             number(self.needed),
             number(self.applied),
             self.reason.as_str()

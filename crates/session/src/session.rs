@@ -31,6 +31,7 @@ use crate::sites::SiteId;
 use crate::state::{CarriedSettings, Pin};
 use crate::unit::{Flight, Transaction};
 use crate::upstream::Upstream;
+use crate::values::RunValues;
 use crate::work::{Then, Work};
 
 /// Beyond this a unit of the extended protocol is sent on in parts, as if the client had sent
@@ -500,7 +501,12 @@ impl Session {
     }
 
     /// What a statement may write, static analysis and what it can't know (I6).
-    pub(crate) fn writes_of(&self, statement: &Statement, env: &dyn Env) -> Items {
+    pub(crate) fn writes_of(
+        &self,
+        statement: &Statement,
+        values: &RunValues<'_>,
+        env: &dyn Env,
+    ) -> Items {
         if !self.opened.is_replicated {
             return Items::Nothing;
         }
@@ -522,7 +528,7 @@ impl Session {
         if is_blind {
             return Items::Everything;
         }
-        statement.writes.clone()
+        statement.writes_with(values)
     }
 
     /// Makes a statement that the client prepared by the protocol known under the client's name,

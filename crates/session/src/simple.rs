@@ -20,6 +20,7 @@ use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, may_change_path};
 use crate::unit::{Ends, Op, Transaction, Unit};
 use crate::upstream::Upstream;
+use crate::values::RunValues;
 use crate::work::{Query, What, Work};
 
 /// How a simple query is run.
@@ -81,11 +82,12 @@ impl Session {
                 is_routable(statement, &text).and_then(|hint| self.may_route(env).map(|()| hint))
             }
         };
-        let query = Query { message, text, facts: facts.clone() };
+        let query = Query { message, text: text.clone(), facts: facts.clone() };
         let work = |reason| Work::new(What::Query(query), Route::primary(reason));
         let work = match routable {
             Ok(consistency) => {
-                work(Reason::NoReplica).wanting(Wanted::of_query(facts, consistency))
+                let wanted = Wanted::of_query(facts, &text, self.own.granularity, consistency);
+                work(Reason::NoReplica).wanting(wanted)
             }
             // A relation that the catalog lacks may be one that it doesn't know yet.
             Err(Reason::Unsafe) if self.up.is_none() && env.is_catalog_stale() => {
@@ -151,7 +153,7 @@ impl Session {
             _ if statement.lists_prepared => false,
             Kind::Commit { .. } => in_block && !self.transaction.writes.is_empty(),
             Kind::Read | Kind::Write | Kind::CopyIn | Kind::CopyOut => {
-                !in_block && !self.writes_of(statement, env).is_empty()
+                !in_block && !self.writes_of(statement, &RunValues::default(), env).is_empty()
             }
             _ => false,
         }
@@ -169,7 +171,7 @@ impl Session {
         if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
             self.transaction = Transaction::default();
         } else {
-            let writes = self.writes_of(statement, env);
+            let writes = self.writes_of(statement, &RunValues::of_text(text), env);
             self.note_writes(statement, &writes);
         }
     }

@@ -20,6 +20,7 @@ use crate::events::{Action, Actions, Env, Outcome, Prepared};
 use crate::mistakes::{Mistake, makes};
 use crate::session::Session;
 use crate::upstream::Upstream;
+use crate::values::RunValues;
 
 /// One message of a unit, with what its names stand for.
 #[derive(Debug, Clone)]
@@ -112,7 +113,7 @@ impl Op {
     }
 
     /// The text of the statement that it runs.
-    fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         match self {
             Op::Statement { text, .. } => text,
             Op::Bind { prepared: Some((prepared, _)), .. } => &prepared.query,
@@ -302,7 +303,7 @@ impl Session {
                 self.transaction.may_hide |= self.may_hide(statement);
             }
             _ => {
-                let writes = self.writes_of(statement, env);
+                let writes = self.writes_of(statement, &RunValues::of(op), env);
                 self.note_writes(statement, &writes);
                 if statement.may_commit_inside {
                     let write = self.begin_write(writes, out);

@@ -32,6 +32,7 @@ use crate::sites::SiteId;
 use crate::state::Pin;
 use crate::unit::{Ends, Op, Unit, Written};
 use crate::upstream::{FOLLOW, Upstream};
+use crate::values::RunValues;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -345,7 +346,9 @@ impl Session {
         env: &dyn Env,
         out: &mut Actions,
     ) {
-        let writes = facts.statements.iter().map(|statement| self.writes_of(statement, env));
+        let values = RunValues::of_text(text);
+        let each = facts.statements.iter();
+        let writes = each.map(|statement| self.writes_of(statement, &values, env));
         let writes = writes.fold(Items::Nothing, |all, writes| all.union(&writes));
         let may_commit = up.status == Status::Idle
             || facts.statements.len() > 1

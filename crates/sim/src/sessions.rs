@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use hihooi_check::{History, Level, Op, Outcome, Transaction, judge};
 use hihooi_replication::freshness::{Freshness, WriteId};
 use hihooi_replication::ids::{Lsn, Tsid};
-use hihooi_replication::items::{Items, RelId};
+use hihooi_replication::items::{Granularity, Items, RelId};
 use hihooi_session::downstream::Downstream;
 use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
@@ -155,6 +155,7 @@ impl Relay {
                 site: SiteId::Replica(number),
                 needed: Some(need.tsid),
                 applied: Some(applied),
+                class: items.class(),
                 reason: Reason::Fresh,
             },
             None => Route::primary(Reason::NotFresh),
@@ -327,7 +328,11 @@ impl World {
         let opened = Opened {
             id,
             is_replicated: true,
-            own: OwnSettings { consistency: Consistency::Gssi, wait_ms: 0 },
+            own: OwnSettings {
+                consistency: Consistency::Gssi,
+                wait_ms: 0,
+                granularity: Granularity::Range,
+            },
             custom: Vec::new(),
             path: SearchPath::new(["public"]),
             is_serializable: false,

@@ -11,6 +11,8 @@ mod ddl;
 mod dml;
 mod expressions;
 mod functions;
+mod keys;
+mod names;
 mod query;
 mod relations;
 mod scan;
@@ -24,20 +26,44 @@ use pg_raw_parse::nodes::RawStmt;
 
 use crate::catalog::{Catalog, SearchPath};
 use crate::facts::{Analysis, Kind, Replica, SessionEffect, Statement, Unsafe};
+use crate::template;
 pub(crate) use scan::Facts;
 use scan::Scan;
 
 /// The facts about a text. `path` is the session's search path, `None` if it isn't known.
 #[must_use]
 pub fn analyse(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Analysis {
+    analyse_with(text, catalog, path, None)
+}
+
+/// The facts about all texts of one template: its numbers are slots.
+pub(crate) fn analyse_template(
+    text: &str,
+    catalog: &Catalog,
+    path: Option<&SearchPath>,
+) -> Analysis {
+    analyse_with(text, catalog, path, Some(&template::numbers(text)))
+}
+
+fn analyse_with(
+    text: &str,
+    catalog: &Catalog,
+    path: Option<&SearchPath>,
+    numbers: Option<&[Range<usize>]>,
+) -> Analysis {
     // The parser's bindings panic where the parser surprises them, on a constant that isn't UTF-8
     // for example. None is known, but a client's text must not end the process.
-    let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path)));
+    let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path, numbers)));
     let statements = analysis.unwrap_or_else(|_| Box::new([unparsable(0..text.len())]));
     Analysis { statements }
 }
 
-fn statements(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Box<[Statement]> {
+fn statements(
+    text: &str,
+    catalog: &Catalog,
+    path: Option<&SearchPath>,
+    numbers: Option<&[Range<usize>]>,
+) -> Box<[Statement]> {
     let whole = 0..text.len();
     let Ok(tree) = pg_raw_parse::parse(text) else { return Box::new([unparsable(whole)]) };
     if tree.is_empty() {
@@ -47,6 +73,8 @@ fn statements(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Box<[
         let range = range_of(raw, text);
         let mut scan = Scan::new(catalog, path);
         scan.text = &text[range.clone()];
+        scan.whole_text = text;
+        scan.numbers = numbers;
         scan.statement(raw.stmt(), range)
     };
     tree.iter().map(scan).collect()
@@ -86,6 +114,8 @@ fn unparsable(range: Range<usize>) -> Statement {
         kind: Kind::Unparsable,
         reads: Items::Everything,
         writes: Items::Everything,
+        read_rows: Box::default(),
+        written_rows: Box::default(),
         replica: Replica::Unsafe(Unsafe::Unparsable),
         session: SessionEffect::anything(),
         row_locks: true,
@@ -101,6 +131,8 @@ fn empty(range: Range<usize>) -> Statement {
         kind: Kind::Empty,
         reads: Items::Nothing,
         writes: Items::Nothing,
+        read_rows: Box::default(),
+        written_rows: Box::default(),
         replica: Replica::Safe,
         session: SessionEffect::default(),
         row_locks: false,

@@ -12,12 +12,13 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use hihooi_replication::items::Items;
+use hihooi_replication::items::{Columns, Items};
 use schnellru::{Limiter, LruMap};
 
-use crate::analysis::analyse;
+use crate::analysis::{analyse, analyse_template};
 use crate::catalog::{Catalog, SearchPath};
 use crate::facts::{Analysis, Statement};
+use crate::named_rows::NamedRows;
 use crate::template;
 
 /// How many texts are remembered.
@@ -169,7 +170,10 @@ impl Cache {
             return Arc::clone(&entry.analysis);
         }
         self.misses += 1;
-        let mut analysis = analyse(text, catalog, path);
+        let mut analysis = match is_template {
+            true => analyse_template(text, catalog, path),
+            false => analyse(text, catalog, path),
+        };
         if is_template && let [only] = &mut *analysis.statements {
             only.range = 0..usize::MAX;
         }
@@ -203,13 +207,21 @@ impl Cache {
 }
 
 fn bytes_of(analysis: &Analysis) -> usize {
+    let columns = |columns: &Columns| match columns {
+        Columns::All => 0,
+        Columns::In(columns) => size_of_val(&**columns),
+    };
     let items = |items: &Items| match items {
-        Items::Tables(tables) => size_of_val(&**tables),
+        Items::Tables(items) => {
+            size_of_val(&**items) + items.iter().map(|item| columns(&item.columns)).sum::<usize>()
+        }
         Items::Nothing | Items::Everything => 0,
     };
+    let named = |rows: &[NamedRows]| rows.iter().map(NamedRows::bytes).sum::<usize>();
     let statement = |s: &Statement| {
         let names: usize = s.session.custom_settings.iter().map(|name| name.len() + 16).sum();
-        size_of::<Statement>() + items(&s.reads) + items(&s.writes) + names
+        let named = named(&s.read_rows) + named(&s.written_rows);
+        size_of::<Statement>() + items(&s.reads) + items(&s.writes) + named + names
     };
     analysis.statements.iter().map(statement).sum()
 }

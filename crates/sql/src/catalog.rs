@@ -12,10 +12,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
-use hihooi_replication::items::RelId;
+use hihooi_replication::items::{ColumnId, Item, Items, RelId, Rows, Span};
+use hihooi_replication::written::{Written, WrittenRows, WrittenTable};
 
 use crate::analysis::Facts;
 use crate::builtins::Builtin;
+use crate::keys::KeyType;
 use crate::leaves::Leaves;
 
 pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
@@ -72,6 +74,8 @@ pub struct Catalog {
     pub(crate) domains: Map<Box<str>, Code>,
     /// What users' code may leave in the session.
     pub(crate) leaves: Leaves,
+    /// A user's operator may be meant where a value is compared with a key.
+    pub(crate) has_own_comparisons: bool,
 }
 
 impl Catalog {
@@ -98,6 +102,23 @@ impl Catalog {
     #[must_use]
     pub fn custom_settings(&self) -> &[Box<str>] {
         &self.leaves.custom_settings
+    }
+
+    /// What a transaction wrote, by the canonical keys of its rows. The caller must know that this catalog
+    /// is no older than the transaction.
+    #[must_use]
+    pub fn items_of(&self, written: &Written) -> Items {
+        match written {
+            Written::Everything => Items::Everything,
+            Written::Tables(tables) => Items::of(tables.iter().map(|table| self.item_of(table))),
+        }
+    }
+
+    fn item_of(&self, written: &WrittenTable) -> Item {
+        let relation = self.relations.get(&written.table);
+        let spans = relation.zip(written.rows.as_ref()).and_then(|(r, rows)| r.spans_of(rows));
+        let rows = spans.map_or(Rows::All, Rows::of);
+        Item { rows, ..Item::table(written.table) }
     }
 
     /// Which relations a name may mean.
@@ -182,6 +203,12 @@ pub struct Relation {
     pub(crate) has_rules: bool,
     /// Itself and all that inherits from it, directly or not: where its rows are.
     pub(crate) members: Box<[RelId]>,
+    /// Its rows may move to another table.
+    pub(crate) is_partition: bool,
+    /// Its columns in order; none for views and for what isn't a table.
+    pub(crate) columns: Vec<Column>,
+    /// The columns by which the stream tells its rows, in the order of their index: places in `columns`.
+    pub(crate) key: Box<[usize]>,
     /// Foreign keys from this table to others.
     pub(crate) references: Vec<ForeignKey>,
     /// Foreign keys from others to this table.
@@ -192,6 +219,52 @@ pub struct Relation {
     pub(crate) policies: Option<Code>,
     /// Defaults, generation expressions, checks, index expressions: run when it is written.
     pub(crate) expressions: Option<Code>,
+}
+
+impl Relation {
+    /// The place of a column in `columns`.
+    pub(crate) fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| &*column.name == name)
+    }
+
+    /// The canonical keys of rows of the stream; `None` if they aren't certain.
+    fn spans_of(&self, rows: &WrittenRows) -> Option<Vec<Span>> {
+        let is_told_by = |column: &Column| {
+            let told =
+                |(name, oid): &(Box<str>, u32)| *name == column.name && *oid == column.type_oid;
+            Some((rows.columns.iter().position(told)?, column.key_type?))
+        };
+        let parts = self.key.iter().map(|place| is_told_by(&self.columns[*place]));
+        let parts: Vec<(usize, KeyType)> = parts.collect::<Option<_>>()?;
+        if parts.is_empty() || parts.len() != rows.columns.len() {
+            return None;
+        }
+        let spans = rows.keys.iter().map(|values| {
+            let mut key = Vec::with_capacity(16);
+            for (place, key_type) in &parts {
+                key_type.push_text(values.get(*place)?, &mut key)?;
+            }
+            Some(Span::row(key))
+        });
+        spans.collect()
+    }
+}
+
+/// A column of a table.
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub id: ColumnId,
+    pub name: Box<str>,
+    /// Its type.
+    pub type_oid: u32,
+    /// Its type, or the one under its domain.
+    pub base_oid: u32,
+    /// How its values become a part of a key.
+    pub key_type: Option<KeyType>,
+    /// A value is stored as it is given: nothing rounds, cuts or pads it.
+    pub is_exact: bool,
+    /// Computed from other columns.
+    pub is_generated: bool,
 }
 
 /// What a relation is, as far as replication cares.

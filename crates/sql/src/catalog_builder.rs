@@ -2,12 +2,13 @@
 //!
 //! What a user's functions may do is found in `crate::routines`.
 
-use hihooi_replication::items::RelId;
+use hihooi_replication::items::{ColumnId, RelId};
 
 use crate::builtins;
 use crate::catalog::{
-    Catalog, Class, Code, ForeignKey, Functions, Map, Relation, Routine, UserFunction,
+    Catalog, Class, Code, Column, ForeignKey, Functions, Map, Relation, Routine, UserFunction,
 };
+use crate::keys::KeyType;
 use crate::leaves::leaves;
 use crate::routines::routines;
 
@@ -53,6 +54,27 @@ pub struct RelationRow<'a> {
     pub has_rules: bool,
 }
 
+/// A column as `pg_attribute` has it.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnRow<'a> {
+    /// The table.
+    pub relation: RelId,
+    /// Number.
+    pub number: u16,
+    /// Name.
+    pub name: &'a str,
+    /// OID of its type.
+    pub type_oid: u32,
+    /// OID of its type, or of the one under its domain.
+    pub base_oid: u32,
+    /// Its type has no modifier that could change a value: no length, precision or scale.
+    pub is_exact: bool,
+    /// Equal values look the same: its collation, if it has one, is deterministic.
+    pub is_deterministic: bool,
+    /// Computed from other columns.
+    pub is_generated: bool,
+}
+
 /// A user's function as `pg_proc` has it.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionRow<'a> {
@@ -82,6 +104,9 @@ pub struct Builder {
     /// What triggers and rules run.
     fired: Map<RelId, Box<str>>,
     code: Vec<(RelId, CodeKind, Box<str>)>,
+    columns: Vec<(RelId, Column)>,
+    keys: Vec<(RelId, Vec<ColumnId>)>,
+    has_own_comparisons: bool,
     builtins: Map<Box<str>, Volatility>,
     pub(crate) functions: Vec<Function>,
     pub(crate) operators: Vec<(Box<str>, Box<str>)>,
@@ -132,6 +157,9 @@ impl Builder {
             has_code: !row.code.is_empty(),
             has_rules: row.has_rules,
             members: Box::default(),
+            is_partition: false,
+            columns: Vec::new(),
+            key: Box::default(),
             references: Vec::new(),
             referenced_by: Vec::new(),
             view: None,
@@ -154,6 +182,31 @@ impl Builder {
         let names = others.filter_map(|other| Some(&self.relations.get(&other)?.name));
         let parts = texts.chain(self.fired.get(&relation.id)).chain(names);
         parts.map(|part| &**part).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Gives a table a column.
+    pub fn column(&mut self, row: ColumnRow<'_>) {
+        let key_type = KeyType::of(row.base_oid).filter(|_| row.is_deterministic);
+        let column = Column {
+            id: ColumnId(row.number),
+            name: row.name.into(),
+            type_oid: row.type_oid,
+            base_oid: row.base_oid,
+            key_type,
+            is_exact: row.is_exact,
+            is_generated: row.is_generated,
+        };
+        self.columns.push((row.relation, column));
+    }
+
+    /// Gives a table the columns of its replica identity, in the order of their index.
+    pub fn key(&mut self, relation: RelId, columns: impl IntoIterator<Item = u16>) {
+        self.keys.push((relation, columns.into_iter().map(ColumnId).collect()));
+    }
+
+    /// A user's operator compares values of a built-in type, or of a domain.
+    pub fn own_comparisons(&mut self) {
+        self.has_own_comparisons = true;
     }
 
     /// Gives a view its query.
@@ -230,9 +283,11 @@ impl Builder {
     #[must_use]
     pub fn build(mut self, version: u64) -> Catalog {
         self.link_members();
+        self.link_columns();
         self.link_foreign_keys();
         self.attach_code();
-        let mut catalog = Catalog { version, ..Catalog::default() };
+        let has_own_comparisons = self.has_own_comparisons;
+        let mut catalog = Catalog { version, has_own_comparisons, ..Catalog::default() };
         for (name, volatility) in &self.builtins {
             let functions = catalog.functions.entry(name.clone()).or_default();
             functions.builtin = Some(builtins::classify(name, *volatility));
@@ -259,6 +314,11 @@ impl Builder {
         for &(child, parent) in &self.inherits {
             children.entry(parent).or_default().push(child);
         }
+        for (child, _) in &self.inherits {
+            if let Some(relation) = self.relations.get_mut(child) {
+                relation.is_partition = true;
+            }
+        }
         for relation in self.relations.values_mut() {
             let mut members = vec![relation.id];
             let mut next = 0;
@@ -271,6 +331,20 @@ impl Builder {
                 }
             }
             relation.members = members.into();
+        }
+    }
+
+    fn link_columns(&mut self) {
+        self.columns.sort_by_key(|(_, column)| column.id);
+        for (id, column) in std::mem::take(&mut self.columns) {
+            if let Some(relation) = self.relations.get_mut(&id) {
+                relation.columns.push(column);
+            }
+        }
+        for (id, key) in &self.keys {
+            let Some(relation) = self.relations.get_mut(id) else { continue };
+            let place = |id: &ColumnId| relation.columns.iter().position(|column| column.id == *id);
+            relation.key = key.iter().map(place).collect::<Option<_>>().unwrap_or_default();
         }
     }
 

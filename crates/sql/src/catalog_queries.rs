@@ -10,7 +10,7 @@
 use hihooi_replication::items::RelId;
 use thiserror::Error;
 
-use crate::catalog_builder::{Builder, FunctionRow, RelationRow, Volatility};
+use crate::catalog_builder::{Builder, ColumnRow, FunctionRow, RelationRow, Volatility};
 
 /// What must be set before the questions are asked.
 pub const SETUP: &str = "SET LOCAL search_path = ''";
@@ -45,6 +45,28 @@ pub const QUERIES: &[CatalogQuery] = &[
         sql: RELATIONS,
         columns: &["oid", "schema", "name", "kind", "persistence", "code", "has_rules"],
         read: relation,
+    },
+    CatalogQuery {
+        name: "columns",
+        sql: COLUMNS,
+        columns: &[
+            "relation",
+            "number",
+            "name",
+            "type",
+            "base",
+            "exact",
+            "deterministic",
+            "generated",
+        ],
+        read: column,
+    },
+    CatalogQuery { name: "keys", sql: KEYS, columns: &["relation", "columns"], read: key },
+    CatalogQuery {
+        name: "comparisons",
+        sql: COMPARISONS,
+        columns: &["operator"],
+        read: comparison,
     },
     CatalogQuery { name: "views", sql: VIEWS, columns: &["oid", "query"], read: view },
     CatalogQuery {
@@ -112,6 +134,48 @@ SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpers
                WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'";
+
+/// Columns of users' tables. A domain's modifier is on its type.
+pub const COLUMNS: &str = "\
+WITH RECURSIVE bases(domain, base, modifier) AS (
+    SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
+  UNION ALL
+    SELECT b.domain, t.typbasetype, CASE WHEN b.modifier = -1 THEN t.typtypmod ELSE b.modifier END
+    FROM bases b JOIN pg_type t ON t.oid = b.base WHERE t.typtype = 'd'
+), base(domain, base, modifier) AS (
+    SELECT b.* FROM bases b JOIN pg_type t ON t.oid = b.base WHERE t.typtype <> 'd'
+)
+SELECT a.attrelid::text, a.attnum::text, a.attname::text, a.atttypid::text,
+       coalesce(b.base, a.atttypid)::text,
+       (a.atttypmod = -1 AND coalesce(b.modifier, -1) = -1)::text,
+       coalesce(l.collisdeterministic, true)::text, (a.attgenerated <> '')::text
+FROM pg_attribute a
+JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN base b ON b.domain = a.atttypid
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
+WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND a.attnum > 0 AND NOT a.attisdropped
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hihooi')
+  AND n.nspname NOT LIKE 'pg\\_toast%'";
+
+/// The columns of tables' replica identities, in the order of their indexes.
+pub const KEYS: &str = "\
+SELECT c.oid::text, (SELECT string_agg(k.attnum::text, ' ' ORDER BY k.place)
+                     FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+                     WHERE k.place <= i.indnkeyatts)
+FROM pg_class c
+JOIN pg_index i ON i.indrelid = c.oid
+     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END
+WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL AND c.oid >= 16384";
+
+/// Users' operators that may be meant where a value of a built-in type, or of a domain, is compared.
+pub const COMPARISONS: &str = "\
+SELECT o.oid::text
+FROM pg_operator o JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE o.oprname IN ('=', '<', '<=', '>', '>=') AND n.nspname <> 'pg_catalog'
+  AND EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
+              AND (t.oid < 16384 OR t.typtype = 'd'))";
 
 /// The queries of users' views.
 pub const VIEWS: &str = "\
@@ -298,6 +362,31 @@ fn relation(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         code: text(row, 5)?,
         has_rules: flag(row, 6)?,
     });
+    Ok(())
+}
+
+fn column(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.column(ColumnRow {
+        relation: id(row, 0)?,
+        number: text(row, 1)?.parse().map_err(|_| BadRow { column: 1 })?,
+        name: text(row, 2)?,
+        type_oid: id(row, 3)?.0,
+        base_oid: id(row, 4)?.0,
+        is_exact: flag(row, 5)?,
+        is_deterministic: flag(row, 6)?,
+        is_generated: flag(row, 7)?,
+    });
+    Ok(())
+}
+
+fn key(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    let numbers = text(row, 1)?.split(' ').map(str::parse).collect::<Result<Vec<u16>, _>>();
+    builder.key(id(row, 0)?, numbers.map_err(|_| BadRow { column: 1 })?);
+    Ok(())
+}
+
+fn comparison(builder: &mut Builder, _: &Row<'_>) -> Result<(), BadRow> {
+    builder.own_comparisons();
     Ok(())
 }
 

@@ -1,12 +1,14 @@
 //! The facts about a statement. Plain data; everything else in this crate exists to fill it.
 //!
-//! Facts are at table level. Columns and rows will narrow `reads` and `writes` inside [`Items`];
-//! nothing here has to change for it.
+//! Tables and columns are the same for every run of a statement; rows depend on its values, so facts have
+//! templates for them ([`NamedRows`]).
 
 use std::fmt;
 use std::ops::Range;
 
 use hihooi_replication::items::Items;
+
+use crate::named_rows::{NamedRows, Values, narrow};
 
 /// The facts about a text, which in the simple protocol may hold several statements.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +31,10 @@ pub struct Statement {
     pub reads: Items,
     /// What it may change visibly in the database.
     pub writes: Items,
+    /// Of the tables in `reads`, those of which it reads certain rows only.
+    pub read_rows: Box<[NamedRows]>,
+    /// Of the tables in `writes`, those in which it changes certain rows only.
+    pub written_rows: Box<[NamedRows]>,
     /// Whether a replica that is fresh enough gives the same answer.
     pub replica: Replica,
     /// What it may leave in the session.
@@ -50,6 +56,18 @@ impl Statement {
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> &'a str {
         text.get(self.range.start..self.range.end.min(text.len())).unwrap_or(text)
+    }
+
+    /// What a run with these values reads.
+    #[must_use]
+    pub fn reads_with(&self, values: &dyn Values) -> Items {
+        narrow(&self.reads, &self.read_rows, values)
+    }
+
+    /// What a run with these values may write.
+    #[must_use]
+    pub fn writes_with(&self, values: &dyn Values) -> Items {
+        narrow(&self.writes, &self.written_rows, values)
     }
 
     /// Whether it may change something that is replicated.

@@ -16,8 +16,10 @@ pub mod catalog_queries;
 pub mod ddl_text;
 pub mod facts;
 pub mod hint;
+pub mod keys;
 mod leaves;
 pub mod lexer;
+pub mod named_rows;
 mod own_objects;
 mod passwords;
 mod routines;
@@ -32,5 +34,8 @@ pub use facts::{
     Statement, Temporary, TransactionModes, Unsafe,
 };
 pub use hint::{Hint, hint};
+pub use keys::KeyType;
+pub use named_rows::{Parameter, Values};
 pub use own_objects::own_object;
 pub use passwords::{ClearPassword, clear_passwords};
+pub use template::number;

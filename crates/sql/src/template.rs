@@ -1,11 +1,13 @@
 //! Turns a text into its template: what stays when numbers are taken out. Texts of one template
 //! have the same facts.
 //!
-//! Why that keeps I6: facts at table level follow from names, operators, keywords and string
-//! constants, none of which changes. A number is replaced only where it is a whole token, so the
-//! parse tree keeps its shape; only an integer may become a decimal, which no fact looks at.
-//! (When facts get to rows, a number becomes a parameter of its template.) Where a number could
-//! matter after all, in SET, EXPLAIN and other commands, the text itself is the key.
+//! Why that keeps I6: facts follow from names, operators, keywords and string constants, none of which
+//! changes. A number is replaced only where it is a whole token, so the parse tree keeps its shape; only an
+//! integer may become a decimal, which no fact looks at. A number that names a row is a slot, filled for each
+//! text anew (see `crate::named_rows`). Where a number could matter otherwise, in SET, EXPLAIN and other
+//! commands, the text itself is the key.
+
+use std::ops::Range;
 
 use crate::lexer::{comment_len, dollar_len, is_word, quoted_len};
 
@@ -24,13 +26,35 @@ pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) -> bool {
     key.clear();
     key.reserve(text.len() + 1);
     key.push(TEMPLATE);
-    if is_query(text) && write_template(text.as_bytes(), key).is_some() {
+    if is_query(text) && write_template(text.as_bytes(), key, |_| ()).is_some() {
         return true;
     }
     key.clear();
     key.push(EXACT);
     key.extend_from_slice(text.as_bytes());
     false
+}
+
+/// Where the numbers stand that a template lacks.
+pub(crate) fn numbers(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    // A text that is no template has no slots for numbers.
+    let _ = write_template(text.as_bytes(), &mut Vec::new(), |number| found.push(number));
+    found
+}
+
+/// A number of a text by its place among those that its template lacks, from 0.
+#[must_use]
+pub fn number(text: &[u8], place: u16) -> Option<&[u8]> {
+    let mut left = place;
+    let mut found = None;
+    let _ = write_template(text, &mut Vec::new(), |number| {
+        match left.checked_sub(1) {
+            Some(next) => left = next,
+            None => found = found.take().or(Some(number)),
+        };
+    });
+    text.get(found?)
 }
 
 /// Whether the first word is of a statement whose facts no number changes.
@@ -76,7 +100,11 @@ const fn classes() -> [Class; 256] {
 
 /// `None` if the text may hold several statements, or a string with escapes, which the lexer
 /// continues in ways not followed here.
-fn write_template(bytes: &[u8], key: &mut Vec<u8>) -> Option<()> {
+fn write_template(
+    bytes: &[u8],
+    key: &mut Vec<u8>,
+    mut tell: impl FnMut(Range<usize>),
+) -> Option<()> {
     let (mut at, mut copied) = (0, 0);
     while let Some(&byte) = bytes.get(at) {
         let rest = &bytes[at..];
@@ -95,6 +123,7 @@ fn write_template(bytes: &[u8], key: &mut Vec<u8>) -> Option<()> {
                     key.extend_from_slice(&bytes[copied..at]);
                     key.push(NUMBER);
                     copied = at + len;
+                    tell(at..copied);
                 }
                 len
             }

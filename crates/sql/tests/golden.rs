@@ -62,6 +62,11 @@ fn reads() {
 }
 
 #[test]
+fn rows() {
+    check("rows");
+}
+
+#[test]
 fn writes() {
     check("writes");
 }

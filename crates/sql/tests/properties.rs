@@ -130,7 +130,7 @@ proptest! {
                 match items {
                     Items::Everything => return Ok(()),
                     items => found.extend(
-                        common::items(items, &catalog).split(',').map(str::to_string),
+                        common::items(items, &[], &catalog).split(',').map(str::to_string),
                     ),
                 }
             }

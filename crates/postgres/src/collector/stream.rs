@@ -205,15 +205,16 @@ impl<'a> Stream<'a> {
                     let log = self.context.log.clone();
                     self.alive(async { log.append_chunk(tsid, n, bytes).await }).await??;
                 }
-                Output::Entry(entry) => {
-                    let summary = EntrySummary::from(&entry.header);
+                Output::Entry(entry, written) => {
+                    let (tsid, end_lsn) = (entry.header.tsid, entry.header.end_lsn);
+                    let summary = EntrySummary::new(&entry.header, written);
                     // Told before it is appended: an entry in the log is never read from the
                     // stream again, so that nobody would tell it later. One that is told twice,
                     // after the append failed, does no harm.
-                    self.tell(StreamEvent::Entry(summary.clone())).await?;
+                    self.tell(StreamEvent::Entry(summary)).await?;
                     let log = self.context.log.clone();
                     self.alive(async { log.append(entry).await }).await??;
-                    self.pending.push_back((summary.tsid, summary.end_lsn));
+                    self.pending.push_back((tsid, end_lsn));
                 }
                 Output::Passed(lsn) => self.passed = self.passed.max(lsn),
             }

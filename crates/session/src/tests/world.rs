@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hihooi_replication::freshness::WriteId;
-use hihooi_replication::items::{Items, RelId};
+use hihooi_replication::items::{Granularity, Items, RelId};
 use hihooi_sql::catalog_builder::{FunctionRow, RelationRow, Volatility};
 use hihooi_sql::{Analysis, Builder, Cache, Catalog, SearchPath};
 use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
@@ -234,7 +234,11 @@ impl World {
         let opened = Opened {
             id: 1,
             is_replicated: true,
-            own: OwnSettings { consistency: Consistency::Gssi, wait_ms: 0 },
+            own: OwnSettings {
+                consistency: Consistency::Gssi,
+                wait_ms: 0,
+                granularity: Granularity::Range,
+            },
             custom: Vec::new(),
             path: SearchPath::new(["public"]),
             is_serializable: false,

@@ -4,7 +4,7 @@ use pg_raw_parse::nodes::{
     DeleteStmt, InsertStmt, MergeStmt, RangeVar, ReturningClause, UpdateStmt,
 };
 
-use super::relations::Change;
+use super::relations::{Change, Part};
 use super::scan::Scan;
 use crate::facts::Unsafe;
 
@@ -14,13 +14,13 @@ impl<'t> Scan<'_, 't> {
         if let Some(with) = insert.with_clause() {
             self.with(with);
         }
+        self.begin_change(insert.relation());
         let conflict = insert.on_conflict_clause();
         let change = match conflict {
             // DO NOTHING looks for the row as well.
             Some(_) => Change { delete: false, ..Change::ANY },
             None => Change::INSERT,
         };
-        self.target(insert.relation(), change);
         self.list(insert.cols());
         self.expr(insert.select_stmt());
         if let Some(conflict) = conflict {
@@ -35,6 +35,8 @@ impl<'t> Scan<'_, 't> {
             self.expr(conflict.where_clause());
         }
         self.returning(insert.returning_clause());
+        self.target(insert.relation(), change, &Part::Values(insert));
+        self.close_scope();
         self.ctes.truncate(outer);
     }
 
@@ -43,7 +45,7 @@ impl<'t> Scan<'_, 't> {
         if let Some(with) = update.with_clause() {
             self.with(with);
         }
-        self.target(update.relation(), Change::UPDATE);
+        self.begin_change(update.relation());
         for target in update.target_list() {
             self.list(target.indirection());
             self.expr(target.val());
@@ -51,6 +53,11 @@ impl<'t> Scan<'_, 't> {
         self.from(update.from_clause());
         self.expr(update.where_clause());
         self.returning(update.returning_clause());
+        self.only_where(update.where_clause(), 0);
+        let names = update.target_list().iter().map(|target| target.name().unwrap_or_default());
+        let part = Part::Columns(names.collect());
+        self.target(update.relation(), Change::UPDATE, &part);
+        self.close_scope();
         self.ctes.truncate(outer);
     }
 
@@ -59,10 +66,13 @@ impl<'t> Scan<'_, 't> {
         if let Some(with) = delete.with_clause() {
             self.with(with);
         }
-        self.target(delete.relation(), Change::DELETE);
+        self.begin_change(delete.relation());
         self.from(delete.using_clause());
         self.expr(delete.where_clause());
         self.returning(delete.returning_clause());
+        self.only_where(delete.where_clause(), 0);
+        self.target(delete.relation(), Change::DELETE, &Part::Where);
+        self.close_scope();
         self.ctes.truncate(outer);
     }
 
@@ -71,7 +81,7 @@ impl<'t> Scan<'_, 't> {
         if let Some(with) = merge.with_clause() {
             self.with(with);
         }
-        self.target(merge.relation(), Change::ANY);
+        self.begin_change(merge.relation());
         self.source(merge.source_relation());
         self.expr(merge.join_condition());
         for when in merge.merge_when_clauses() {
@@ -80,12 +90,26 @@ impl<'t> Scan<'_, 't> {
             self.list(when.values());
         }
         self.returning(merge.returning_clause());
+        self.target(merge.relation(), Change::ANY, &Part::Whole);
+        self.close_scope();
         self.ctes.truncate(outer);
     }
 
-    fn target(&mut self, relation: Option<&'t RangeVar>, change: Change) {
+    /// Opens the scope of a change; its target is the first source there.
+    fn begin_change(&mut self, relation: Option<&'t RangeVar>) {
+        self.primary_only(Unsafe::Writes);
+        self.open_scope();
+        let alias = relation.and_then(|relation| relation.alias());
+        let name = alias.and_then(|alias| alias.aliasname());
+        let name = name.or(relation.and_then(|relation| relation.relname())).unwrap_or_default();
+        let tables = relation.map(|relation| self.targets(relation)).unwrap_or_default();
+        self.add_source(name, tables, alias.map(|alias| alias.colnames()));
+        self.is_target();
+    }
+
+    fn target(&mut self, relation: Option<&'t RangeVar>, change: Change, part: &Part<'t>) {
         match relation {
-            Some(relation) => self.write(relation, change),
+            Some(relation) => self.write(relation, change, part),
             None => self.unknown(Unsafe::Unparsable),
         }
     }

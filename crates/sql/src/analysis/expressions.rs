@@ -24,7 +24,6 @@ impl<'t> Scan<'_, 't> {
             // The frequent ones first; leaves need no count of depth.
             Node::None
             | Node::A_Const(_)
-            | Node::ParamRef(_)
             | Node::SQLValueFunction(_)
             | Node::SetToDefault(_)
             | Node::A_Star(_)
@@ -33,6 +32,7 @@ impl<'t> Scan<'_, 't> {
             | Node::MergeSupportFunc(_)
             | Node::CurrentOfExpr(_) => {}
             Node::ColumnRef(column) => self.column(column),
+            Node::ParamRef(parameter) => self.parameter(parameter.number),
             Node::A_Expr(_) => self.deeper(|scan| scan.operation(node)),
             _ => self.deeper(|scan| scan.compound(node)),
         }
@@ -139,8 +139,18 @@ impl<'t> Scan<'_, 't> {
         }
     }
 
+    fn parameter(&mut self, number: i32) {
+        let Ok(number) = u16::try_from(number) else { return };
+        let number = usize::from(number);
+        if self.parameters.len() <= number {
+            self.parameters.resize(number + 1, 0);
+        }
+        self.parameters[number] = self.parameters[number].saturating_add(1);
+    }
+
     fn column(&mut self, column: &'t ColumnRef) {
         let fields = column.fields();
+        self.column_names(fields);
         let Some(name) = last_name(fields) else { return };
         if is_system_column(name) {
             self.primary_only(Unsafe::SystemColumn);

@@ -1,7 +1,8 @@
 //! SELECT and what it is made of (manual, chapter 7).
 
 use pg_raw_parse::Node;
-use pg_raw_parse::nodes::{SelectStmt, WithClause};
+use pg_raw_parse::nodes::{Alias, SelectStmt, WithClause};
+use pg_raw_parse::raw::JoinType;
 
 use super::scan::Scan;
 use crate::catalog::Routine;
@@ -51,6 +52,7 @@ impl<'t> Scan<'_, 't> {
             // Only a whole statement may have it, which is handled as DDL.
             self.primary_only(Unsafe::Utility);
         }
+        self.open_scope();
         self.from(select.from_clause());
         for target in select.target_list() {
             self.expr(target.val());
@@ -70,6 +72,8 @@ impl<'t> Scan<'_, 't> {
             self.row_locks = true;
             self.primary_only(Unsafe::RowLock);
         }
+        self.only_where(select.where_clause(), 0);
+        self.close_scope();
     }
 
     /// WITH: each query sees the names before it, or with RECURSIVE all of them. The caller
@@ -103,14 +107,18 @@ impl<'t> Scan<'_, 't> {
 
     pub fn source(&mut self, item: Node<'t>) {
         match item {
-            Node::RangeVar(relation) => self.read(relation),
+            Node::RangeVar(relation) => self.read_as_source(relation),
             Node::JoinExpr(_) => self.deeper(|scan| scan.join(item)),
-            Node::RangeSubselect(sub) => self.deeper(|scan| scan.expr(sub.subquery())),
+            Node::RangeSubselect(sub) => {
+                self.deeper(|scan| scan.expr(sub.subquery()));
+                self.no_table(sub.alias());
+            }
             Node::RangeFunction(function) => {
                 self.list(function.functions());
                 for column in function.coldeflist() {
                     self.type_name(column.type_name());
                 }
+                self.no_table(function.alias());
             }
             Node::RangeTableSample(sample) => {
                 self.primary_only(Unsafe::TableSample);
@@ -133,16 +141,35 @@ impl<'t> Scan<'_, 't> {
         }
     }
 
+    /// What isn't a table has a name that hides others.
+    fn no_table(&mut self, alias: Option<&'t Alias>) {
+        if let Some(name) = alias.and_then(|alias| alias.aliasname()) {
+            self.add_source(name, Vec::new(), None);
+        }
+    }
+
     /// Joins lean to the left: a loop, not a recursion.
     fn join(&mut self, mut item: Node<'t>) {
+        let first = self.sources();
+        let mut joins = Vec::new();
         while let Node::JoinExpr(join) = item {
+            joins.push(join);
+            item = join.larg();
+        }
+        self.source(item);
+        for join in joins.into_iter().rev() {
             self.source(join.rarg());
             self.expr(join.quals());
             if join.is_natural || !join.using_clause().is_empty() {
                 self.operator("=");
             }
-            item = join.larg();
+            self.merged(join);
+            if join.jointype == JoinType::JOIN_INNER {
+                self.only_where(join.quals(), first);
+            }
+            if let Some(alias) = join.alias() {
+                self.hides_names(alias);
+            }
         }
-        self.source(item);
     }
 }

@@ -1,8 +1,8 @@
 //! Relations that a statement reads or writes, and what that brings with it: descendants, views,
 //! policies, triggers, defaults, foreign keys (manual, sections 5.4 to 5.12 and chapter 41).
 
-use hihooi_replication::items::{Items, RelId};
-use pg_raw_parse::nodes::RangeVar;
+use hihooi_replication::items::{Columns, Item, Items, RelId};
+use pg_raw_parse::nodes::{InsertStmt, RangeVar};
 
 use super::scan::{Facts, Scan};
 use crate::catalog::{Class, ForeignKey, Relation};
@@ -33,6 +33,18 @@ impl Change {
     }
 }
 
+/// What a statement writes of its target.
+pub(super) enum Part<'t> {
+    /// Any row, all columns.
+    Whole,
+    /// The rows that WHERE names, all columns.
+    Where,
+    /// These columns of them.
+    Columns(Vec<&'t str>),
+    /// The rows that its VALUES name.
+    Values(&'t InsertStmt),
+}
+
 /// The tables that a write reaches, and how; walked until no more come.
 #[derive(Default)]
 struct Reached {
@@ -51,24 +63,42 @@ impl Reached {
     }
 }
 
-impl<'t> Scan<'_, 't> {
-    /// A relation in FROM.
+impl<'c, 't> Scan<'c, 't> {
+    /// A relation that is read as a whole.
     pub fn read(&mut self, name: &'t RangeVar) {
+        for table in self.read_relations(name) {
+            self.reads.add_all(&table.members);
+        }
+    }
+
+    /// A relation in FROM. What is read of it is known where the query ends.
+    pub fn read_as_source(&mut self, range: &'t RangeVar) {
+        let tables = self.read_relations(range);
+        let alias = range.alias();
+        let name = alias.and_then(|alias| alias.aliasname()).or(range.relname());
+        self.add_source(name.unwrap_or_default(), tables, alias.map(|alias| alias.colnames()));
+    }
+
+    /// The tables that a name may mean. What else it may mean is noted.
+    fn read_relations(&mut self, name: &'t RangeVar) -> Vec<&'c Relation> {
         let (schema, name) = (name.schemaname(), name.relname().unwrap_or_default());
         if schema.is_none() && self.ctes.contains(&name) {
-            return;
+            return Vec::new();
         }
         if is_temporary(schema) {
-            return self.opaque(Unsafe::Temporary);
+            self.opaque(Unsafe::Temporary);
+            return Vec::new();
         }
         self.lists_prepared |= matches!(name, "pg_prepared_statements" | "pg_cursors");
         let resolved = self.catalog.resolve(schema, name, self.path);
         if resolved.relations().is_empty() {
-            return self.unknown_relation();
+            self.unknown_relation();
         }
+        let mut tables = Vec::new();
         for relation in resolved.relations() {
-            self.read_relation(relation);
+            tables.extend(self.read_relation(relation).then_some(*relation));
         }
+        tables
     }
 
     fn unknown_relation(&mut self) {
@@ -76,17 +106,21 @@ impl<'t> Scan<'_, 't> {
         self.opaque(Unsafe::UnknownRelation);
     }
 
-    fn read_relation(&mut self, relation: &Relation) {
+    /// Notes what reading a relation brings with it. Whether rows of its own are read.
+    fn read_relation(&mut self, relation: &Relation) -> bool {
         match (relation.class, &relation.view) {
             (Class::View, Some(query)) => {
                 self.passes_code |= relation.has_code;
-                return self.code(query);
+                self.code(query);
+                return false;
             }
-            (Class::View, None) => return self.unknown_relation(),
+            (Class::View, None) => {
+                self.unknown_relation();
+                return false;
+            }
             (Class::System, _) => self.reads.add_everything(),
             _ => {}
         }
-        self.reads.add_all(&relation.members);
         for member in relation.members.iter().filter_map(|id| self.catalog.relation(*id)) {
             if let Some(reason) = not_on_replicas(member.class) {
                 self.primary_only(reason);
@@ -95,10 +129,21 @@ impl<'t> Scan<'_, 't> {
         if let Some(policies) = &relation.policies {
             self.code(policies);
         }
+        true
+    }
+
+    /// The tables that the target of an INSERT and the like may be.
+    pub fn targets(&self, name: &RangeVar) -> Vec<&'c Relation> {
+        let schema = name.schemaname();
+        if is_temporary(schema) {
+            return Vec::new();
+        }
+        let name = name.relname().unwrap_or_default();
+        self.catalog.resolve(schema, name, self.path).relations().to_vec()
     }
 
     /// The target of an INSERT and the like. Names of WITH don't hide it.
-    pub fn write(&mut self, name: &'t RangeVar, change: Change) {
+    pub fn write(&mut self, name: &'t RangeVar, change: Change, part: &Part<'t>) {
         self.primary_only(Unsafe::Writes);
         let (schema, name) = (name.schemaname(), name.relname().unwrap_or_default());
         if is_temporary(schema) {
@@ -120,6 +165,36 @@ impl<'t> Scan<'_, 't> {
                 None => self.unknown_relation(),
             }
         }
+        let is_direct = |table: RelId| {
+            resolved.relations().iter().any(|relation| relation.members.contains(&table))
+        };
+        for (table, how) in reached.tables {
+            match self.catalog.relation(table) {
+                Some(found) if is_direct(table) && how == change => self.write_part(found, part),
+                _ => self.writes.add(table),
+            }
+        }
+    }
+
+    /// Of a table that no cascade reaches, what the statement names is written.
+    fn write_part(&mut self, table: &Relation, part: &Part<'t>) {
+        let (columns, keys) = match part {
+            Part::Whole => (Columns::All, None),
+            Part::Where => (Columns::All, self.keys_of(0, table)),
+            Part::Values(insert) => (Columns::All, self.inserted(insert, table)),
+            Part::Columns(names) => {
+                let places =
+                    names.iter().map(|name| table.column(name)).collect::<Option<Vec<_>>>();
+                let changes_key =
+                    |places: &Vec<usize>| table.key.iter().any(|key| places.contains(key));
+                let keys = match &places {
+                    Some(places) if !changes_key(places) => self.keys_of(0, table),
+                    _ => None,
+                };
+                (columns_written(table, places), keys)
+            }
+        };
+        self.writes.add_part(Item { columns, ..Item::table(table.id) }, keys);
     }
 
     /// Adds where the rows of a relation are: in itself, its descendants, or under a view.
@@ -131,8 +206,8 @@ impl<'t> Scan<'_, 't> {
                 self.code(query);
                 match query.facts.get() {
                     Some(facts) if facts.passes_code => self.runs_code_of(relation),
-                    Some(Facts { reads: Items::Tables(tables), .. }) => {
-                        tables.iter().for_each(|table| reached.add(*table, change));
+                    Some(Facts { reads: Items::Tables(items), .. }) => {
+                        items.iter().for_each(|item| reached.add(item.table, change));
                     }
                     Some(Facts { reads: Items::Nothing, .. }) => {}
                     _ => self.opaque(Unsafe::Writes),
@@ -147,7 +222,6 @@ impl<'t> Scan<'_, 't> {
 
     /// One table whose rows change, with all that this sets off.
     fn change_table(&mut self, table: &Relation, change: Change, reached: &mut Reached) {
-        self.writes.add(table.id);
         if change.update || change.delete {
             self.reads.add(table.id);
         }
@@ -216,6 +290,14 @@ impl<'t> Scan<'_, 't> {
             }
         }
     }
+}
+
+/// What an UPDATE of these columns writes. A row that moves to another partition is written as a whole.
+fn columns_written(table: &Relation, places: Option<Vec<usize>>) -> Columns {
+    let Some(places) = places.filter(|_| !table.is_partition) else { return Columns::All };
+    let generated = table.columns.iter().filter(|column| column.is_generated);
+    let named = places.into_iter().map(|place| table.columns[place].id);
+    Columns::of(named.chain(generated.map(|column| column.id)).collect())
 }
 
 /// Whether a name is of the session's own temporary schema.

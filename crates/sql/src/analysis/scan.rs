@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use hihooi_replication::items::{Items, RelId};
+use hihooi_replication::items::{Columns, Item, Items, RelId};
 use pg_raw_parse::Node;
 
+use super::names::Scope;
 use crate::catalog::{Catalog, Code, Routine, SearchPath};
 use crate::facts::{Kind, Replica, SessionEffect, Statement, Unsafe};
+use crate::named_rows::{KeyTemplate, NamedRows};
 
 /// How deep expressions and queries may nest before they touch everything. PostgreSQL's own
 /// limit (max_stack_depth) lies at some thousands; ours protects our stack.
@@ -31,26 +33,37 @@ pub(crate) struct Facts {
     pub passes_code: bool,
 }
 
-/// A set of tables that grows.
+/// A set of items that grows.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     everything: bool,
-    tables: Vec<RelId>,
+    parts: Vec<(Item, Option<Vec<KeyTemplate>>)>,
 }
 
 impl Touched {
+    /// The whole table.
     pub fn add(&mut self, table: RelId) {
-        if !self.everything && !self.tables.contains(&table) {
-            self.tables.push(table);
+        let has = |(item, keys): &(Item, _)| {
+            item.table == table && item.columns == Columns::All && Option::is_none(keys)
+        };
+        if !self.everything && !self.parts.iter().any(has) {
+            self.parts.push((Item::table(table), None));
         }
     }
 
+    /// These tables as a whole.
     pub fn add_all(&mut self, tables: &[RelId]) {
         match tables {
             [one] => self.add(*one),
             // A partitioned table may have thousands: duplicates go at the end.
-            _ if !self.everything => self.tables.extend_from_slice(tables),
-            _ => {}
+            _ => tables.iter().for_each(|table| self.add_part(Item::table(*table), None)),
+        }
+    }
+
+    /// A part of a table; of it, the rows with these keys.
+    pub fn add_part(&mut self, item: Item, keys: Option<Vec<KeyTemplate>>) {
+        if !self.everything {
+            self.parts.push((item, keys));
         }
     }
 
@@ -61,13 +74,32 @@ impl Touched {
     pub fn merge(&mut self, items: &Items) {
         match items {
             Items::Nothing => {}
-            Items::Tables(tables) => self.add_all(tables),
+            Items::Tables(items) => {
+                items.iter().for_each(|item| self.add_part(item.clone(), None));
+            }
             Items::Everything => self.add_everything(),
         }
     }
 
-    fn into_items(self) -> Items {
-        if self.everything { Items::Everything } else { Items::tables(self.tables) }
+    fn is_empty(&self) -> bool {
+        !self.everything && self.parts.is_empty()
+    }
+
+    /// All items, and the tables of which only certain rows are meant.
+    fn into_items(mut self, places: &[u16]) -> (Items, Box<[NamedRows]>) {
+        if self.everything {
+            return (Items::Everything, Box::default());
+        }
+        self.parts.sort_by_key(|(item, _)| item.table);
+        let groups = self.parts.chunk_by(|a, b| a.0.table == b.0.table);
+        let named = groups.filter_map(|group| {
+            let keys = group.iter().map(|(_, keys)| keys.clone()).collect::<Option<Vec<_>>>()?;
+            let mut keys = keys.concat();
+            keys.iter_mut().for_each(|key| key.counts(places));
+            Some(NamedRows { table: group[0].0.table, keys: keys.into() })
+        });
+        let named = named.collect();
+        (Items::of(self.parts.into_iter().map(|(item, _)| item)), named)
     }
 }
 
@@ -77,6 +109,10 @@ pub(super) struct Scan<'c, 't> {
     pub path: Option<&'c SearchPath>,
     /// Of the statement; empty in a part of one.
     pub text: &'t str,
+    /// The text that it stands in; places in the tree count from its start.
+    pub whole_text: &'t str,
+    /// Where the numbers stand that other texts with these facts have others for.
+    pub numbers: Option<&'c [Range<usize>]>,
     pub reads: Touched,
     pub writes: Touched,
     pub session: SessionEffect,
@@ -86,6 +122,10 @@ pub(super) struct Scan<'c, 't> {
     pub lists_prepared: bool,
     /// The names that WITH gives here; they hide relations.
     pub ctes: Vec<&'t str>,
+    /// The FROMs around the place at hand, the innermost last.
+    pub scopes: Vec<Scope<'c, 't>>,
+    /// In how many places each parameter stands, by its number.
+    pub parameters: Vec<u16>,
     /// A relation was named that the catalog doesn't know.
     pub met_unknown_relation: bool,
     /// It reads through a view with triggers or rules.
@@ -101,6 +141,8 @@ impl<'c, 't> Scan<'c, 't> {
             catalog,
             path,
             text: "",
+            whole_text: "",
+            numbers: None,
             reads: Touched::default(),
             writes: Touched::default(),
             session: SessionEffect::default(),
@@ -109,6 +151,8 @@ impl<'c, 't> Scan<'c, 't> {
             answers_more: false,
             lists_prepared: false,
             ctes: Vec::new(),
+            scopes: Vec::new(),
+            parameters: Vec::new(),
             met_unknown_relation: false,
             passes_code: false,
             unsafe_on_replica: None,
@@ -124,6 +168,8 @@ impl<'c, 't> Scan<'c, 't> {
     }
 
     pub fn into_statement(self, kind: Kind, range: Range<usize>) -> Statement {
+        let (reads, read_rows) = self.reads.into_items(&self.parameters);
+        let (writes, written_rows) = self.writes.into_items(&self.parameters);
         Statement {
             range,
             kind,
@@ -132,16 +178,18 @@ impl<'c, 't> Scan<'c, 't> {
             answers_more: self.answers_more,
             lists_prepared: self.lists_prepared,
             replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
-            reads: self.reads.into_items(),
-            writes: self.writes.into_items(),
+            reads,
+            writes,
+            read_rows,
+            written_rows,
             session: self.session,
         }
     }
 
     fn into_facts(self) -> Facts {
         Facts {
-            reads: self.reads.into_items(),
-            writes: self.writes.into_items(),
+            reads: self.reads.into_items(&[]).0,
+            writes: self.writes.into_items(&[]).0,
             unsafe_on_replica: self.unsafe_on_replica,
             session: self.session,
             row_locks: self.row_locks,
@@ -168,7 +216,7 @@ impl<'c, 't> Scan<'c, 't> {
     }
 
     pub fn may_write(&self) -> bool {
-        self.writes.everything || !self.writes.tables.is_empty()
+        !self.writes.is_empty()
     }
 
     /// It was only planned: it changes nothing, and leaves nothing.

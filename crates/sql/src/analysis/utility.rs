@@ -12,7 +12,7 @@ use pg_raw_parse::raw::{CURSOR_OPT_HOLD, DiscardMode, DropBehavior};
 use pg_raw_parse::raw::{TransactionStmtKind as Trans, VariableSetKind as Set};
 use pg_raw_parse::{ConstValue, Node};
 
-use super::relations::Change;
+use super::relations::{Change, Part};
 use super::scan::Scan;
 use crate::facts::{
     Ddl, Discard, HihooiCommand, Isolation, Kind, SessionCommand, SessionEffect, TransactionModes,
@@ -116,7 +116,11 @@ impl<'t> Scan<'_, 't> {
         }
         self.query_or_none(copy.query());
         if let Some(relation) = copy.relation() {
-            if copy.is_from { self.write(relation, Change::INSERT) } else { self.read(relation) }
+            if copy.is_from {
+                self.write(relation, Change::INSERT, &Part::Whole)
+            } else {
+                self.read(relation)
+            }
         }
         self.expr(copy.where_clause());
         match (copy.is_from, copy.filename()) {

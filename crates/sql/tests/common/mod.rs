@@ -4,8 +4,9 @@
 
 use std::fmt::Write;
 
-use hihooi_replication::items::{Items, RelId};
-use hihooi_sql::catalog_builder::{FunctionRow, RelationRow, Volatility};
+use hihooi_replication::items::{Columns, Items, RelId};
+use hihooi_sql::catalog_builder::{ColumnRow, FunctionRow, RelationRow, Volatility};
+use hihooi_sql::named_rows::NamedRows;
 use hihooi_sql::{Builder, Catalog, Replica, SearchPath, SessionEffect, Statement};
 
 /// The functions of pg_catalog of PostgreSQL 15: volatility and names, one line each.
@@ -57,9 +58,40 @@ const RELATIONS: &[(u32, &str, &str, &str, &str)] = &[
     (92, "public", "toparent", "rp", ""),
     (93, "public", "pmix", "pp", ""),
     (94, "public", "pmix_remote", "fp", ""),
+    (95, "public", "coded", "rp", ""),
+    (96, "public", "collated", "rp", ""),
+    (97, "public", "floats", "rp", ""),
+    (98, "public", "named", "rp", ""),
     (1259, "pg_catalog", "pg_class", "rp", ""),
     (12222, "pg_catalog", "pg_stat_activity", "vp", ""),
     (13425, "information_schema", "tables", "vp", ""),
+];
+
+const INT4: u32 = 23;
+const INT8: u32 = 20;
+const TEXT: u32 = 25;
+const VARCHAR: u32 = 1043;
+const UUID: u32 = 2950;
+const NUMERIC: u32 = 1700;
+const FLOAT8: u32 = 701;
+const DATE: u32 = 1082;
+
+/// Columns of relations, by name and type; `!` for a modifier, `g` for generated, `~` for a collation that isn't
+/// deterministic. Then the numbers of the key's columns.
+const COLUMNS: &[(u32, &[(&str, u32)], &[u16])] = &[
+    (57, &[("a1", INT4), ("a2", INT4), ("a3", INT4), ("a4", INT4)], &[1]),
+    (58, &[("b1", INT4), ("b2", INT4), ("b3", INT4), ("b4", INT4), ("b5", INT4)], &[1]),
+    (20, &[("k", INT8), ("v", TEXT)], &[]),
+    (21, &[("k", INT8), ("v", TEXT)], &[]),
+    (22, &[("k", INT8), ("v", TEXT)], &[1]),
+    (23, &[("v", TEXT), ("x", TEXT), ("k", INT8)], &[3]),
+    (53, &[("id", INT4), ("tenant", INT4)], &[1]),
+    (90, &[("w", INT4), ("d", INT4), ("id", INT8), ("n", INT4), ("g g", INT4)], &[2, 1, 3]),
+    (91, &[("o", UUID), ("name", TEXT), ("code!", VARCHAR), ("f", FLOAT8), ("on", DATE)], &[1]),
+    (95, &[("code!", VARCHAR), ("n", INT4)], &[1]),
+    (96, &[("name~", TEXT), ("n", INT4)], &[1]),
+    (97, &[("f", FLOAT8), ("n", INT4)], &[1]),
+    (98, &[("name", TEXT), ("n", NUMERIC)], &[1, 2]),
 ];
 
 /// Code that belongs to relations: `v` view, `p` policies, `e` expressions.
@@ -127,6 +159,21 @@ pub fn builder() -> Builder {
         let row = RelationRow { id, schema, name, kind, persistence, code, has_rules };
         builder.relation(row);
     }
+    for &(id, columns, key) in COLUMNS {
+        for (number, &(name, oid)) in (1..).zip(columns) {
+            builder.column(ColumnRow {
+                relation: RelId(id),
+                number,
+                name: name.trim_end_matches(['!', '~']).trim_end_matches(" g"),
+                type_oid: oid,
+                base_oid: oid,
+                is_exact: !name.ends_with('!'),
+                is_deterministic: !name.ends_with('~'),
+                is_generated: name == "g g",
+            });
+        }
+        builder.key(RelId(id), key.iter().copied());
+    }
     for &(id, kind, text) in CODE {
         match kind {
             'v' => builder.view(RelId(id), text),
@@ -172,8 +219,9 @@ pub fn public() -> SearchPath {
 /// A statement's facts in one line. Tables stand as `schema.name`, without `public`.
 pub fn render(statement: &Statement, text: &str, catalog: &Catalog) -> String {
     let mut line = format!("{:?}", statement.kind);
-    let Statement { reads, writes, .. } = statement;
-    let _ = write!(line, " reads={} writes={}", items(reads, catalog), items(writes, catalog));
+    let Statement { reads, read_rows, writes, written_rows, .. } = statement;
+    let reads = items(reads, read_rows, catalog);
+    let _ = write!(line, " reads={reads} writes={}", items(writes, written_rows, catalog));
     match statement.replica {
         Replica::Safe => line.push_str(" safe"),
         Replica::Unsafe(reason) => {
@@ -195,17 +243,27 @@ pub fn render(statement: &Statement, text: &str, catalog: &Catalog) -> String {
     line
 }
 
-pub fn items(items: &Items, catalog: &Catalog) -> String {
+/// Tables with columns and rows, where these are known: `t(1,2)[1,$1]`.
+pub fn items(items: &Items, named: &[NamedRows], catalog: &Catalog) -> String {
     match items {
         Items::Nothing => "-".into(),
         Items::Everything => "*".into(),
-        Items::Tables(tables) => {
-            let names = tables.iter().map(|table| {
-                let relation = catalog.relation(*table).expect("a table of the catalog");
-                match &*relation.schema {
+        Items::Tables(items) => {
+            let names = items.iter().map(|item| {
+                let relation = catalog.relation(item.table).expect("a table of the catalog");
+                let mut name = match &*relation.schema {
                     "public" => relation.name.to_string(),
                     schema => format!("{schema}.{}", relation.name),
+                };
+                if let Columns::In(columns) = &item.columns {
+                    let numbers: Vec<_> =
+                        columns.iter().map(|column| column.0.to_string()).collect();
+                    let _ = write!(name, "({})", numbers.join(","));
                 }
+                if let Some(rows) = named.iter().find(|rows| rows.table == item.table) {
+                    let _ = write!(name, "{rows}");
+                }
+                name
             });
             names.collect::<Vec<_>>().join(",")
         }

@@ -1,0 +1,379 @@
+//! Which rows of a table a statement names by the table's key (the row sets of the Hihooi paper's Table 2):
+//! equality with constants and parameters, lists of them, and ranges behind leading values.
+//!
+//! A condition counts only where no row matters that it isn't true for: at the top of WHERE and of an inner
+//! join's ON, between ANDs. What a value stands for must not depend on the session's settings, and PostgreSQL's
+//! own operators must be meant (I6).
+
+use std::ops::Range;
+
+use pg_raw_parse::nodes::{A_Const, A_Expr, ColumnRef, InsertStmt, TypeName};
+use pg_raw_parse::raw::{A_Expr_Kind, BoolExprType, OnConflictAction, OverridingKind};
+use pg_raw_parse::{ConstValue, Node};
+
+use super::expressions::last_name;
+use super::scan::Scan;
+use crate::catalog::{Column, Relation};
+use crate::named_rows::{Bounds, KeyTemplate, Slot, Template};
+
+/// Lists that would name more rows are not followed (I8).
+const KEYS_MAX: usize = 64;
+
+/// What a row must have in a column in order to matter.
+pub(super) struct Condition<'t> {
+    /// Its place among the sources of the FROM.
+    source: usize,
+    column: &'t str,
+    is: Is<'t>,
+}
+
+enum Is<'t> {
+    /// One of these.
+    Any(Vec<Node<'t>>),
+    /// This or more.
+    Low(Node<'t>),
+    /// This or less.
+    High(Node<'t>),
+}
+
+impl<'t> Scan<'_, 't> {
+    /// Only rows matter for which this is true. It can name the sources from `first` on.
+    pub fn only_where(&mut self, condition: Node<'t>, first: usize) {
+        match condition {
+            Node::BoolExpr(e) if e.boolop == BoolExprType::AND_EXPR => {
+                e.args().iter().for_each(|part| self.only_where(part, first));
+            }
+            Node::A_Expr(e) => self.compared(e, first),
+            _ => {}
+        }
+    }
+
+    fn compared(&mut self, e: &'t A_Expr, first: usize) {
+        let mut names = e.name().iter();
+        let (Some(operator), None) = (names.next().and_then(|name| name.as_str()), names.next())
+        else {
+            return;
+        };
+        let (left, right) = (e.lexpr(), e.rexpr());
+        match (e.kind, operator) {
+            (A_Expr_Kind::AEXPR_OP, "=") => {
+                if let (Node::RowExpr(left), Node::RowExpr(right)) = (left, right) {
+                    for (left, right) in left.args().iter().zip(right.args()) {
+                        self.either(left, right, first, |value| Is::Any(vec![value]));
+                    }
+                }
+                self.either(left, right, first, |value| Is::Any(vec![value]));
+            }
+            (A_Expr_Kind::AEXPR_OP, ">" | ">=") => {
+                self.condition(left, first, Is::Low(right));
+                self.condition(right, first, Is::High(left));
+            }
+            (A_Expr_Kind::AEXPR_OP, "<" | "<=") => {
+                self.condition(left, first, Is::High(right));
+                self.condition(right, first, Is::Low(left));
+            }
+            (A_Expr_Kind::AEXPR_IN, "=") => {
+                if let Node::NodeList(list) = right
+                    && list.len() <= KEYS_MAX
+                {
+                    self.condition(left, first, Is::Any(list.iter().collect()));
+                }
+            }
+            (A_Expr_Kind::AEXPR_BETWEEN, _) => {
+                if let Node::NodeList(list) = right
+                    && let (Some(low), Some(high)) = (list.get(0), list.get(1))
+                {
+                    self.condition(left, first, Is::Low(low));
+                    self.condition(left, first, Is::High(high));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn either(
+        &mut self,
+        left: Node<'t>,
+        right: Node<'t>,
+        first: usize,
+        is: impl Fn(Node<'t>) -> Is<'t>,
+    ) {
+        self.condition(left, first, is(right));
+        self.condition(right, first, is(left));
+    }
+
+    fn condition(&mut self, column: Node<'t>, first: usize, is: Is<'t>) {
+        let Node::ColumnRef(column) = column else { return };
+        let Some(source) = self.source_of(column, first) else { return };
+        let Some(column) = last_name(column.fields()) else { return };
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.conditions.push(Condition { source, column, is });
+        }
+    }
+
+    /// The only source, from `first` on, whose column is certainly meant.
+    fn source_of(&self, column: &ColumnRef, first: usize) -> Option<usize> {
+        let scope = self.scopes.last().filter(|scope| !scope.hides)?;
+        let fields = column.fields();
+        let name = last_name(fields)?;
+        let qualifier = match fields.len() {
+            1 if scope.merges => return None,
+            1 => None,
+            2 => Some(fields.get(0)?.as_str()?),
+            _ => return None,
+        };
+        let sources = scope.sources.iter().enumerate().skip(first);
+        let mut meant = sources.filter(|(_, source)| {
+            qualifier.map_or(source.has(name), |qualifier| source.name == qualifier)
+        });
+        let (place, source) = meant.next()?;
+        (meant.next().is_none() && source.has(name) && !source.is_renamed).then_some(place)
+    }
+
+    /// Whether PostgreSQL's own operators and types are meant.
+    fn means_built_in(&self) -> bool {
+        let path = self.path.is_some_and(|p| !p.schemas().iter().any(|s| &**s == "pg_catalog"));
+        path && !self.catalog.has_own_comparisons
+    }
+
+    /// The keys of a table's rows that matter, if the conditions name them.
+    pub fn keys_of(&self, source: usize, table: &Relation) -> Option<Vec<KeyTemplate>> {
+        if table.key.is_empty() || !self.means_built_in() {
+            return None;
+        }
+        let mut keys: Vec<Vec<Template>> = vec![Vec::new()];
+        let mut columns = table.key.iter().map(|place| &table.columns[*place]);
+        let next = loop {
+            let Some(column) = columns.next() else { break None };
+            let Some(values) = self.values_of(source, column) else { break Some(column) };
+            if keys.len() * values.len() > KEYS_MAX {
+                break None;
+            }
+            keys = product(&keys, &values);
+        };
+        let is_whole = keys[0].len() == table.key.len();
+        let bounds = next.and_then(|column| self.bounds_of(source, column)).map(Box::new);
+        if keys[0].is_empty() && bounds.is_none() {
+            return None;
+        }
+        let key = |values: Vec<Template>| KeyTemplate {
+            values: values.into(),
+            bounds: bounds.clone(),
+            is_whole,
+        };
+        Some(keys.into_iter().map(key).collect())
+    }
+
+    fn conditions_on<'a>(
+        &'a self,
+        source: usize,
+        column: &'a Column,
+    ) -> impl Iterator<Item = &'a Is<'t>> {
+        let conditions = self.scopes.last().map_or(&[][..], |scope| &scope.conditions);
+        let on = move |c: &&Condition<'t>| c.source == source && *c.column == *column.name;
+        conditions.iter().filter(on).map(|condition| &condition.is)
+    }
+
+    fn values_of(&self, source: usize, column: &Column) -> Option<Vec<Template>> {
+        self.conditions_on(source, column).find_map(|is| match is {
+            Is::Any(values) => values.iter().map(|value| self.template(*value, column)).collect(),
+            _ => None,
+        })
+    }
+
+    fn bounds_of(&self, source: usize, column: &Column) -> Option<Bounds> {
+        if !column.key_type.is_some_and(|key_type| key_type.is_ordered()) {
+            return None;
+        }
+        let mut bounds = Bounds::default();
+        for is in self.conditions_on(source, column) {
+            match is {
+                Is::Low(value) => bounds.low = bounds.low.or_else(|| self.template(*value, column)),
+                Is::High(value) => {
+                    bounds.high = bounds.high.or_else(|| self.template(*value, column))
+                }
+                Is::Any(_) => {}
+            }
+        }
+        (bounds != Bounds::default()).then_some(bounds)
+    }
+
+    /// The keys of the rows that an INSERT adds, if its VALUES name them.
+    pub fn inserted(&self, insert: &'t InsertStmt, table: &Relation) -> Option<Vec<KeyTemplate>> {
+        let Node::SelectStmt(select) = insert.select_stmt() else { return None };
+        let rows = select.values_lists();
+        let given = insert.override_ == OverridingKind::OVERRIDING_USER_VALUE;
+        let known = !table.key.is_empty() && self.means_built_in() && names_conflict(insert, table);
+        if given || !known || rows.is_empty() || rows.len() > KEYS_MAX {
+            return None;
+        }
+        let names: Vec<&str> = match insert.cols().is_empty() {
+            true => self.target_columns()?,
+            false => insert.cols().iter().map(target_name).collect::<Option<_>>()?,
+        };
+        rows.iter().map(|row| self.inserted_row(row, &names, table)).collect()
+    }
+
+    /// The columns of the target of an INSERT, in order.
+    fn target_columns(&self) -> Option<Vec<&str>> {
+        let target = self.scopes.last()?.sources.first()?;
+        let [table] = target.tables[..] else { return None };
+        Some(table.columns.iter().map(|column| &*column.name).collect())
+    }
+
+    fn inserted_row(&self, row: Node<'t>, names: &[&str], table: &Relation) -> Option<KeyTemplate> {
+        let Node::NodeList(values) = row else { return None };
+        let value = |place: &usize| {
+            let column = &table.columns[*place];
+            let at = names.iter().position(|name| *name == &*column.name)?;
+            self.template(values.get(at)?, column).filter(|_| column.is_exact)
+        };
+        let values: Box<[Template]> = table.key.iter().map(value).collect::<Option<_>>()?;
+        Some(KeyTemplate { values, bounds: None, is_whole: true })
+    }
+
+    /// A value that is compared with a column, or put into it.
+    fn template(&self, value: Node<'t>, column: &Column) -> Option<Template> {
+        let key_type = column.key_type?;
+        let slot = match value {
+            Node::TypeCast(cast) => {
+                let oid = built_in(cast.type_name()?).filter(|oid| key_type.takes(*oid))?;
+                self.slot(cast.arg(), column, Some(oid))?
+            }
+            value => self.slot(value, column, None)?,
+        };
+        Some(Template { key_type, type_oid: column.base_oid, slot })
+    }
+
+    fn slot(&self, value: Node<'t>, column: &Column, cast: Option<u32>) -> Option<Slot> {
+        let key_type = column.key_type?;
+        match value {
+            Node::ParamRef(parameter) => Some(Slot::Parameter {
+                number: u16::try_from(parameter.number).ok().filter(|number| *number > 0)?,
+                must_be_declared: false, // told when all places are known
+                cast,
+            }),
+            Node::A_Const(constant) => match constant.val()? {
+                // Which bytes stand for other letters depends on the client's encoding.
+                ConstValue::String(text) if key_type.is_text() && !text.is_ascii() => None,
+                ConstValue::String(text) => {
+                    let mut form = Vec::new();
+                    key_type.push_text(text.as_bytes(), &mut form)?;
+                    Some(Slot::Value(form.into()))
+                }
+                ConstValue::Boolean(value) if cast.is_none() => {
+                    let mut form = Vec::new();
+                    key_type.push_text(if value { b"t" } else { b"f" }, &mut form)?;
+                    (key_type.takes(BOOL)).then(|| Slot::Value(form.into()))
+                }
+                ConstValue::Integer(_) | ConstValue::Float(_) => self.number(constant, column),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A whole number. In a template it is a slot, with the minus that stays in the template.
+    fn number(&self, constant: &'t A_Const, column: &Column) -> Option<Slot> {
+        let at = usize::try_from(constant.location).ok()?;
+        let rest = self.whole_text.get(at..)?;
+        let behind = rest.strip_prefix('-').map(str::trim_ascii_start);
+        let (is_negative, digits) = (behind.is_some(), behind.unwrap_or(rest));
+        let start = at + rest.len() - digits.len();
+        let place = |numbers: &[Range<usize>]| numbers.iter().position(|n| n.start == start);
+        match self.numbers.map(place) {
+            Some(Some(place)) => {
+                Some(Slot::Number { place: u16::try_from(place).ok()?, is_negative })
+            }
+            // Not a number that differs among texts of a template, unless a comment hides it.
+            Some(None) if is_negative => None,
+            _ => {
+                let (value, mut form) = (whole_number(constant)?, Vec::new());
+                let (digits, is_negative) = match value.strip_prefix('-') {
+                    Some(digits) => (digits, true),
+                    None => (value.as_str(), false),
+                };
+                column.key_type?.push_number(digits.as_bytes(), is_negative, &mut form)?;
+                Some(Slot::Value(form.into()))
+            }
+        }
+    }
+}
+
+const BOOL: u32 = 16;
+
+fn whole_number(constant: &A_Const) -> Option<String> {
+    match constant.val()? {
+        ConstValue::Integer(number) => Some(number.to_string()),
+        ConstValue::Float(text) => {
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            digits.bytes().all(|b| b.is_ascii_digit()).then(|| text.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Every list of values with every value behind it.
+fn product(keys: &[Vec<Template>], values: &[Template]) -> Vec<Vec<Template>> {
+    let with = |key: &Vec<Template>, value: &Template| {
+        let mut key = key.clone();
+        key.push(value.clone());
+        key
+    };
+    keys.iter().flat_map(|key| values.iter().map(move |value| with(key, value))).collect()
+}
+
+/// Whether an INSERT touches no other rows than those that it names: those it finds in conflict have their key.
+fn names_conflict(insert: &InsertStmt, table: &Relation) -> bool {
+    let Some(conflict) = insert.on_conflict_clause() else { return true };
+    if conflict.action == OnConflictAction::ONCONFLICT_NOTHING {
+        return true;
+    }
+    let key = || table.key.iter().map(|place| &*table.columns[*place].name);
+    let Some(infer) = conflict.infer() else { return false };
+    let inferred: Option<Vec<&str>> = infer.index_elems().iter().map(column_of).collect();
+    let Some(inferred) = inferred else { return false };
+    let is_key = inferred.len() == table.key.len() && key().all(|name| inferred.contains(&name));
+    let mut targets = conflict.target_list().iter();
+    is_key && targets.all(|target| target.name().is_some_and(|name| key().all(|key| key != name)))
+}
+
+fn target_name(target: Node<'_>) -> Option<&str> {
+    let Node::ResTarget(target) = target else { return None };
+    target.name()
+}
+
+/// The column that an index is inferred by; `None` for expressions and for a collation or operators of its own.
+fn column_of(element: Node<'_>) -> Option<&str> {
+    match element {
+        Node::IndexElem(e) if e.collation().is_empty() && e.opclass().is_empty() => e.name(),
+        _ => None,
+    }
+}
+
+/// The OID of a built-in type that has keys, if that is what the name means and nothing is cut or rounded.
+fn built_in(name: &TypeName) -> Option<u32> {
+    if !name.typmods().is_empty() || !name.array_bounds().is_empty() || name.setof {
+        return None;
+    }
+    let mut names = name.names().iter().rev().map(|part| part.sval());
+    let last = names.next()??;
+    if !matches!((names.next(), names.next()), (None | Some(Some("pg_catalog")), None)) {
+        return None;
+    }
+    Some(match last {
+        "bool" => BOOL,
+        "int8" => 20,
+        "int2" => 21,
+        "int4" => 23,
+        "text" => 25,
+        "bytea" => 17,
+        "varchar" => 1043,
+        "date" => 1082,
+        "timestamp" => 1114,
+        "timestamptz" => 1184,
+        "numeric" => 1700,
+        "uuid" => 2950,
+        _ => return None,
+    })
+}
