@@ -76,9 +76,12 @@ const NUMERIC: u32 = 1700;
 const FLOAT8: u32 = 701;
 const DATE: u32 = 1082;
 
+/// Names and types.
+type NamesAndTypes = &'static [(&'static str, u32)];
+
 /// Columns of relations, by name and type; `!` for a modifier, `g` for generated, `~` for a collation that isn't
 /// deterministic. Then the numbers of the key's columns.
-const COLUMNS: &[(u32, &[(&str, u32)], &[u16])] = &[
+const COLUMNS: &[(u32, NamesAndTypes, &[u16])] = &[
     (57, &[("a1", INT4), ("a2", INT4), ("a3", INT4), ("a4", INT4)], &[1]),
     (58, &[("b1", INT4), ("b2", INT4), ("b3", INT4), ("b4", INT4), ("b5", INT4)], &[1]),
     (20, &[("k", INT8), ("v", TEXT)], &[]),
