@@ -1,0 +1,309 @@
+//! I3, I6: while replicas apply nothing, a read runs at one only if nothing that it sees was written since.
+//! Random writes and reads (`items/`), each read at a paused replica and on the primary: the answers are equal.
+//! `HIHOOI_RUNS` epochs from the seed `HIHOOI_SEED` on.
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use bytes::BytesMut;
+use harness::client::{Answer, Failure, Session};
+use harness::{Cluster, alone, shared};
+use hihooi_wire::frontend::{self, Target};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// Writes and reads between two pauses.
+const STEPS: u64 = 60;
+
+fn random(rng: &mut Pcg64, below: u64) -> u64 {
+    rng.next_u64() % below
+}
+
+fn pick<'a, T>(rng: &mut Pcg64, from: &'a [T]) -> &'a T {
+    &from[usize::try_from(random(rng, from.len() as u64)).expect("small")]
+}
+
+/// A parameter as it is sent.
+struct Sent {
+    declared: u32,
+    binary: bool,
+    bytes: Vec<u8>,
+}
+
+/// A statement with its values, as the primary gets it, as hihooi gets it, and with the parameters of that.
+struct Run {
+    plain: String,
+    text: String,
+    parameters: Vec<Sent>,
+}
+
+/// How values go into a statement.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Literals,
+    Parameters,
+}
+
+/// A value of a kind: a constant, and other spellings of it as text.
+fn value(kind: &str, rng: &mut Pcg64) -> (String, Vec<String>) {
+    let n = random(rng, 12);
+    match kind {
+        "int" | "small" => {
+            let n = if kind == "small" { n % 5 } else { n };
+            (n.to_string(), vec![n.to_string(), format!("0{n}"), format!(" {n} "), format!("+{n}")])
+        }
+        "text" => {
+            let text = *pick(rng, &["a", "b", "c", "a "]);
+            (format!("'{text}'"), vec![text.to_owned()])
+        }
+        "numeric" => {
+            let value = format!("{}.{}", n / 2, 5 * (n % 2));
+            let spellings = vec![value.clone(), format!("{value}0"), format!("0{value}e0")];
+            (format!("'{value}'"), spellings)
+        }
+        "pad" => {
+            let text = *pick(rng, &["a", "b", "c", "e"]);
+            (format!("'{text}'"), vec![text.to_owned(), format!("{text}  ")])
+        }
+        "date" => {
+            let text = format!("2024-01-0{}", n % 6 + 1);
+            (format!("'{text}'"), vec![text.clone(), format!(" {text}")])
+        }
+        "uuid" => {
+            let text = format!("00000000-0000-0000-0000-00000000000{}", n % 10);
+            let spellings = vec![text.clone(), text.to_uppercase(), format!("{{{text}}}")];
+            (format!("'{text}'"), spellings)
+        }
+        "bool" => {
+            let text = *pick(rng, &["true", "false"]);
+            (text.to_owned(), vec![text.to_owned(), text[..1].to_owned(), text.to_uppercase()])
+        }
+        other => panic!("no values for {other}"),
+    }
+}
+
+fn literal(kind: &str, plain: &str, spellings: &[String], rng: &mut Pcg64) -> String {
+    match (kind, random(rng, 4)) {
+        ("int" | "small", 0) => format!("{plain}::int8"),
+        ("int" | "small", 1) => format!("'{}'", pick(rng, spellings)),
+        ("int" | "small", 2) => format!("0{plain}"),
+        ("numeric", 0) => plain.trim_matches('\'').to_owned(),
+        ("int" | "small", _) => plain.to_owned(),
+        (_, 0) => plain.to_owned(),
+        _ => format!("'{}'", pick(rng, spellings)),
+    }
+}
+
+fn parameter(kind: &str, plain: &str, spellings: &[String], rng: &mut Pcg64) -> Sent {
+    let text = pick(rng, spellings).clone().into_bytes();
+    let number = plain.parse::<i64>().unwrap_or_default();
+    let oid = match kind {
+        "numeric" => 1700,
+        "pad" => 1042,
+        "date" => 1082,
+        "uuid" => 2950,
+        "bool" => 16,
+        "text" => *pick(rng, &[25, 1043]),
+        _ => *pick(rng, &[23, 20]),
+    };
+    match (kind, random(rng, 4)) {
+        ("int" | "small", 0) => {
+            Sent { declared: 23, binary: true, bytes: (number as i32).to_be_bytes().to_vec() }
+        }
+        ("int" | "small", 1) => {
+            Sent { declared: 20, binary: true, bytes: number.to_be_bytes().to_vec() }
+        }
+        ("text", 0) => Sent { declared: oid, binary: true, bytes: text },
+        (_, 2) => Sent { declared: oid, binary: false, bytes: text },
+        _ => Sent { declared: 0, binary: false, bytes: text },
+    }
+}
+
+impl Run {
+    /// Fills a template: `{kind}` stands for a value.
+    fn of(template: &str, way: Way, rng: &mut Pcg64) -> Run {
+        let mut run = Run { plain: String::new(), text: String::new(), parameters: Vec::new() };
+        let mut rest = template;
+        while let Some((before, behind)) = rest.split_once('{') {
+            let (kind, behind) = behind.split_once('}').expect("a closing brace");
+            rest = behind;
+            let (plain, spellings) = value(kind, rng);
+            let _ = write!(run.plain, "{before}{plain}");
+            run.text.push_str(before);
+            if way == Way::Literals {
+                run.text.push_str(&literal(kind, &plain, &spellings, rng));
+            } else {
+                run.parameters.push(parameter(kind, &plain, &spellings, rng));
+                let _ = write!(run.text, "${}", run.parameters.len());
+            }
+        }
+        run.plain.push_str(rest);
+        run.text.push_str(rest);
+        run
+    }
+
+    fn through(&self, session: &mut Session) -> Result<Answer, Failure> {
+        if self.parameters.is_empty() {
+            return Ok(session.simple(&self.text)?.pop().unwrap_or_default());
+        }
+        let mut out = BytesMut::new();
+        let types: Vec<u32> = self.parameters.iter().map(|sent| sent.declared).collect();
+        let mut body = Vec::new();
+        body.extend([0]);
+        body.extend(self.text.as_bytes());
+        body.extend([0]);
+        body.extend((types.len() as i16).to_be_bytes());
+        types.iter().for_each(|oid| body.extend(oid.to_be_bytes()));
+        message(b'P', &body, &mut out);
+        let mut body = vec![0, 0];
+        body.extend((self.parameters.len() as i16).to_be_bytes());
+        self.parameters.iter().for_each(|sent| body.extend(i16::from(sent.binary).to_be_bytes()));
+        body.extend((self.parameters.len() as i16).to_be_bytes());
+        for sent in &self.parameters {
+            body.extend((sent.bytes.len() as i32).to_be_bytes());
+            body.extend(&sent.bytes);
+        }
+        body.extend([0, 0]);
+        message(b'B', &body, &mut out);
+        frontend::describe(Target::Portal, b"", &mut out);
+        frontend::execute(b"", 0, &mut out);
+        frontend::sync(&mut out);
+        session.send(&out).map_err(Failure::Lost)?;
+        Ok(session.answers()?.pop().unwrap_or_default())
+    }
+}
+
+fn message(tag: u8, body: &[u8], out: &mut BytesMut) {
+    out.extend_from_slice(&[tag]);
+    out.extend_from_slice(&(body.len() as i32 + 4).to_be_bytes());
+    out.extend_from_slice(body);
+}
+
+/// Rows in no order, or the error's code.
+fn outcome(answer: Result<Answer, Failure>) -> Result<Vec<Vec<Option<String>>>, String> {
+    match answer {
+        Ok(mut answer) => {
+            answer.rows.sort();
+            Ok(answer.rows)
+        }
+        Err(failure) => Err(failure.server().code().to_owned()),
+    }
+}
+
+/// What happened so far.
+#[derive(Default)]
+struct Told {
+    reads: u64,
+    at_replicas: u64,
+    by_class: BTreeMap<String, u64>,
+}
+
+struct Epoch<'a> {
+    sessions: [Session; 2],
+    primary: Session,
+    history: Vec<String>,
+    told: &'a mut Told,
+}
+
+impl Epoch<'_> {
+    fn write(&mut self, rng: &mut Pcg64) {
+        let template = *pick(rng, &lines(include_str!("items/writes.txt")));
+        // Several statements can't be sent by the extended protocol.
+        let way = match template.contains("; ") || random(rng, 2) == 0 {
+            true => Way::Literals,
+            false => Way::Parameters,
+        };
+        let run = Run::of(template, way, rng);
+        let session = usize::try_from(random(rng, 2)).expect("small");
+        let result = run.through(&mut self.sessions[session]);
+        self.history.push(format!(
+            "{};  -- {}",
+            run.plain,
+            result.map_or_else(|e| e.to_string(), |a| a.command)
+        ));
+    }
+
+    fn read(&mut self, rng: &mut Pcg64) {
+        let template = *pick(rng, &lines(include_str!("items/reads.txt")));
+        let way = if random(rng, 2) == 0 { Way::Literals } else { Way::Parameters };
+        let run = Run::of(template, way, rng);
+        let session = usize::try_from(random(rng, 2)).expect("small");
+        let answer = outcome(run.through(&mut self.sessions[session]));
+        let route = self.sessions[session].route();
+        let wanted =
+            outcome(self.primary.simple(&run.plain).map(|mut a| a.pop().unwrap_or_default()));
+        self.told.reads += 1;
+        if route.site() == "primary" {
+            return;
+        }
+        self.told.at_replicas += 1;
+        *self.told.by_class.entry(route.get("class").to_owned()).or_default() += 1;
+        assert_eq!(
+            answer,
+            wanted,
+            "{} (as {}): {}\nwritten before:\n{}",
+            run.plain,
+            run.text,
+            route.text,
+            self.history.join("\n")
+        );
+    }
+}
+
+fn lines(text: &'static str) -> Vec<&'static str> {
+    text.lines().collect()
+}
+
+fn epoch(cluster: &Cluster, seed: u64, told: &mut Told) {
+    let rng = &mut Pcg64::seed_from_u64(seed);
+    let mut sessions = [cluster.connect(), cluster.connect()];
+    sessions[0].run(concat!(
+        "DROP SCHEMA IF EXISTS items CASCADE; CREATE SCHEMA items; SET search_path = items; ",
+        include_str!("items/schema.sql")
+    ));
+    sessions[1].run("SET search_path = items");
+    let mut primary = cluster.direct("primary");
+    primary.run("SET search_path = items");
+    cluster.caught_up();
+    // The catalog has what was made.
+    harness::eventually("reads are routed", || {
+        sessions[0].run("SELECT a FROM one WHERE id = 1");
+        sessions[0].route().site() != "primary" || !cluster.is_hihooi()
+    });
+    let pause = |how: &str| {
+        cluster
+            .replicas()
+            .iter()
+            .for_each(|site| cluster.command(&format!("{how} REPLICA {site}")));
+    };
+    pause("PAUSE");
+    let mut epoch = Epoch { sessions, primary, history: Vec::new(), told };
+    for _ in 0..STEPS {
+        if random(rng, 5) == 0 { epoch.write(rng) } else { epoch.read(rng) }
+    }
+    pause("RESUME");
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn i6_what_a_paused_replica_serves_is_what_the_primary_has() {
+    let _alone = alone();
+    if !shared().is_hihooi() {
+        return;
+    }
+    let (runs, first) = (number("HIHOOI_RUNS", 12), number("HIHOOI_SEED", 1));
+    let mut told = Told::default();
+    for seed in first..first + runs {
+        println!("HIHOOI_RUNS=1 HIHOOI_SEED={seed} cargo test -p hihooi --test items -- i6");
+        epoch(shared(), seed, &mut told);
+    }
+    let Told { reads, at_replicas, by_class } = told;
+    println!("{at_replicas} of {reads} reads ran at paused replicas: {by_class:?}");
+    assert!(at_replicas * 5 > reads, "too few were read at replicas to show anything");
+    shared().caught_up();
+}
