@@ -80,6 +80,13 @@ fn value(kind: &str, rng: &mut Pcg64) -> (String, Vec<String>) {
             let text = *pick(rng, &["true", "false"]);
             (text.to_owned(), vec![text.to_owned(), text[..1].to_owned(), text.to_uppercase()])
         }
+        "ints" => {
+            let (a, b) = (n, random(rng, 12));
+            (
+                format!("'{{{a},{b}}}'"),
+                vec![format!("{{{a},{b}}}"), format!("{{ {a} , 0{b},NULL}}")],
+            )
+        }
         other => panic!("no values for {other}"),
     }
 }
@@ -105,6 +112,7 @@ fn parameter(kind: &str, plain: &str, spellings: &[String], rng: &mut Pcg64) -> 
         "date" => 1082,
         "uuid" => 2950,
         "bool" => 16,
+        "ints" => 1007,
         "text" => *pick(rng, &[25, 1043]),
         _ => *pick(rng, &[23, 20]),
     };
@@ -116,6 +124,12 @@ fn parameter(kind: &str, plain: &str, spellings: &[String], rng: &mut Pcg64) -> 
             Sent { declared: 20, binary: true, bytes: number.to_be_bytes().to_vec() }
         }
         ("text", 0) => Sent { declared: oid, binary: true, bytes: text },
+        ("ints", 0) => {
+            let numbers = plain.trim_matches(['\'', '{', '}']).split(',').map(str::parse::<i32>);
+            let elements = numbers.flat_map(|n| [4, n.expect("a number")]);
+            let bytes = [1, 0, 23, 2, 1].into_iter().chain(elements).flat_map(i32::to_be_bytes);
+            Sent { declared: 1007, binary: true, bytes: bytes.collect() }
+        }
         (_, 2) => Sent { declared: oid, binary: false, bytes: text },
         _ => Sent { declared: 0, binary: false, bytes: text },
     }
@@ -203,13 +217,15 @@ struct Told {
 struct Epoch<'a> {
     sessions: [Session; 2],
     primary: Session,
+    writes: Vec<&'static str>,
+    reads: Vec<&'static str>,
     history: Vec<String>,
     told: &'a mut Told,
 }
 
 impl Epoch<'_> {
     fn write(&mut self, rng: &mut Pcg64) {
-        let template = *pick(rng, &lines(include_str!("items/writes.txt")));
+        let template = *pick(rng, &self.writes);
         // Several statements can't be sent by the extended protocol.
         let way = match template.contains("; ") || random(rng, 2) == 0 {
             true => Way::Literals,
@@ -226,7 +242,7 @@ impl Epoch<'_> {
     }
 
     fn read(&mut self, rng: &mut Pcg64) {
-        let template = *pick(rng, &lines(include_str!("items/reads.txt")));
+        let template = *pick(rng, &self.reads);
         let way = if random(rng, 2) == 0 { Way::Literals } else { Way::Parameters };
         let run = Run::of(template, way, rng);
         let session = usize::try_from(random(rng, 2)).expect("small");
@@ -252,8 +268,10 @@ impl Epoch<'_> {
     }
 }
 
-fn lines(text: &'static str) -> Vec<&'static str> {
-    text.lines().collect()
+/// Some of the lines: with few of them, more reads see what was written.
+fn some(text: &'static str, count: usize, rng: &mut Pcg64) -> Vec<&'static str> {
+    let lines: Vec<_> = text.lines().collect();
+    (0..count).map(|_| *pick(rng, &lines)).collect()
 }
 
 fn epoch(cluster: &Cluster, seed: u64, told: &mut Told) {
@@ -279,7 +297,9 @@ fn epoch(cluster: &Cluster, seed: u64, told: &mut Told) {
             .for_each(|site| cluster.command(&format!("{how} REPLICA {site}")));
     };
     pause("PAUSE");
-    let mut epoch = Epoch { sessions, primary, history: Vec::new(), told };
+    let writes = some(include_str!("items/writes.txt"), 8, rng);
+    let reads = some(include_str!("items/reads.txt"), 20, rng);
+    let mut epoch = Epoch { sessions, primary, writes, reads, history: Vec::new(), told };
     for _ in 0..STEPS {
         if random(rng, 5) == 0 { epoch.write(rng) } else { epoch.read(rng) }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hihooi_sql::{Analysis, HihooiCommand, Kind};
-use hihooi_wire::backend::{self, Report, tag as server_tag};
+use hihooi_wire::backend::{self, Report, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
 use crate::answers::Audience;
@@ -86,7 +86,7 @@ impl Session {
         if let Some(commands) = self.own_unit(&unit) {
             return self.run_own_unit(&unit, &commands, env);
         }
-        if let Err(report) = check(&unit) {
+        if let Err(report) = self.check(&unit) {
             self.names.undo_after(0);
             return self.refuse_extended(&report, goes_on);
         }
@@ -211,7 +211,7 @@ impl Session {
 
     /// The facts of every statement of a unit that is all about hihooi.
     fn own_unit(&self, unit: &Unit) -> Option<Vec<Arc<Analysis>>> {
-        if self.is_unit_open() || self.is_in_block() {
+        if self.is_unit_open() || self.status() == Status::Failed {
             return None;
         }
         let mut commands = Vec::new();
@@ -226,6 +226,20 @@ impl Session {
             }
         }
         (!commands.is_empty()).then_some(commands)
+    }
+
+    /// What must be refused before the server sees it. In a failed block the server refuses it.
+    fn check(&self, unit: &Unit) -> Result<(), Report> {
+        for op in unit.ops.iter().filter(|_| self.status() != Status::Failed) {
+            let Op::Bind { prepared: Some((_, facts)), .. } = op else {
+                continue;
+            };
+            if facts.statements.iter().any(|statement| matches!(statement.kind, Kind::Hihooi(_))) {
+                let what = "statements about hihooi.* can't share a pipeline with others";
+                return Err(Report::error("0A000", what).hint("Send a Sync between them."));
+            }
+        }
+        Ok(())
     }
 
     fn run_own_unit(&mut self, unit: &Unit, commands: &[Arc<Analysis>], env: &dyn Env) {
@@ -303,20 +317,6 @@ fn needs_no_server(op: &Op) -> bool {
         }
         _ => false,
     }
-}
-
-/// What must be refused before the server sees it.
-fn check(unit: &Unit) -> Result<(), Report> {
-    for op in &unit.ops {
-        let Op::Bind { prepared: Some((_, facts)), .. } = op else {
-            continue;
-        };
-        if facts.statements.iter().any(|statement| matches!(statement.kind, Kind::Hihooi(_))) {
-            let what = "statements about hihooi.* can't share a pipeline with others";
-            return Err(Report::error("0A000", what).hint("Send a Sync between them."));
-        }
-    }
-    Ok(())
 }
 
 fn command_of(facts: &Analysis) -> Option<&HihooiCommand> {

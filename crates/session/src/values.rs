@@ -1,4 +1,4 @@
-//! The values of a run: the numbers in its text and the parameters of its Bind. They say which rows a statement
+//! The values of a run: the constants in its text and the parameters of its Bind. They say which rows a statement
 //! names.
 
 use hihooi_sql::{Parameter, Values};
@@ -63,8 +63,8 @@ impl<'a> RunValues<'a> {
 }
 
 impl Values for RunValues<'_> {
-    fn number(&self, place: u16) -> Option<&[u8]> {
-        hihooi_sql::number(self.text, place)
+    fn constant(&self, place: u16) -> Option<&[u8]> {
+        hihooi_sql::constant(self.text, place)
     }
 
     fn parameter(&self, number: u16) -> Option<Parameter<'_>> {

@@ -36,24 +36,24 @@ pub fn analyse(text: &str, catalog: &Catalog, path: Option<&SearchPath>) -> Anal
     analyse_with(text, catalog, path, None)
 }
 
-/// The facts about all texts of one template: its numbers are slots.
+/// The facts about all texts of one template: its constants are slots.
 pub(crate) fn analyse_template(
     text: &str,
     catalog: &Catalog,
     path: Option<&SearchPath>,
 ) -> Analysis {
-    analyse_with(text, catalog, path, Some(&template::numbers(text)))
+    analyse_with(text, catalog, path, Some(&template::constants(text)))
 }
 
 fn analyse_with(
     text: &str,
     catalog: &Catalog,
     path: Option<&SearchPath>,
-    numbers: Option<&[Range<usize>]>,
+    constants: Option<&[Range<usize>]>,
 ) -> Analysis {
     // The parser's bindings panic where the parser surprises them, on a constant that isn't UTF-8
     // for example. None is known, but a client's text must not end the process.
-    let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path, numbers)));
+    let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path, constants)));
     let statements = analysis.unwrap_or_else(|_| Box::new([unparsable(0..text.len())]));
     Analysis { statements }
 }
@@ -62,7 +62,7 @@ fn statements(
     text: &str,
     catalog: &Catalog,
     path: Option<&SearchPath>,
-    numbers: Option<&[Range<usize>]>,
+    constants: Option<&[Range<usize>]>,
 ) -> Box<[Statement]> {
     let whole = 0..text.len();
     let Ok(tree) = pg_raw_parse::parse(text) else { return Box::new([unparsable(whole)]) };
@@ -74,7 +74,7 @@ fn statements(
         let mut scan = Scan::new(catalog, path);
         scan.text = &text[range.clone()];
         scan.whole_text = text;
-        scan.numbers = numbers;
+        scan.constants = constants;
         scan.statement(raw.stmt(), range)
     };
     tree.iter().map(scan).collect()

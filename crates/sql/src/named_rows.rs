@@ -50,11 +50,15 @@ pub(crate) struct Template {
 pub(crate) enum Slot {
     /// It stands in the text: its canonical form.
     Value(Box<[u8]>),
-    /// A number of the text, by its place among the whole numbers there, from 0.
+    /// A number of the text, by its place among the constants that a template lacks, from 0.
     Number { place: u16, is_negative: bool },
+    /// A string of the text, likewise.
+    Text { place: u16 },
     /// A parameter, by its number from 1. One that stands in several places could have got its type from
     /// another: it must have been declared.
     Parameter { number: u16, must_be_declared: bool, cast: Option<u32> },
+    /// The elements of a parameter that is an array; `cast` is the type of an element.
+    Elements { number: u16, must_be_declared: bool, cast: Option<u32> },
 }
 
 impl fmt::Display for NamedRows {
@@ -86,8 +90,11 @@ impl fmt::Display for Template {
             Slot::Number { place, is_negative } => {
                 write!(f, "{}#{place}", if *is_negative { "-" } else { "" })
             }
-            Slot::Parameter { number, must_be_declared, cast } => {
-                write!(f, "${number}{}", if *must_be_declared { "!" } else { "" })?;
+            Slot::Text { place } => write!(f, "#{place}"),
+            Slot::Parameter { number, must_be_declared, cast }
+            | Slot::Elements { number, must_be_declared, cast } => {
+                let all = if matches!(self.slot, Slot::Elements { .. }) { "any " } else { "" };
+                write!(f, "{all}${number}{}", if *must_be_declared { "!" } else { "" })?;
                 cast.map_or(Ok(()), |oid| write!(f, "::{oid}"))
             }
         }
@@ -107,8 +114,8 @@ pub struct Parameter<'a> {
 
 /// The values of a run.
 pub trait Values {
-    /// A whole number of the text, by its place among them.
-    fn number(&self, place: u16) -> Option<&[u8]>;
+    /// A constant of the text, by its place among those that its template lacks. A string has its quotes.
+    fn constant(&self, place: u16) -> Option<&[u8]>;
     /// A parameter by its number, from 1; `None` if it is NULL or there is none.
     fn parameter(&self, number: u16) -> Option<Parameter<'_>>;
 }
@@ -136,11 +143,14 @@ impl NamedRows {
     }
 
     fn bind(&self, values: &dyn Values) -> Option<Rows> {
-        if self.keys.len() > SPANS_MAX {
-            return None;
+        let mut spans = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
+            key.bind(values, &mut spans)?;
+            if spans.len() > SPANS_MAX {
+                return None;
+            }
         }
-        let spans: Option<Vec<Span>> = self.keys.iter().map(|key| key.bind(values)).collect();
-        Some(Rows::of(spans?))
+        Some(Rows::of(spans))
     }
 }
 
@@ -149,25 +159,34 @@ impl KeyTemplate {
     pub(crate) fn counts(&mut self, places: &[u16]) {
         let bounds = self.bounds.iter_mut().flat_map(|bounds| [&mut bounds.low, &mut bounds.high]);
         for template in self.values.iter_mut().chain(bounds.flatten()) {
-            if let Slot::Parameter { number, must_be_declared, .. } = &mut template.slot {
+            if let Slot::Parameter { number, must_be_declared, .. }
+            | Slot::Elements { number, must_be_declared, .. } = &mut template.slot
+            {
                 let count = places.get(usize::from(*number)).copied();
                 *must_be_declared = count != Some(1);
             }
         }
     }
 
-    fn bind(&self, values: &dyn Values) -> Option<Span> {
-        let mut key = Vec::with_capacity(16);
+    fn bind(&self, values: &dyn Values, spans: &mut Vec<Span>) -> Option<()> {
+        let mut keys = vec![Vec::with_capacity(16)];
         for template in &self.values {
-            template.push(values, &mut key)?;
+            keys = template.behind(keys, values)?;
         }
+        for key in keys {
+            spans.push(self.span(key, values)?);
+        }
+        Some(())
+    }
+
+    fn span(&self, key: Vec<u8>, values: &dyn Values) -> Option<Span> {
         if self.is_whole {
             return Some(Span::row(key));
         }
         let Some(bounds) = &self.bounds else { return Some(Span::between(key.clone(), key)) };
         let bound = |template: &Option<Template>| {
             let mut bound = key.clone();
-            template.as_ref().map_or(Some(()), |low| low.push(values, &mut bound))?;
+            template.as_ref().map_or(Some(()), |bounds| bounds.push(values, &mut bound))?;
             Some(bound)
         };
         Some(Span::between(bound(&bounds.low)?, bound(&bounds.high)?))
@@ -175,6 +194,39 @@ impl KeyTemplate {
 }
 
 impl Template {
+    /// Keys with the value behind them: each with each, if there are several.
+    fn behind(&self, mut keys: Vec<Vec<u8>>, values: &dyn Values) -> Option<Vec<Vec<u8>>> {
+        let Slot::Elements { number, must_be_declared, cast } = &self.slot else {
+            keys.iter_mut().try_for_each(|key| self.push(values, key))?;
+            return Some(keys);
+        };
+        let array = values.parameter(*number)?;
+        let element_type = match (array.declared, cast) {
+            (0, _) if *must_be_declared => return None,
+            (0, Some(cast)) => *cast,
+            (0, None) => self.type_oid,
+            (declared, _) => element_type(declared)?,
+        };
+        let elements = match array.is_binary {
+            true => binary_elements(array.value)?,
+            false => text_elements(array.value)?,
+        };
+        if elements.len() * keys.len() > SPANS_MAX {
+            return None;
+        }
+        let mut found = Vec::new();
+        for key in &keys {
+            for element in &elements {
+                let mut key = key.clone();
+                let Parameter { is_binary, .. } = array;
+                let value = Parameter { declared: element_type, is_binary, value: element };
+                self.push_parameter(value, element_type, &mut key)?;
+                found.push(key);
+            }
+        }
+        Some(found)
+    }
+
     /// Appends the canonical form of the value; `None` if there is none for certain.
     fn push(&self, values: &dyn Values, key: &mut Vec<u8>) -> Option<()> {
         match &self.slot {
@@ -183,7 +235,11 @@ impl Template {
                 Some(())
             }
             Slot::Number { place, is_negative } => {
-                self.key_type.push_number(values.number(*place)?, *is_negative, key)
+                self.key_type.push_number(values.constant(*place)?, *is_negative, key)
+            }
+            Slot::Text { place } => {
+                let text = unquoted(values.constant(*place)?)?;
+                self.is_plain(&text).then(|| self.key_type.push_text(&text, key))?
             }
             Slot::Parameter { number, must_be_declared, cast } => {
                 let parameter = values.parameter(*number)?;
@@ -193,16 +249,141 @@ impl Template {
                     (0, None) => self.type_oid,
                     (declared, _) => declared,
                 };
-                // Which bytes stand for other letters depends on the client's encoding.
-                let is_plain = !self.key_type.is_text() || parameter.value.is_ascii();
-                if !self.key_type.takes(type_oid) || !is_plain {
-                    return None;
-                }
-                match parameter.is_binary {
-                    true => self.key_type.push_binary(type_oid, parameter.value, key),
-                    false => self.key_type.push_text(parameter.value, key),
-                }
+                self.push_parameter(parameter, type_oid, key)
             }
+            Slot::Elements { .. } => None, // many values: see `behind`
         }
+    }
+
+    fn push_parameter(&self, value: Parameter<'_>, oid: u32, key: &mut Vec<u8>) -> Option<()> {
+        if !self.key_type.takes(oid) || !self.is_plain(value.value) {
+            return None;
+        }
+        match value.is_binary {
+            true => self.key_type.push_binary(oid, value.value, key),
+            false => self.key_type.push_text(value.value, key),
+        }
+    }
+
+    /// Which bytes stand for other letters depends on the client's encoding.
+    fn is_plain(&self, value: &[u8]) -> bool {
+        !self.key_type.is_text() || value.is_ascii()
+    }
+}
+
+/// What a string constant without escapes stands for.
+pub(crate) fn unquoted(token: &[u8]) -> Option<Vec<u8>> {
+    let inner = token.strip_prefix(b"'")?.strip_suffix(b"'")?;
+    let mut text = Vec::with_capacity(inner.len());
+    let mut bytes = inner.iter();
+    while let Some(&byte) = bytes.next() {
+        text.push(byte);
+        if byte == b'\'' {
+            bytes.next().filter(|next| **next == b'\'')?;
+        }
+    }
+    Some(text)
+}
+
+/// The elements of an array's text, without NULLs, which equal nothing; `None` if any needs more than cutting.
+fn text_elements(text: &[u8]) -> Option<Vec<&[u8]>> {
+    let inner = text.trim_ascii().strip_prefix(b"{")?.strip_suffix(b"}")?;
+    if inner.iter().any(|b| matches!(b, b'{' | b'}' | b'"' | b'\\')) {
+        return None;
+    }
+    if inner.trim_ascii().is_empty() {
+        return Some(Vec::new());
+    }
+    let elements = inner.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+    Some(elements.filter(|element| !element.eq_ignore_ascii_case(b"null")).collect())
+}
+
+/// The elements of an array's binary form, without NULLs (`array_send` of PostgreSQL's `arrayfuncs.c`).
+fn binary_elements(mut form: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut number = || {
+        let (number, rest) = form.split_first_chunk::<4>()?;
+        form = rest;
+        Some(i32::from_be_bytes(*number))
+    };
+    let (dimensions, _has_nulls, _element_type) = (number()?, number()?, number()?);
+    let count = match dimensions {
+        0 => 0,
+        1 => usize::try_from(number()?).ok()?,
+        _ => return None,
+    };
+    if count > SPANS_MAX {
+        return None;
+    }
+    if count > 0 {
+        number()?; // the lower bound
+    }
+    let mut elements = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (len, rest) = form.split_first_chunk::<4>()?;
+        form = rest;
+        if let Ok(len) = usize::try_from(i32::from_be_bytes(*len)) {
+            let (element, rest) = form.split_at_checked(len)?;
+            form = rest;
+            elements.push(element);
+        }
+    }
+    Some(elements)
+}
+
+/// The type of the elements of arrays that are built in.
+fn element_type(array: u32) -> Option<u32> {
+    Some(match array {
+        1000 => 16,
+        1001 => 17,
+        1005 => 21,
+        1007 => 23,
+        1009 => 25,
+        1014 => 1042,
+        1015 => 1043,
+        1016 => 20,
+        1115 => 1114,
+        1182 => 1082,
+        1185 => 1184,
+        1231 => 1700,
+        2951 => 2950,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_taken_apart_or_not_at_all() {
+        let texts = |text: &str| {
+            let elements = text_elements(text.as_bytes())?;
+            Some(
+                elements
+                    .iter()
+                    .map(|e| String::from_utf8_lossy(e).into_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(texts("{1, 2,NULL}").unwrap(), ["1", "2"]);
+        assert_eq!(texts(" {} ").unwrap(), [""; 0]);
+        for odd in ["{{1},{2}}", "{\"a\"}", "{a\\b}", "1", "[0:1]={1,2}", ""] {
+            assert_eq!(texts(odd), None, "{odd}");
+        }
+        let form =
+            |numbers: &[i32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
+        let array = form(&[1, 1, 23, 3, 1, 4, 7, -1, 4, 9]);
+        assert_eq!(binary_elements(&array).unwrap(), [7_i32.to_be_bytes(), 9_i32.to_be_bytes()]);
+        assert_eq!(binary_elements(&form(&[0, 0, 23])).unwrap(), [[0; 0]; 0]);
+        assert_eq!(binary_elements(&form(&[2, 0, 23, 1, 1, 1, 1, 4, 7])), None);
+        assert_eq!(binary_elements(&form(&[1, 0, 23, 2, 1, 4, 7])), None, "cut");
+    }
+
+    #[test]
+    fn strings_lose_their_quotes() {
+        assert_eq!(unquoted(b"'it''s'").unwrap(), b"it's");
+        assert_eq!(unquoted(b"''").unwrap(), b"");
+        assert_eq!(unquoted(b"'open"), None);
+        assert_eq!(unquoted(b"'a'b'"), None);
     }
 }

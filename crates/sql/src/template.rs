@@ -1,18 +1,18 @@
-//! Turns a text into its template: what stays when numbers are taken out. Texts of one template
-//! have the same facts.
+//! Turns a text into its template: what stays when numbers are taken out, and strings that something is compared
+//! with. Texts of one template have the same facts.
 //!
-//! Why that keeps I6: facts follow from names, operators, keywords and string constants, none of which
-//! changes. A number is replaced only where it is a whole token, so the parse tree keeps its shape; only an
-//! integer may become a decimal, which no fact looks at. A number that names a row is a slot, filled for each
-//! text anew (see `crate::named_rows`). Where a number could matter otherwise, in SET, EXPLAIN and other
-//! commands, the text itself is the key.
+//! Why that keeps I6: facts follow from names, operators, keywords and other strings (a sequence's name, a
+//! setting's), none of which changes. A number is replaced only where it is a whole token, a string only behind a
+//! comparison, so the parse tree keeps its shape; only an integer may become a decimal, which no fact looks at.
+//! A constant that names a row is a slot, filled for each text anew (see `crate::named_rows`). Where a number
+//! could matter otherwise, in SET, EXPLAIN and other commands, the text itself is the key.
 
 use std::ops::Range;
 
 use crate::lexer::{comment_len, dollar_len, is_word, quoted_len};
 
-/// Stands for a number. It can't be in a text: the protocol ends strings with it.
-const NUMBER: u8 = 0;
+/// Stands for a number, twice for a string. It can't be in a text: the protocol ends strings with it.
+const CONSTANT: u8 = 0;
 
 /// First byte of a key that is a template.
 const TEMPLATE: u8 = 1;
@@ -35,23 +35,23 @@ pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Where the numbers stand that a template lacks.
-pub(crate) fn numbers(text: &str) -> Vec<Range<usize>> {
+/// Where the constants stand that a template lacks.
+pub(crate) fn constants(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    // A text that is no template has no slots for numbers.
-    let _ = write_template(text.as_bytes(), &mut Vec::new(), |number| found.push(number));
+    // A text that is no template has no slots for constants.
+    let _ = write_template(text.as_bytes(), &mut Vec::new(), |constant| found.push(constant));
     found
 }
 
-/// A number of a text by its place among those that its template lacks, from 0.
+/// A constant of a text by its place among those that its template lacks, from 0. A string has its quotes.
 #[must_use]
-pub fn number(text: &[u8], place: u16) -> Option<&[u8]> {
+pub fn constant(text: &[u8], place: u16) -> Option<&[u8]> {
     let mut left = place;
     let mut found = None;
-    let _ = write_template(text, &mut Vec::new(), |number| {
+    let _ = write_template(text, &mut Vec::new(), |constant| {
         match left.checked_sub(1) {
             Some(next) => left = next,
-            None => found = found.take().or(Some(number)),
+            None => found = found.take().or(Some(constant)),
         };
     });
     text.get(found?)
@@ -121,13 +121,22 @@ fn write_template(
                 let len = word_len(rest);
                 if rest[..len].iter().all(u8::is_ascii_digit) {
                     key.extend_from_slice(&bytes[copied..at]);
-                    key.push(NUMBER);
+                    key.push(CONSTANT);
                     copied = at + len;
                     tell(at..copied);
                 }
                 len
             }
-            Class::Quote => quoted_len(rest, 0, false),
+            Class::Quote => {
+                let len = quoted_len(rest, 0, false);
+                if byte == b'\'' && is_compared(&bytes[..at]) {
+                    key.extend_from_slice(&bytes[copied..at]);
+                    key.extend_from_slice(&[CONSTANT, CONSTANT]);
+                    copied = at + len;
+                    tell(at..copied);
+                }
+                len
+            }
             Class::Dollar => dollar_len(rest).unwrap_or_else(|| 1 + word_len(&rest[1..])),
             Class::Comment => comment(rest),
             Class::Semicolon => {
@@ -140,6 +149,13 @@ fn write_template(
     }
     key.extend_from_slice(&bytes[copied..]);
     Some(())
+}
+
+/// Whether what stands here is compared with what stands in front. (`=>` and `:=` name an argument.)
+fn is_compared(front: &[u8]) -> bool {
+    let front = front.trim_ascii_end();
+    let is_named = front.ends_with(b"=>") || front.ends_with(b":=");
+    !is_named && front.last().is_some_and(|b| matches!(b, b'=' | b'<' | b'>'))
 }
 
 fn word_len(bytes: &[u8]) -> usize {
@@ -160,6 +176,33 @@ fn comment(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_are_taken_out_behind_comparisons() {
+        let same = [
+            (
+                "select a from t where b='x' and c <> 'it''s'",
+                "select a from t where b=?? and c <> ??",
+            ),
+            ("select f(a => 'x', b := 'y'), c >= 'z'", "select f(a => 'x', b := 'y'), c >= ??"),
+            ("select 'x' = a, n = n'x', b in ('x')", "select 'x' = a, n = n'x', b in ('x')"),
+            ("select a = \"x\", a = -- '\n'x'", "select a = \"x\", a = -- '\n'x'"),
+        ];
+        for (text, template) in same {
+            assert_eq!(key(text), (true, template.to_string()));
+        }
+    }
+
+    #[test]
+    fn constants_are_found_again() {
+        let text = "select 5 from t where b = 'x''y' and c = -07";
+        let found = |place| constant(text.as_bytes(), place).map(|c| String::from_utf8_lossy(c));
+        assert_eq!(found(0).as_deref(), Some("5"));
+        assert_eq!(found(1).as_deref(), Some("'x''y'"));
+        assert_eq!(found(2).as_deref(), Some("07"));
+        assert_eq!(found(3), None);
+        assert_eq!(constants(text).len(), 3);
+    }
 
     fn key(text: &str) -> (bool, String) {
         let mut key = Vec::new();

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use pg_raw_parse::list::NodeList;
 use pg_raw_parse::nodes::{A_Const, A_Expr, ColumnRef, InsertStmt, TypeName};
 use pg_raw_parse::raw::{A_Expr_Kind, BoolExprType, OnConflictAction, OverridingKind};
 use pg_raw_parse::{ConstValue, Node};
@@ -14,7 +15,8 @@ use pg_raw_parse::{ConstValue, Node};
 use super::expressions::last_name;
 use super::scan::Scan;
 use crate::catalog::{Column, Relation};
-use crate::named_rows::{Bounds, KeyTemplate, Slot, Template};
+use crate::keys::KeyType;
+use crate::named_rows::{Bounds, KeyTemplate, Slot, Template, unquoted};
 
 /// Lists that would name more rows are not followed (I8).
 const KEYS_MAX: usize = 64;
@@ -30,6 +32,8 @@ pub(super) struct Condition<'t> {
 enum Is<'t> {
     /// One of these.
     Any(Vec<Node<'t>>),
+    /// An element of this array.
+    Element(Node<'t>),
     /// This or more.
     Low(Node<'t>),
     /// This or less.
@@ -73,12 +77,14 @@ impl<'t> Scan<'_, 't> {
                 self.condition(right, first, Is::Low(left));
             }
             (A_Expr_Kind::AEXPR_IN, "=") => {
-                if let Node::NodeList(list) = right
-                    && list.len() <= KEYS_MAX
-                {
-                    self.condition(left, first, Is::Any(list.iter().collect()));
+                if let Node::NodeList(list) = right {
+                    self.listed(left, list, first);
                 }
             }
+            (A_Expr_Kind::AEXPR_OP_ANY, "=") => match right {
+                Node::A_ArrayExpr(array) => self.listed(left, array.elements(), first),
+                _ => self.condition(left, first, Is::Element(right)),
+            },
             (A_Expr_Kind::AEXPR_BETWEEN, _) => {
                 if let Node::NodeList(list) = right
                     && let (Some(low), Some(high)) = (list.get(0), list.get(1))
@@ -88,6 +94,25 @@ impl<'t> Scan<'_, 't> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Of lists of rows, each column counts by itself, which names more rows.
+    fn listed(&mut self, left: Node<'t>, list: &'t NodeList, first: usize) {
+        if list.len() > KEYS_MAX {
+            return;
+        }
+        let Node::RowExpr(columns) = left else {
+            return self.condition(left, first, Is::Any(list.iter().collect()));
+        };
+        for (place, column) in columns.args().iter().enumerate() {
+            let value = |row| match row {
+                Node::RowExpr(row) => row.args().get(place),
+                _ => None,
+            };
+            if let Some(values) = list.iter().map(value).collect() {
+                self.condition(column, first, Is::Any(values));
+            }
         }
     }
 
@@ -177,7 +202,8 @@ impl<'t> Scan<'_, 't> {
     fn values_of(&self, source: usize, column: &Column) -> Option<Vec<Template>> {
         self.conditions_on(source, column).find_map(|is| match is {
             Is::Any(values) => values.iter().map(|value| self.template(*value, column)).collect(),
-            _ => None,
+            Is::Element(array) => Some(vec![self.array(*array, column)?]),
+            Is::Low(_) | Is::High(_) => None,
         })
     }
 
@@ -192,7 +218,7 @@ impl<'t> Scan<'_, 't> {
                 Is::High(value) => {
                     bounds.high = bounds.high.or_else(|| self.template(*value, column))
                 }
-                Is::Any(_) => {}
+                Is::Any(_) | Is::Element(_) => {}
             }
         }
         (bounds != Bounds::default()).then_some(bounds)
@@ -245,6 +271,25 @@ impl<'t> Scan<'_, 't> {
         Some(Template { key_type, type_oid: column.base_oid, slot })
     }
 
+    /// A parameter that is an array, perhaps with a cast.
+    fn array(&self, value: Node<'t>, column: &Column) -> Option<Template> {
+        let key_type = column.key_type?;
+        let (value, cast) = match value {
+            Node::TypeCast(cast) => {
+                let oid = array_of(cast.type_name()?).filter(|oid| key_type.takes(*oid))?;
+                (cast.arg(), Some(oid))
+            }
+            value => (value, None),
+        };
+        let Node::ParamRef(parameter) = value else { return None };
+        let slot = Slot::Elements {
+            number: u16::try_from(parameter.number).ok().filter(|number| *number > 0)?,
+            must_be_declared: false, // told when all places are known
+            cast,
+        };
+        Some(Template { key_type, type_oid: column.base_oid, slot })
+    }
+
     fn slot(&self, value: Node<'t>, column: &Column, cast: Option<u32>) -> Option<Slot> {
         let key_type = column.key_type?;
         match value {
@@ -256,11 +301,7 @@ impl<'t> Scan<'_, 't> {
             Node::A_Const(constant) => match constant.val()? {
                 // Which bytes stand for other letters depends on the client's encoding.
                 ConstValue::String(text) if key_type.is_text() && !text.is_ascii() => None,
-                ConstValue::String(text) => {
-                    let mut form = Vec::new();
-                    key_type.push_text(text.as_bytes(), &mut form)?;
-                    Some(Slot::Value(form.into()))
-                }
+                ConstValue::String(text) => self.string(constant, text, key_type),
                 ConstValue::Boolean(value) if cast.is_none() => {
                     let mut form = Vec::new();
                     key_type.push_text(if value { b"t" } else { b"f" }, &mut form)?;
@@ -273,6 +314,19 @@ impl<'t> Scan<'_, 't> {
         }
     }
 
+    /// A string. In a template it may be a slot, unless it goes on behind it.
+    fn string(&self, constant: &'t A_Const, text: &str, key_type: KeyType) -> Option<Slot> {
+        let at = usize::try_from(constant.location).ok()?;
+        if let Some(place) = self.constants.and_then(|all| all.iter().position(|c| c.start == at)) {
+            let token = self.whole_text.get(self.constants?[place].clone())?;
+            let is_whole = unquoted(token.as_bytes())? == text.as_bytes();
+            return is_whole.then(|| Some(Slot::Text { place: u16::try_from(place).ok()? }))?;
+        }
+        let mut form = Vec::new();
+        key_type.push_text(text.as_bytes(), &mut form)?;
+        Some(Slot::Value(form.into()))
+    }
+
     /// A whole number. In a template it is a slot, with the minus that stays in the template.
     fn number(&self, constant: &'t A_Const, column: &Column) -> Option<Slot> {
         let at = usize::try_from(constant.location).ok()?;
@@ -280,8 +334,8 @@ impl<'t> Scan<'_, 't> {
         let behind = rest.strip_prefix('-').map(str::trim_ascii_start);
         let (is_negative, digits) = (behind.is_some(), behind.unwrap_or(rest));
         let start = at + rest.len() - digits.len();
-        let place = |numbers: &[Range<usize>]| numbers.iter().position(|n| n.start == start);
-        match self.numbers.map(place) {
+        let place = |all: &[Range<usize>]| all.iter().position(|constant| constant.start == start);
+        match self.constants.map(place) {
             Some(Some(place)) => {
                 Some(Slot::Number { place: u16::try_from(place).ok()?, is_negative })
             }
@@ -351,9 +405,18 @@ fn column_of(element: Node<'_>) -> Option<&str> {
     }
 }
 
+/// The OID of the type of an array's elements, as [`built_in`] tells it.
+fn array_of(name: &TypeName) -> Option<u32> {
+    (name.array_bounds().len() == 1).then(|| element_type(name))?
+}
+
 /// The OID of a built-in type that has keys, if that is what the name means and nothing is cut or rounded.
 fn built_in(name: &TypeName) -> Option<u32> {
-    if !name.typmods().is_empty() || !name.array_bounds().is_empty() || name.setof {
+    name.array_bounds().is_empty().then(|| element_type(name))?
+}
+
+fn element_type(name: &TypeName) -> Option<u32> {
+    if !name.typmods().is_empty() || name.setof {
         return None;
     }
     let mut names = name.names().iter().rev().map(|part| part.sval());

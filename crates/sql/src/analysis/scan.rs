@@ -111,8 +111,8 @@ pub(super) struct Scan<'c, 't> {
     pub text: &'t str,
     /// The text that it stands in; places in the tree count from its start.
     pub whole_text: &'t str,
-    /// Where the numbers stand that other texts with these facts have others for.
-    pub numbers: Option<&'c [Range<usize>]>,
+    /// Where the constants stand that other texts with these facts have others for.
+    pub constants: Option<&'c [Range<usize>]>,
     pub reads: Touched,
     pub writes: Touched,
     pub session: SessionEffect,
@@ -142,7 +142,7 @@ impl<'c, 't> Scan<'c, 't> {
             path,
             text: "",
             whole_text: "",
-            numbers: None,
+            constants: None,
             reads: Touched::default(),
             writes: Touched::default(),
             session: SessionEffect::default(),
