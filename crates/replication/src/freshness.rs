@@ -40,6 +40,8 @@ use crate::items::{ColumnId, Columns, Item, Items, Key, RelId, Rows, Span};
 pub const TABLES_MAX: usize = 100_000;
 /// Rows that are told apart; beyond, the floor rises over half of them (I8).
 pub const ROWS_MAX: usize = 65_536;
+/// So many of a table's entries wait for an acknowledgement to say which columns they wrote.
+const UNCLAIMED_MAX: usize = 64;
 /// So many of the latest entries' xids are remembered for acknowledgements that come after
 /// their entry. An older one is resolved by LSN instead.
 pub const RECENT_XIDS_MAX: usize = 65_536;
@@ -71,6 +73,8 @@ pub struct Need {
 #[derive(Debug)]
 struct Write {
     items: Items,
+    /// It may change the schema.
+    may_define: bool,
     state: State,
 }
 
@@ -97,13 +101,16 @@ struct Table {
     any_column: Tsid,
     /// Of these columns.
     columns: Vec<(ColumnId, Tsid)>,
+    /// Entries, by their xids, whose acknowledgement hasn't come: it may say which columns they wrote. Until
+    /// then, any.
+    unclaimed: Vec<(u32, Tsid)>,
     /// Not resolved yet.
     unresolved: Vec<WriteId>,
 }
 
 impl Table {
-    /// An entry wrote this of it.
-    fn written(&mut self, item: &Item, tsid: Tsid) {
+    /// An entry wrote this of it, known as ours or not.
+    fn written(&mut self, item: &Item, tsid: Tsid, xid: u32, is_own: bool) {
         match &item.rows {
             Rows::All => self.any_row = tsid,
             Rows::In(spans) if spans.iter().any(Span::is_range) => self.any_row = tsid,
@@ -113,12 +120,34 @@ impl Table {
                 }
             }
         }
-        let Columns::In(columns) = &item.columns else { return self.any_column = tsid };
+        if is_own {
+            return self.columns_written(&item.columns, tsid);
+        }
+        if self.unclaimed.len() >= UNCLAIMED_MAX {
+            let (_, oldest) = self.unclaimed.remove(0);
+            self.any_column = self.any_column.max(oldest);
+        }
+        self.unclaimed.push((xid, tsid));
+    }
+
+    fn columns_written(&mut self, columns: &Columns, tsid: Tsid) {
+        let Columns::In(columns) = columns else {
+            self.any_column = self.any_column.max(tsid);
+            return;
+        };
         for column in columns {
             match self.columns.iter_mut().find(|(known, _)| known == column) {
-                Some((_, last)) => *last = tsid,
+                Some((_, last)) => *last = tsid.max(*last),
                 None => self.columns.push((*column, tsid)),
             }
+        }
+    }
+
+    /// The transaction of an entry is acknowledged: these columns it wrote.
+    fn claim(&mut self, xid: u32, columns: &Columns) {
+        if let Some(at) = self.unclaimed.iter().rposition(|(unclaimed, _)| *unclaimed == xid) {
+            let (_, tsid) = self.unclaimed.remove(at);
+            self.columns_written(columns, tsid);
         }
     }
 
@@ -137,7 +166,8 @@ impl Table {
             Columns::In(some) => some.binary_search(column).is_ok(),
         };
         let last = self.columns.iter().filter(|(column, _)| wanted(column)).map(|(_, tsid)| *tsid);
-        last.max().unwrap_or_default().max(self.any_column)
+        let unclaimed = self.unclaimed.last().map(|(_, tsid)| *tsid).unwrap_or_default();
+        last.max().unwrap_or_default().max(self.any_column).max(unclaimed)
     }
 
     fn last_of_rows(&self, spans: &[Span]) -> Tsid {
@@ -169,6 +199,8 @@ struct Everything {
     /// The last entry that may have written anything, or the floor if that is higher.
     last: Tsid,
     unresolved: u32,
+    /// Of these, writes that may change the schema.
+    defining: u32,
 }
 
 /// The index. Belongs to one thread; no operation waits.
@@ -192,7 +224,7 @@ impl Freshness {
     /// An index that knows nothing of what is in the log up to `newest`: every read needs it.
     #[must_use]
     pub fn new(newest: Tsid) -> Freshness {
-        let everything = Everything { last: newest, unresolved: 0 };
+        let everything = Everything { last: newest, ..Everything::default() };
         Freshness { everything, newest, ..Freshness::default() }
     }
 
@@ -200,12 +232,15 @@ impl Freshness {
     pub fn begin(&mut self, items: Items) -> WriteId {
         let id = WriteId::of(0, self.next_write);
         self.next_write += 1;
-        self.begin_as(id, items);
+        let may_define = items == Items::Everything;
+        self.begin_as(id, items, may_define);
         id
     }
 
-    /// The same for a write whose id nobody else uses.
-    pub fn begin_as(&mut self, id: WriteId, items: Items) {
+    /// The same for a write whose id nobody else uses; whether it may change the schema, so that what is
+    /// known of the schema isn't to be trusted.
+    pub fn begin_as(&mut self, id: WriteId, items: Items, may_define: bool) {
+        self.everything.defining += u32::from(may_define);
         match &items {
             Items::Nothing => {}
             Items::Everything => self.everything.unresolved += 1,
@@ -215,7 +250,7 @@ impl Freshness {
                 }
             }
         }
-        self.writes.insert(id, Write { items, state: State::InFlight });
+        self.writes.insert(id, Write { items, may_define, state: State::InFlight });
     }
 
     /// The write turned out to have committed nothing.
@@ -227,9 +262,19 @@ impl Freshness {
     pub fn acknowledged(&mut self, id: WriteId, xid: Xid, now_ms: u64) {
         let xid = xid.low();
         if self.recent.contains_key(&xid) {
+            self.claim(id, xid);
             self.resolve(id);
         } else if self.pend(id, Some(xid), now_ms) {
             self.by_xid.insert(xid, id);
+        }
+    }
+
+    fn claim(&mut self, id: WriteId, xid: u32) {
+        let Some(Write { items: Items::Tables(items), .. }) = self.writes.get(&id) else { return };
+        for item in items {
+            if let Some(table) = self.tables.get_mut(&item.table) {
+                table.claim(xid, &item.columns);
+            }
         }
     }
 
@@ -275,10 +320,13 @@ impl Freshness {
         let own = self.by_xid.get(&xid).copied();
         match items {
             Items::Nothing => {}
-            Items::Everything => self.everything.last = self.everything.last.max(tsid),
+            Items::Everything => {
+                self.everything.last = self.everything.last.max(tsid);
+                self.widen();
+            }
             Items::Tables(items) => {
                 for item in items {
-                    self.written(tsid, item, own);
+                    self.written(tsid, xid, item, own);
                 }
             }
         }
@@ -294,7 +342,19 @@ impl Freshness {
         }
     }
 
-    fn written(&mut self, tsid: Tsid, item: &Item, own: Option<WriteId>) {
+    /// The schema may be another one now: what analysis found of writes on their way may lack what they set
+    /// off, and names their rows by keys that may not be the tables' any more.
+    fn widen(&mut self) {
+        for write in
+            self.writes.values_mut().filter(|write| matches!(write.items, Items::Tables(_)))
+        {
+            write.items = Items::Everything;
+            self.everything.unresolved += 1;
+        }
+        self.tables.values_mut().for_each(|table| table.unresolved.clear());
+    }
+
+    fn written(&mut self, tsid: Tsid, xid: u32, item: &Item, own: Option<WriteId>) {
         let known = own.and_then(|id| self.writes.get(&id)?.items.item(item.table));
         let item = match known.map(|known| &known.columns) {
             Some(columns @ Columns::In(_)) => &Item { columns: columns.clone(), ..item.clone() },
@@ -304,7 +364,7 @@ impl Freshness {
             let rows = spans.iter().filter(|span| !span.is_range());
             self.rows.extend(rows.map(|span| (tsid, item.table, span.from().into())));
         }
-        self.tables.entry(item.table).or_default().written(item, tsid);
+        self.tables.entry(item.table).or_default().written(item, tsid, xid, own.is_some());
     }
 
     /// From now on every read needs at least this TSID, so rows written up to it are forgotten. Costs nobody
@@ -351,6 +411,7 @@ impl Freshness {
         if let State::Pending { xid: Some(xid), .. } = write.state {
             self.by_xid.remove(&xid);
         }
+        self.everything.defining -= u32::from(write.may_define);
         match &write.items {
             Items::Nothing => {}
             Items::Everything => {
@@ -449,10 +510,10 @@ impl Freshness {
         self.writes.contains_key(&id)
     }
 
-    /// Whether a write on its way may touch everything, the schema included.
+    /// Whether a write on its way may change the schema.
     #[must_use]
-    pub fn is_anything_opaque(&self) -> bool {
-        self.everything.unresolved > 0
+    pub fn is_schema_in_doubt(&self) -> bool {
+        self.everything.defining > 0
     }
 
     /// Whether a write on its way touches one of the tables, whichever its rows: writes of different rows
@@ -539,6 +600,24 @@ mod tests {
         assert!(fresh(&index, &span("a2", "b"), 1));
         assert_eq!(index.need(&span("b6", "c")).unresolved, [write]);
         assert!(fresh(&index, &item(1, rows(&["c1"]), columns(&[3])), 0), "another column");
+    }
+
+    /// A write waits for the lock of DDL that adds a generated column; what analysis found before counts no
+    /// more.
+    #[test]
+    fn i6_ddl_widens_what_is_on_its_way() {
+        let mut index = Freshness::new(Tsid(0));
+        let write = WriteId::of(1, 1);
+        index.begin_as(write, item(1, rows(&["a"]), columns(&[2])), false);
+        let other = item(1, rows(&["b"]), columns(&[3]));
+        assert!(fresh(&index, &other, 0));
+        index.entry(Tsid(1), 1, &Items::Everything);
+        assert_eq!(index.need(&other).unresolved, [write]);
+        assert!(!index.is_schema_in_doubt());
+        index.acknowledged(write, Xid(2), 0);
+        index.entry(Tsid(2), 2, &item(1, rows(&["a"]), Columns::All));
+        assert!(fresh(&index, &item(1, rows(&["a"]), columns(&[3])), 2), "of any column");
+        assert!(fresh(&index, &other, 1));
     }
 
     #[test]
@@ -732,6 +811,9 @@ mod tests {
                             })),
                             other => other.clone(),
                         };
+                        if items == Items::Everything {
+                            twin.open.iter_mut().for_each(|(_, open)| *open = Items::Everything);
+                        }
                         if pick % 2 == 0 {
                             index.acknowledged(id, Xid(xid), 0);
                             index.entry(Tsid(tsid), xid as u32, &exact);
@@ -739,7 +821,7 @@ mod tests {
                         } else {
                             index.entry(Tsid(tsid), xid as u32, &exact);
                             index.acknowledged(id, Xid(xid), 0);
-                            twin.entries.push((tsid, exact));
+                            twin.entries.push((tsid, items));
                         }
                     }
                     3 if !twin.open.is_empty() => {

@@ -355,7 +355,7 @@ impl Relay {
     /// be trusted (I6).
     #[must_use]
     pub fn is_catalog_stale(&self) -> bool {
-        self.is_catalog_unread() || self.freshness.borrow().is_anything_opaque()
+        self.is_catalog_unread() || self.freshness.borrow().is_schema_in_doubt()
     }
 
     /// Whether the stream brought DDL that the catalog lacks.
@@ -464,11 +464,6 @@ impl Relay {
         self.freshness.borrow_mut().begin(items)
     }
 
-    /// The same for a session's write.
-    pub fn begin_write_as(&self, write: WriteId, items: Items) {
-        self.freshness.borrow_mut().begin_as(write, items);
-    }
-
     /// What became of a write after a unit was answered without an error of the connection.
     pub fn end_write(&self, write: WriteId, outcome: Outcome) {
         let mut freshness = self.freshness.borrow_mut();
@@ -551,10 +546,15 @@ impl Relay {
 
     async fn wait_for_replica(&self, need: &mut Need, read: &ReadRequest<'_>) -> Option<Candidate> {
         let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
+        let catalog_version = self.catalog_version();
         loop {
             let index_changed = self.changed.notified();
             let mut progress: Vec<_> =
                 self.replicas.iter().map(|replica| replica.progress()).collect();
+            // What comes now may name rows otherwise than the read does.
+            if self.catalog_version() != catalog_version {
+                return None;
+            }
             self.freshness.borrow().refresh(need, read.items);
             match self.try_replica(need, read) {
                 Try::Chosen(candidate) => return Some(candidate),

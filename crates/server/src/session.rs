@@ -345,7 +345,9 @@ impl<S: Stream> Served<S> {
                 let verifiers = tokio::task::spawn_blocking(hash).await;
                 self.step(Event::Hashed(verifiers.ok()));
             }
-            Action::Begin(write, items) => self.relay.begin_write_as(write, items),
+            Action::Begin { write, items, may_define } => {
+                self.relay.freshness.borrow_mut().begin_as(write, items, may_define);
+            }
             Action::End(write, outcome) => self.relay.end_write(write, outcome),
             Action::Doubt(write) => {
                 if let Some(server) = &self.server {

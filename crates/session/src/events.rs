@@ -63,7 +63,14 @@ pub enum Action {
     /// SCRAM verifiers of these passwords; answered by [`Event::Hashed`].
     Hash(Vec<String>),
     /// A write's COMMIT may be sent from now on.
-    Begin(WriteId, Items),
+    Begin {
+        /// Its id.
+        write: WriteId,
+        /// What it may have written.
+        items: Items,
+        /// It may have changed the schema.
+        may_define: bool,
+    },
     /// What became of a write.
     End(WriteId, Outcome),
     /// Nobody will hear what became of a write on the connection that the session has.

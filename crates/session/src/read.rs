@@ -26,6 +26,8 @@ pub(crate) struct Wanted {
     pub(crate) consistency: Option<Consistency>,
     /// By what its duration is remembered.
     pub(crate) statement: u64,
+    /// Version of the catalog by which it was analysed.
+    pub(crate) catalog_version: u64,
 }
 
 /// What is read.
@@ -50,6 +52,7 @@ impl Wanted {
         text: &[u8],
         granularity: Granularity,
         consistency: Option<Consistency>,
+        catalog_version: u64,
     ) -> Wanted {
         // Texts of one shape share their facts; another shape at the address does no harm.
         let statement = Arc::as_ptr(&facts).addr() as u64;
@@ -59,7 +62,7 @@ impl Wanted {
             }
             _ => Reads::Of(facts),
         };
-        Wanted { items, consistency, statement }
+        Wanted { items, consistency, statement, catalog_version }
     }
 
     pub(crate) fn items(&self) -> &Items {
@@ -95,7 +98,8 @@ impl Session {
     /// What a unit reads, if every statement of it may be routed.
     pub(crate) fn routable_unit(&self, unit: &Unit, env: &dyn Env) -> Result<Wanted, Reason> {
         self.may_route(env)?;
-        let (mut wanted, mut items) = (Wanted::default(), Items::Nothing);
+        let mut wanted = Wanted { catalog_version: env.catalog_version(), ..Wanted::default() };
+        let mut items = Items::Nothing;
         let mut has_run = false;
         for op in &unit.ops {
             // Behind rows the client can't be told to forget what a replica described.

@@ -160,6 +160,8 @@ pub struct Session {
     /// Why the session must keep its connection until DISCARD ALL.
     pub(crate) lasting_pin: Option<Pin>,
     pub(crate) transaction: Transaction,
+    /// What transactions did whose end is on its way in the unit.
+    pub(crate) ended: Option<Transaction>,
     pub(crate) effects: SessionEffect,
     pub(crate) own: OwnSettings,
     pub(crate) last_route: Route,
@@ -201,6 +203,7 @@ impl Session {
             pin: None,
             lasting_pin: None,
             transaction: Transaction::default(),
+            ended: None,
             effects: SessionEffect::default(),
             own: opened.own,
             last_route: Route::primary(Reason::NoReplica),
@@ -496,7 +499,8 @@ impl Session {
                 Arc::new(Analysis::unparsable(text.len()))
             }
             Ok(text) => env.analyse(text, path),
-            Err(_) => env.analyse(&shadow(text), path),
+            // Names and values come out wrong: of what is found, whole tables count.
+            Err(_) => Arc::new(env.analyse(&shadow(text), path).by_tables()),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::passwords::Held;
 use crate::read::{Wanted, is_routable};
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, may_change_path};
-use crate::unit::{Ends, Op, Transaction, Unit};
+use crate::unit::{Ends, Op, Unit};
 use crate::upstream::Upstream;
 use crate::values::RunValues;
 use crate::work::{Query, What, Work};
@@ -86,7 +86,8 @@ impl Session {
         let work = |reason| Work::new(What::Query(query), Route::primary(reason));
         let work = match routable {
             Ok(consistency) => {
-                let wanted = Wanted::of_query(facts, &text, self.own.granularity, consistency);
+                let (granularity, version) = (self.own.granularity, env.catalog_version());
+                let wanted = Wanted::of_query(facts, &text, granularity, consistency, version);
                 work(Reason::NoReplica).wanting(wanted)
             }
             // A relation that the catalog lacks may be one that it doesn't know yet.
@@ -169,10 +170,10 @@ impl Session {
     ) {
         self.note_effects(up, statement, text, env);
         if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
-            self.transaction = Transaction::default();
+            self.transaction_ends();
         } else {
             let writes = self.writes_of(statement, &RunValues::of_text(text), env);
-            self.note_writes(statement, &writes);
+            self.note_writes(statement, &writes, env);
         }
     }
 

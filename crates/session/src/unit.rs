@@ -148,7 +148,7 @@ pub struct Unit {
 }
 
 /// What the open transaction has done so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Transaction {
     /// What it may have written.
     pub writes: Items,
@@ -160,6 +160,25 @@ pub struct Transaction {
     pub has_bound_commit: bool,
     /// It may have changed what replicas have without an event trigger being told.
     pub may_hide: bool,
+    /// It may have changed the schema.
+    pub may_define: bool,
+    /// The version of the catalog by which its first writes were found.
+    pub catalog_version: Option<u64>,
+}
+
+impl Transaction {
+    /// With what another one has done.
+    fn and(self, other: Transaction) -> Transaction {
+        Transaction {
+            writes: self.writes.union(&other.writes),
+            commit_writes: self.commit_writes || other.commit_writes,
+            has_ddl: self.has_ddl || other.has_ddl,
+            has_bound_commit: self.has_bound_commit || other.has_bound_commit,
+            may_hide: self.may_hide || other.may_hide,
+            may_define: self.may_define || other.may_define,
+            catalog_version: self.catalog_version.or(other.catalog_version),
+        }
+    }
 }
 
 /// Writes whose COMMIT is on its way or whose end isn't known yet.
@@ -254,10 +273,9 @@ impl Session {
             self.prepare_for(up, op, is_lone, env, out);
         } else if op.executes() && self.transaction.has_bound_commit {
             // It may be the COMMIT; if not, the transaction's writes still count.
-            let writes = self.transaction.writes.clone();
-            self.ask_before_commit(up, is_lone, out);
-            self.transaction.writes = writes;
-            self.transaction.has_bound_commit = true;
+            let before = self.transaction.clone();
+            self.ask_before_commit(up, is_lone, env, out);
+            self.transaction = before;
         }
         if let Op::Parse { facts, .. } | Op::DescribeStatement { prepared: Some((_, facts)), .. } =
             op
@@ -285,28 +303,29 @@ impl Session {
         match &statement.kind {
             Kind::Begin(_) => self.flight.is_in_block = true,
             Kind::Commit { .. } => {
-                self.ask_before_commit(up, is_lone, out);
+                self.ask_before_commit(up, is_lone, env, out);
                 self.flight.is_in_block = matches!(statement.kind, Kind::Commit { chain: true });
             }
             Kind::Rollback { chain } => {
-                self.transaction = Transaction::default();
+                self.transaction_ends();
                 self.flight.is_in_block = *chain;
             }
             // What it wrote becomes visible with COMMIT PREPARED, which touches everything.
             Kind::PrepareTransaction(_) => {
-                self.transaction = Transaction::default();
+                self.transaction_ends();
                 self.flight.is_in_block = false;
             }
             Kind::Ddl(ddl) if self.is_carried(ddl) => {
                 self.transaction.has_ddl = true;
+                self.transaction.may_define = true;
                 self.transaction.writes = Items::Everything;
                 self.transaction.may_hide |= self.may_hide(statement);
             }
             _ => {
                 let writes = self.writes_of(statement, &RunValues::of(op), env);
-                self.note_writes(statement, &writes);
+                self.note_writes(statement, &writes, env);
                 if statement.may_commit_inside {
-                    let write = self.begin_write(writes, out);
+                    let write = self.begin_write(writes, may_define(statement), out);
                     self.flight.opaque.push(write);
                 }
             }
@@ -314,7 +333,11 @@ impl Session {
     }
 
     /// Notes what a statement that commits nothing may have written in its transaction.
-    pub(crate) fn note_writes(&mut self, statement: &Statement, writes: &Items) {
+    pub(crate) fn note_writes(&mut self, statement: &Statement, writes: &Items, env: &dyn Env) {
+        if !writes.is_empty() {
+            self.transaction.catalog_version.get_or_insert(env.catalog_version());
+            self.transaction.may_define |= may_define(statement);
+        }
         self.transaction.writes = self.transaction.writes.union(writes);
         self.transaction.commit_writes |= holds_cursor(statement);
         self.transaction.may_hide |= self.may_hide(statement);
@@ -344,12 +367,48 @@ impl Session {
         if failed { concurrently && self.opened.is_replicated } else { self.may_hide(statement) }
     }
 
+    /// A statement that ends the transaction was sent. It may be skipped, behind an error in front of it.
+    pub(crate) fn transaction_ends(&mut self) {
+        let ended = std::mem::take(&mut self.transaction);
+        self.ended = Some(match self.ended.take() {
+            Some(before) => before.and(ended),
+            None => ended,
+        });
+    }
+
+    /// The unit has run: in a block that goes on, what its transaction wrote still counts.
+    pub(crate) fn transaction_goes_on(&mut self, status: Status) {
+        if let Some(ended) = self.ended.take()
+            && status != Status::Idle
+        {
+            self.transaction = ended.and(std::mem::take(&mut self.transaction));
+        }
+    }
+
+    /// What the transaction counts as having written now. A change of the schema that came after it was
+    /// analysed may have set off more, or given its rows other keys.
+    pub(crate) fn writes_now(&self, env: &dyn Env) -> Items {
+        let Transaction { writes, catalog_version, .. } = &self.transaction;
+        let is_known = catalog_version.is_none_or(|version| version == env.catalog_version());
+        match writes {
+            Items::Tables(_) if !is_known || env.is_catalog_stale() => Items::Everything,
+            writes => writes.clone(),
+        }
+    }
+
     /// Puts the question for the transaction id in front of an explicit COMMIT. As a unit of its
     /// own if the COMMIT is alone in its unit: should the question fail, the COMMIT isn't skipped,
     /// and the block ends.
-    fn ask_before_commit(&mut self, up: &mut Upstream, is_lone: bool, out: &mut Actions) {
-        let Transaction { writes, commit_writes, may_hide, .. } =
-            std::mem::take(&mut self.transaction);
+    fn ask_before_commit(
+        &mut self,
+        up: &mut Upstream,
+        is_lone: bool,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
+        let writes = self.writes_now(env);
+        let Transaction { commit_writes, may_hide, may_define, .. } = self.transaction;
+        self.transaction_ends();
         if writes.is_empty() || up.status == Status::Failed {
             return;
         }
@@ -357,7 +416,7 @@ impl Session {
         if may_hide {
             up.write_follow(audience);
         }
-        let write = self.begin_write(writes, out);
+        let write = self.begin_write(writes, may_define, out);
         if commit_writes {
             self.flight.opaque.push(write); // under an id that may not be assigned yet
         } else {
@@ -382,23 +441,29 @@ impl Session {
             up.write_flush();
             return Written::Uncommitted;
         }
-        self.write_commit(up, unit, out);
+        self.write_commit(up, unit, env, out);
         Written::Whole
     }
 
     /// Writes the unit's Sync.
-    pub(crate) fn write_commit(&mut self, up: &mut Upstream, unit: &Unit, out: &mut Actions) {
+    pub(crate) fn write_commit(
+        &mut self,
+        up: &mut Upstream,
+        unit: &Unit,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
         let Ends::Sync(audience) = unit.ends else { return };
         if self.commits(up) {
-            let writes = self.transaction.writes.clone();
+            let (writes, may_define) = (self.writes_now(env), self.transaction.may_define);
             if self.transaction.may_hide && !up.failed {
                 up.write_follow(Audience::Hidden);
             }
             if self.transaction.commit_writes {
-                let write = self.begin_write(writes, out);
+                let write = self.begin_write(writes, may_define, out);
                 self.flight.opaque.push(write);
             } else if !up.failed {
-                let write = self.begin_write(writes, out);
+                let write = self.begin_write(writes, may_define, out);
                 self.flight.asked.push(write);
                 let theirs = makes(Mistake::WrongAudience);
                 up.write_xid_question(if theirs { Audience::Client } else { Audience::Hidden });
@@ -419,11 +484,16 @@ impl Session {
     }
 
     /// A write's COMMIT is about to be sent.
-    pub(crate) fn begin_write(&mut self, items: Items, out: &mut Actions) -> WriteId {
+    pub(crate) fn begin_write(
+        &mut self,
+        items: Items,
+        may_define: bool,
+        out: &mut Actions,
+    ) -> WriteId {
         self.writes_begun += 1;
         let write = WriteId::of(self.opened.id, self.writes_begun);
         if !makes(Mistake::NotBegun) {
-            out.push_back(Action::Begin(write, items));
+            out.push_back(Action::Begin { write, items, may_define });
         }
         if self.doubts.is_defining {
             self.doubts.defined = Some(write);
@@ -457,6 +527,11 @@ impl Session {
         let flight = std::mem::take(&mut self.flight);
         out.extend(flight.asked.into_iter().chain(flight.opaque).map(Action::Doubt));
     }
+}
+
+/// Whether a statement may change the schema, as far as analysis can tell.
+pub(crate) fn may_define(statement: &Statement) -> bool {
+    statement.writes == Items::Everything || statement.reads == Items::Everything
 }
 
 /// Writes a unit's message as this server must see it.

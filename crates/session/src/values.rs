@@ -1,6 +1,9 @@
 //! The values of a run: the constants in its text and the parameters of its Bind. They say which rows a statement
 //! names.
 
+use std::cell::OnceCell;
+use std::ops::Range;
+
 use hihooi_sql::{Parameter, Values};
 use hihooi_wire::frontend::{Bind, tag};
 use hihooi_wire::{Fields, ProtocolError};
@@ -8,10 +11,12 @@ use hihooi_wire::{Fields, ProtocolError};
 use crate::unit::Op;
 
 /// What a statement runs with.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RunValues<'a> {
     /// Its text.
     text: &'a [u8],
+    /// Where its constants stand, found when the first is asked for.
+    constants: OnceCell<Vec<Range<usize>>>,
     /// The types that the client declared for parameters, as Parse has them.
     types: &'a [u8],
     /// What a Bind holds behind the names.
@@ -30,7 +35,7 @@ impl<'a> RunValues<'a> {
             return RunValues::of_text(op.text());
         };
         let bind = Bind::read(message.body()).map_or(&[][..], |bind| bind.rest);
-        RunValues { text: &prepared.query, types: &prepared.types, bind }
+        RunValues { text: &prepared.query, types: &prepared.types, bind, ..RunValues::default() }
     }
 
     fn find(&self, number: u16) -> Result<Option<Parameter<'a>>, ProtocolError> {
@@ -64,7 +69,8 @@ impl<'a> RunValues<'a> {
 
 impl Values for RunValues<'_> {
     fn constant(&self, place: u16) -> Option<&[u8]> {
-        hihooi_sql::constant(self.text, place)
+        let constants = self.constants.get_or_init(|| hihooi_sql::constants(self.text));
+        self.text.get(constants.get(usize::from(place))?.clone())
     }
 
     fn parameter(&self, number: u16) -> Option<Parameter<'_>> {
@@ -91,7 +97,7 @@ mod tests {
     fn told(formats: &[i16], number: u16) -> Option<(u32, bool, Vec<u8>)> {
         let bind = bind(formats, &[Some(b"a"), None, Some(b"ccc")]);
         let types = [0, 2, 0, 0, 0, 23, 0, 0, 0, 0];
-        let values = RunValues { text: b"", types: &types, bind: &bind };
+        let values = RunValues { types: &types, bind: &bind, ..RunValues::default() };
         let parameter = values.parameter(number)?;
         Some((parameter.declared, parameter.is_binary, parameter.value.to_vec()))
     }
@@ -105,7 +111,7 @@ mod tests {
         assert_eq!(told(&[], 2), None, "NULL");
         assert_eq!(told(&[], 4), None);
         assert_eq!(told(&[], 0), None);
-        let cut = RunValues { text: b"", types: b"", bind: &[0, 0, 0, 1, 0, 0, 0, 9, 1] };
+        let cut = RunValues { bind: &[0, 0, 0, 1, 0, 0, 0, 9, 1], ..RunValues::default() };
         assert!(cut.parameter(1).is_none());
     }
 }

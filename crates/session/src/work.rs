@@ -30,7 +30,7 @@ use crate::session::{End, Open, Phase, Session, unknown_outcome};
 use crate::simple::{How, drops_database, ends_transaction};
 use crate::sites::SiteId;
 use crate::state::Pin;
-use crate::unit::{Ends, Op, Unit, Written};
+use crate::unit::{Ends, Op, Unit, Written, may_define};
 use crate::upstream::{FOLLOW, Upstream};
 use crate::values::RunValues;
 
@@ -175,6 +175,12 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         if work.wanted.as_ref().is_some_and(|wanted| env.has_own_types(wanted.statement)) {
             work.route = Route::primary(Reason::Unsafe);
+            return self.lease(env, out);
+        }
+        // What came since may name rows otherwise than the read does.
+        let version = env.catalog_version();
+        if work.wanted.as_ref().is_some_and(|wanted| wanted.catalog_version != version) {
+            work.route = Route::primary(Reason::NotFresh);
             return self.lease(env, out);
         }
         self.phase = Phase::Routing;
@@ -353,9 +359,10 @@ impl Session {
         let may_commit = up.status == Status::Idle
             || facts.statements.len() > 1
             || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
-        let commits = may_commit.then(|| self.transaction.writes.union(&writes));
+        let commits = may_commit.then(|| self.writes_now(env).union(&writes));
+        let defines = facts.statements.iter().any(may_define) || self.transaction.may_define;
         if let Some(writes) = commits.filter(|writes| !writes.is_empty()) {
-            let write = self.begin_write(writes, out);
+            let write = self.begin_write(writes, defines, out);
             self.flight.opaque.push(write);
         }
         up.begin_unit();
@@ -543,7 +550,7 @@ impl Session {
                 Written::Part => session.write_unit(up, unit, &mut work.next, env, out),
                 Written::Flushed => session.write_end(up, unit, env, out),
                 Written::Uncommitted | Written::Whole => {
-                    session.write_commit(up, unit, out);
+                    session.write_commit(up, unit, env, out);
                     Written::Whole
                 }
             }),
@@ -571,6 +578,7 @@ impl Session {
                 out.push_back(Action::Count(SiteId::Primary, Counter::Error));
             }
             session.land(up, out);
+            session.transaction_goes_on(up.status);
             // What may have committed by itself is asked about when it has succeeded; a transaction was
             // asked in front of its commit, if it was written by the extended protocol.
             let is_raw = matches!(work.what, What::Query(_));
@@ -581,7 +589,7 @@ impl Session {
         });
         self.work = Some(work);
         if follows == Some(true) {
-            let write = self.begin_write(Items::Everything, out);
+            let write = self.begin_write(Items::Everything, true, out);
             self.flight.opaque.push(write);
             if let Some(up) = &mut self.up {
                 up.write_own_query(FOLLOW);

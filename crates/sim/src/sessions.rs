@@ -180,7 +180,7 @@ impl Env for Relay {
         self.catalog.borrow().version()
     }
     fn is_catalog_stale(&self) -> bool {
-        self.is_unread() || self.freshness.borrow().is_anything_opaque()
+        self.is_unread() || self.freshness.borrow().is_schema_in_doubt()
     }
     fn is_catalog_unread(&self) -> bool {
         self.is_unread()
@@ -599,8 +599,10 @@ impl World {
                         leased.connection.roll_back();
                     }
                 }
-                Action::Begin(..) | Action::End(..) | Action::Doubt(_) if untold => {}
-                Action::Begin(write, items) => freshness.begin_as(write, items),
+                Action::Begin { .. } | Action::End(..) | Action::Doubt(_) if untold => {}
+                Action::Begin { write, items, may_define } => {
+                    freshness.begin_as(write, items, may_define);
+                }
                 Action::End(write, _) if self.setup.planted == Some(Planted::EndsForgotten) => {
                     freshness.nothing(write);
                 }

@@ -42,7 +42,7 @@ pub(crate) fn analyse_template(
     catalog: &Catalog,
     path: Option<&SearchPath>,
 ) -> Analysis {
-    analyse_with(text, catalog, path, Some(&template::constants(text)))
+    analyse_with(text, catalog, path, Some(&template::constants(text.as_bytes())))
 }
 
 fn analyse_with(

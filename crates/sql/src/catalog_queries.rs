@@ -121,13 +121,15 @@ pub const QUERIES: &[CatalogQuery] = &[
 ];
 
 /// Relations of all schemas, without those in temporary schemas. Triggers count unless they are
-/// internal (foreign keys) or disabled; rules unless they are a view's own. Of both only what runs.
+/// internal (those of constraints, but not what version 14 makes of a parent's for a partition) or disabled; rules unless they are a view's own. Of both only what runs.
 pub const RELATIONS: &str = "\
 SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
        concat_ws('; ',
            (SELECT string_agg(coalesce(substring(pg_get_triggerdef(t.oid) FROM ' FOR EACH .*'), '?'), '; ')
             FROM pg_trigger t
-            WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'),
+            WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D' AND (NOT t.tgisinternal OR t.tgparentid <> 0)
+              AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.oid = t.tgconstraint
+                              AND k.contype IN ('f', 'p', 'u', 'x'))),
            (SELECT string_agg(coalesce(substring(pg_get_ruledef(r.oid) FROM ' DO .*'), '?'), '; ')
             FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')),
        EXISTS (SELECT FROM pg_rewrite r
@@ -173,7 +175,8 @@ WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND i.indisvalid AND i.indimmed
 pub const COMPARISONS: &str = "\
 SELECT o.oid::text
 FROM pg_operator o JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE o.oprname IN ('=', '<', '<=', '>', '>=') AND n.nspname <> 'pg_catalog'
+WHERE o.oprname IN ('=', '<', '<=', '>', '>=')
+  AND (n.nspname <> 'pg_catalog' OR o.oprnamespace <> n.oid)
   AND EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
               AND (t.oid < 16384 OR t.typtype = 'd'))";
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use hihooi_replication::items::Items;
+use hihooi_replication::items::{Granularity, Items};
 
 use crate::named_rows::{NamedRows, Values, narrow};
 
@@ -49,6 +49,21 @@ pub struct Statement {
     pub answers_more: bool,
     /// It lists the session's prepared statements or cursors, among which a proxy's own would be seen.
     pub lists_prepared: bool,
+}
+
+impl Analysis {
+    /// The same, but of tables as a whole.
+    #[must_use]
+    pub fn by_tables(&self) -> Analysis {
+        let coarse = |statement: &Statement| Statement {
+            reads: statement.reads.at(Granularity::Table),
+            writes: statement.writes.at(Granularity::Table),
+            read_rows: Box::default(),
+            written_rows: Box::default(),
+            ..statement.clone()
+        };
+        Analysis { statements: self.statements.iter().map(coarse).collect() }
+    }
 }
 
 impl Statement {

@@ -38,4 +38,4 @@ pub use keys::KeyType;
 pub use named_rows::{Parameter, Values};
 pub use own_objects::own_object;
 pub use passwords::{ClearPassword, clear_passwords};
-pub use template::constant;
+pub use template::constants;

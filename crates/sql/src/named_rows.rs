@@ -205,7 +205,13 @@ impl Template {
             (0, _) if *must_be_declared => return None,
             (0, Some(cast)) => *cast,
             (0, None) => self.type_oid,
-            (declared, _) => element_type(declared)?,
+            (declared, cast) => {
+                let declared = element_type(declared)?;
+                if cast.is_some_and(|cast| !is_kept(declared, cast)) {
+                    return None;
+                }
+                declared
+            }
         };
         let elements = match array.is_binary {
             true => binary_elements(array.value)?,
@@ -247,6 +253,8 @@ impl Template {
                     (0, _) if *must_be_declared => return None,
                     (0, Some(cast)) => *cast,
                     (0, None) => self.type_oid,
+                    // A cast from another type may round.
+                    (declared, Some(cast)) if !is_kept(declared, *cast) => return None,
                     (declared, _) => declared,
                 };
                 self.push_parameter(parameter, type_oid, key)
@@ -269,6 +277,11 @@ impl Template {
     fn is_plain(&self, value: &[u8]) -> bool {
         !self.key_type.is_text() || value.is_ascii()
     }
+}
+
+/// Whether a cast between these types keeps every value.
+fn is_kept(from: u32, to: u32) -> bool {
+    KeyType::of(to).is_some_and(|to| to.takes(from))
 }
 
 /// What a string constant without escapes stands for.

@@ -35,26 +35,13 @@ pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Where the constants stand that a template lacks.
-pub(crate) fn constants(text: &str) -> Vec<Range<usize>> {
+/// Where the constants stand that a text's template lacks, in order. Strings have their quotes.
+#[must_use]
+pub fn constants(text: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     // A text that is no template has no slots for constants.
-    let _ = write_template(text.as_bytes(), &mut Vec::new(), |constant| found.push(constant));
+    let _ = write_template(text, &mut Vec::new(), |constant| found.push(constant));
     found
-}
-
-/// A constant of a text by its place among those that its template lacks, from 0. A string has its quotes.
-#[must_use]
-pub fn constant(text: &[u8], place: u16) -> Option<&[u8]> {
-    let mut left = place;
-    let mut found = None;
-    let _ = write_template(text, &mut Vec::new(), |constant| {
-        match left.checked_sub(1) {
-            Some(next) => left = next,
-            None => found = found.take().or(Some(constant)),
-        };
-    });
-    text.get(found?)
 }
 
 /// Whether the first word is of a statement whose facts no number changes.
@@ -196,12 +183,8 @@ mod tests {
     #[test]
     fn constants_are_found_again() {
         let text = "select 5 from t where b = 'x''y' and c = -07";
-        let found = |place| constant(text.as_bytes(), place).map(|c| String::from_utf8_lossy(c));
-        assert_eq!(found(0).as_deref(), Some("5"));
-        assert_eq!(found(1).as_deref(), Some("'x''y'"));
-        assert_eq!(found(2).as_deref(), Some("07"));
-        assert_eq!(found(3), None);
-        assert_eq!(constants(text).len(), 3);
+        let found: Vec<&str> = constants(text.as_bytes()).into_iter().map(|c| &text[c]).collect();
+        assert_eq!(found, ["5", "'x''y'", "07"]);
     }
 
     fn key(text: &str) -> (bool, String) {

@@ -42,6 +42,7 @@ fn run(golden: &str) -> String {
             if !text.is_empty() {
                 let whole = text.trim_end_matches('\n');
                 let _ = write!(out, "{text}");
+                common::check_cached(whole, &catalog, path.as_ref());
                 for statement in &analyse(whole, &catalog, path.as_ref()).statements {
                     let facts = common::render(statement, whole, &catalog);
                     let _ = writeln!(out, "=> {facts}");

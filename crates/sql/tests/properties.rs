@@ -4,9 +4,9 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use hihooi_replication::items::{Granularity, Items};
+use hihooi_replication::items::Items;
 use hihooi_sql::lexer::{TokenKind, tokens};
-use hihooi_sql::{Analysis, Cache, Kind, Parameter, Replica, Values, analyse};
+use hihooi_sql::{Analysis, Cache, Kind, Replica, analyse};
 use proptest::prelude::*;
 
 /// Tables of the test database that bring no others with them.
@@ -31,19 +31,6 @@ const KEYED: &[&str] = &[
     "SELECT a2 FROM r WHERE a1 = - -#",
     "SELECT a2 FROM r WHERE a1 = #::int8 OR a1 = #",
 ];
-
-/// The values of a text without parameters.
-struct Text<'a>(&'a str);
-
-impl Values for Text<'_> {
-    fn constant(&self, place: u16) -> Option<&[u8]> {
-        hihooi_sql::constant(self.0.as_bytes(), place)
-    }
-
-    fn parameter(&self, _: u16) -> Option<Parameter<'_>> {
-        None
-    }
-}
 
 fn table() -> impl Strategy<Value = String> {
     proptest::sample::select(TABLES).prop_map(str::to_string)
@@ -160,18 +147,7 @@ proptest! {
         for (number, word) in &constants {
             let words = format!("'{}'", word.replace('\'', "''"));
             let text = template.replace('#', &number.to_string()).replace('@', &words);
-            let cached = &cache.get(&text, &catalog, Some(&path)).statements[0];
-            let fresh = &analyse(&text, &catalog, Some(&path)).statements[0];
-            let values = Text(&text);
-            let each = [
-                (cached.reads_with(&values), fresh.reads_with(&values)),
-                (cached.writes_with(&values), fresh.writes_with(&values)),
-            ];
-            for (cached, fresh) in each {
-                // A sign that may belong to another number is no slot.
-                let gives_up = text.contains("- -") && cached == fresh.at(Granularity::Column);
-                prop_assert!(cached == fresh || gives_up, "{}: {:?} {:?}", &text, cached, fresh);
-            }
+            common::same_rows(&text, &mut cache, &catalog, Some(&path));
         }
         prop_assert_eq!(cache.hits_and_misses().1, 1, "one template");
     }

@@ -527,7 +527,7 @@ impl World {
             Action::Lease(site) => format!("Lease({})", self.env.site_name(*site)),
             Action::Release(_) => "Release".to_owned(),
             Action::Discard(_) => "Discard".to_owned(),
-            Action::Begin(_, items) => format!("Begin({items:?})"),
+            Action::Begin { items, .. } => format!("Begin({items:?})"),
             Action::End(_, outcome) => format!("End({outcome:?})"),
             Action::Doubt(_) => "Doubt".to_owned(),
             Action::Note(route) => format!("Note({})", route.reason.as_str()),
@@ -559,7 +559,7 @@ impl World {
                 let verifiers = passwords.iter().map(|password| format!("scram({password})"));
                 self.event(Event::Hashed(Some(verifiers.collect())));
             }
-            Action::Begin(write, _) => self.begun.push(write),
+            Action::Begin { write, .. } => self.begun.push(write),
             Action::End(write, outcome) => self.ended(write, Some(outcome)),
             Action::Doubt(write) => self.ended(write, None),
             _ => {}

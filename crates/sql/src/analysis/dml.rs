@@ -46,11 +46,11 @@ impl<'t> Scan<'_, 't> {
             self.with(with);
         }
         self.begin_change(update.relation());
+        self.from(update.from_clause());
         for target in update.target_list() {
             self.list(target.indirection());
             self.expr(target.val());
         }
-        self.from(update.from_clause());
         self.expr(update.where_clause());
         self.returning(update.returning_clause());
         self.only_where(update.where_clause(), 0);

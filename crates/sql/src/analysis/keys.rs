@@ -61,7 +61,11 @@ impl<'t> Scan<'_, 't> {
         let (left, right) = (e.lexpr(), e.rexpr());
         match (e.kind, operator) {
             (A_Expr_Kind::AEXPR_OP, "=") => {
-                if let (Node::RowExpr(left), Node::RowExpr(right)) = (left, right) {
+                if let (Node::RowExpr(left), Node::RowExpr(right)) = (left, right)
+                    && left.args().len() == right.args().len()
+                    && !has_star(left.args())
+                    && !has_star(right.args())
+                {
                     for (left, right) in left.args().iter().zip(right.args()) {
                         self.either(left, right, first, |value| Is::Any(vec![value]));
                     }
@@ -105,9 +109,12 @@ impl<'t> Scan<'_, 't> {
         let Node::RowExpr(columns) = left else {
             return self.condition(left, first, Is::Any(list.iter().collect()));
         };
-        for (place, column) in columns.args().iter().enumerate() {
+        let columns_are_told = !has_star(columns.args());
+        for (place, column) in columns.args().iter().enumerate().filter(|_| columns_are_told) {
             let value = |row| match row {
-                Node::RowExpr(row) => row.args().get(place),
+                Node::RowExpr(row) if row.args().len() == columns.args().len() => {
+                    row.args().get(place).filter(|_| !has_star(row.args()))
+                }
                 _ => None,
             };
             if let Some(values) = list.iter().map(value).collect() {
@@ -140,7 +147,7 @@ impl<'t> Scan<'_, 't> {
     fn source_of(&self, column: &ColumnRef, first: usize) -> Option<usize> {
         let scope = self.scopes.last().filter(|scope| !scope.hides)?;
         let fields = column.fields();
-        let name = last_name(fields)?;
+        let name = last_name(fields).filter(|name| name.is_ascii())?;
         let qualifier = match fields.len() {
             1 if scope.merges => return None,
             1 => None,
@@ -252,7 +259,8 @@ impl<'t> Scan<'_, 't> {
         let value = |place: &usize| {
             let column = &table.columns[*place];
             let at = names.iter().position(|name| *name == &*column.name)?;
-            self.template(values.get(at)?, column).filter(|_| column.is_exact)
+            let is_certain = column.is_exact && column.name.is_ascii() && !column.is_generated;
+            self.template(values.get(at)?, column).filter(|_| is_certain)
         };
         let values: Box<[Template]> = table.key.iter().map(value).collect::<Option<_>>()?;
         Some(KeyTemplate { values, bounds: None, is_whole: true })
@@ -329,6 +337,7 @@ impl<'t> Scan<'_, 't> {
 
     /// A whole number. In a template it is a slot, with the minus that stays in the template.
     fn number(&self, constant: &'t A_Const, column: &Column) -> Option<Slot> {
+        let value = whole_number(constant)?;
         let at = usize::try_from(constant.location).ok()?;
         let rest = self.whole_text.get(at..)?;
         let behind = rest.strip_prefix('-').map(str::trim_ascii_start);
@@ -342,7 +351,7 @@ impl<'t> Scan<'_, 't> {
             // Not a number that differs among texts of a template, unless a comment hides it.
             Some(None) if is_negative => None,
             _ => {
-                let (value, mut form) = (whole_number(constant)?, Vec::new());
+                let mut form = Vec::new();
                 let (digits, is_negative) = match value.strip_prefix('-') {
                     Some(digits) => (digits, true),
                     None => (value.as_str(), false),
@@ -367,6 +376,15 @@ fn whole_number(constant: &A_Const) -> Option<String> {
     }
 }
 
+/// Whether one of these stands for several columns.
+fn has_star(list: &NodeList) -> bool {
+    list.iter().any(|node| match node {
+        Node::ColumnRef(column) => last_name(column.fields()).is_none(),
+        Node::A_Indirection(e) => e.indirection().iter().any(|step| step.as_str().is_none()),
+        _ => false,
+    })
+}
+
 /// Every list of values with every value behind it.
 fn product(keys: &[Vec<Template>], values: &[Template]) -> Vec<Vec<Template>> {
     let with = |key: &Vec<Template>, value: &Template| {
@@ -389,7 +407,14 @@ fn names_conflict(insert: &InsertStmt, table: &Relation) -> bool {
     let Some(inferred) = inferred else { return false };
     let is_key = inferred.len() == table.key.len() && key().all(|name| inferred.contains(&name));
     let mut targets = conflict.target_list().iter();
-    is_key && targets.all(|target| target.name().is_some_and(|name| key().all(|key| key != name)))
+    // Another index over the same columns, with a collation of its own, may find another row.
+    let has_text = table
+        .key
+        .iter()
+        .any(|place| table.columns[*place].key_type.is_none_or(|key_type| key_type.is_text()));
+    is_key
+        && !has_text
+        && targets.all(|target| target.name().is_some_and(|name| key().all(|key| key != name)))
 }
 
 fn target_name(target: Node<'_>) -> Option<&str> {

@@ -136,6 +136,10 @@ impl<'c, 't> Scan<'c, 't> {
 
     /// A column's name, or a source's, which stands for its whole row.
     pub fn name(&mut self, name: &'t str) {
+        // Servers fold other letters by their locale, and clients may send them in another encoding.
+        if !name.is_ascii() {
+            return self.all_columns();
+        }
         for source in self.scopes.iter_mut().flat_map(|scope| &mut scope.sources) {
             source.all |= source.name == name;
             source.read(name);
@@ -144,6 +148,9 @@ impl<'c, 't> Scan<'c, 't> {
 
     /// A column's name behind that of its source.
     pub fn qualified(&mut self, source: &'t str, name: &'t str) {
+        if !name.is_ascii() || !source.is_ascii() {
+            return self.all_columns();
+        }
         let mut is_known = false;
         for found in self.scopes.iter_mut().flat_map(|scope| &mut scope.sources) {
             if found.name == source {
@@ -153,6 +160,18 @@ impl<'c, 't> Scan<'c, 't> {
             }
         }
         if !is_known {
+            self.all_columns();
+        }
+    }
+
+    /// `t.*`.
+    fn whole_row(&mut self, name: &'t str) {
+        let mut is_known = false;
+        for source in self.scopes.iter_mut().flat_map(|scope| &mut scope.sources) {
+            source.all |= source.name == name;
+            is_known |= source.name == name;
+        }
+        if !is_known || !name.is_ascii() {
             self.all_columns();
         }
     }
@@ -170,8 +189,7 @@ impl<'c, 't> Scan<'c, 't> {
         match (last_name(fields), qualifier) {
             (Some(name), None) if fields.len() == 1 => self.name(name),
             (Some(name), Some(qualifier)) => self.qualified(qualifier, name),
-            // `t.*`: no column is called so.
-            (None, Some(qualifier)) => self.qualified(qualifier, "*"),
+            (None, Some(qualifier)) => self.whole_row(qualifier),
             _ => self.all_columns(),
         }
     }

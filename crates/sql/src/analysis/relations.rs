@@ -183,12 +183,11 @@ impl<'c, 't> Scan<'c, 't> {
             Part::Where => (Columns::All, self.keys_of(0, table)),
             Part::Values(insert) => (Columns::All, self.inserted(insert, table)),
             Part::Columns(names) => {
-                let places =
-                    names.iter().map(|name| table.column(name)).collect::<Option<Vec<_>>>();
-                let changes_key =
-                    |places: &Vec<usize>| table.key.iter().any(|key| places.contains(key));
+                // Other letters may come in another encoding.
+                let place = |name: &&str| table.column(name).filter(|_| name.is_ascii());
+                let places = names.iter().map(place).collect::<Option<Vec<_>>>();
                 let keys = match &places {
-                    Some(places) if !changes_key(places) => self.keys_of(0, table),
+                    Some(places) if !changes_key(table, places) => self.keys_of(0, table),
                     _ => None,
                 };
                 (columns_written(table, places), keys)
@@ -290,6 +289,11 @@ impl<'c, 't> Scan<'c, 't> {
             }
         }
     }
+}
+
+/// Whether an UPDATE of these columns may give a row another key.
+fn changes_key(table: &Relation, places: &[usize]) -> bool {
+    table.key.iter().any(|key| places.contains(key) || table.columns[*key].is_generated)
 }
 
 /// What an UPDATE of these columns writes. A row that moves to another partition is written as a whole.
