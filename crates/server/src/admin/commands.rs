@@ -185,7 +185,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "PAUSE REPLICA name",
         action: Action::Pause,
-        help: "Stops applying changes at a replica; it still serves reads of tables that have not \
+        help: "Stops applying changes at a replica; it still serves reads of rows that have not \
                changed since.",
         columns: &[],
     },
