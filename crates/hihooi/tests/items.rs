@@ -310,6 +310,97 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// How a statement is sent.
+const WAYS: [&str; 4] = ["constant", "text", "declared", "binary"];
+
+/// Asks for rows by an int4 `$1`, in one of the [`WAYS`].
+fn by_number(session: &mut Session, text: &str, number: i32, way: &str) {
+    let text_value = number.to_string().into_bytes();
+    let parameter = match way {
+        "constant" => {
+            session.run(&text.replace("$1", &number.to_string()));
+            return;
+        }
+        "text" => Sent { declared: 0, binary: false, bytes: text_value },
+        "declared" => Sent { declared: 20, binary: false, bytes: text_value },
+        _ => Sent { declared: 23, binary: true, bytes: number.to_be_bytes().to_vec() },
+    };
+    let run = Run { plain: String::new(), text: text.to_owned(), parameters: vec![parameter] };
+    run.through(session).expect("read");
+}
+
+/// With every replica paused: what was not written since is read there, what was written isn't; each as it is
+/// told in `SHOW hihooi.last_route`.
+#[test]
+fn i3_rows_columns_and_ranges_are_told_apart_at_paused_replicas() {
+    let _alone = alone();
+    if !shared().is_hihooi() {
+        return;
+    }
+    let mut session = shared().connect();
+    session.run(
+        "DROP TABLE IF EXISTS told, told2; \
+         CREATE TABLE told (w int, d int, id int, n int, m int, PRIMARY KEY (w, d, id)); \
+         CREATE TABLE told2 (id int PRIMARY KEY, n int, m int); \
+         INSERT INTO told SELECT g / 100, g / 10 % 10, g % 10, g, g FROM generate_series(0, 399) g; \
+         INSERT INTO told2 SELECT g, g, g FROM generate_series(0, 99) g",
+    );
+    shared().caught_up();
+    let replicas = shared().replicas();
+    replicas.iter().for_each(|site| shared().command(&format!("PAUSE REPLICA {site}")));
+    session.run("UPDATE told SET n = 0 WHERE w = 1 AND d = 2 AND id = 3");
+    session.run("UPDATE told2 SET n = 0 WHERE id = 7");
+    // The text, then a value for which a replica may serve it, its class, and one for which none may.
+    let reads = [
+        ("SELECT n FROM told2 WHERE id = $1", 8, "RAS", Some(7)),
+        ("SELECT n FROM told2 WHERE id IN (1, $1)", 8, "RAS", Some(7)),
+        ("SELECT m FROM told2 WHERE id = $1", 7, "RAS", None),
+        ("SELECT n FROM told2 WHERE id > $1", 8, "RANGE", Some(6)),
+        ("SELECT n FROM told2 WHERE id BETWEEN 1 AND $1", 6, "RANGE", Some(7)),
+        ("SELECT sum(m) FROM told2 WHERE m > $1", 0, "CAS", None),
+        ("SELECT n FROM told WHERE w = $1", 2, "RANGE", Some(1)),
+        ("SELECT n FROM told WHERE d = $1 AND w = 1", 3, "RANGE", Some(2)),
+        ("SELECT n FROM told WHERE w = 1 AND d = 2 AND id = $1", 4, "RAS", Some(3)),
+        ("SELECT n FROM told WHERE w = 1 AND d = 2 AND id < $1", 2, "RANGE", Some(4)),
+        ("SELECT count(*) FROM told WHERE w = $1", 1, "RANGE", None),
+        (
+            "SELECT t.n FROM told t JOIN told2 o ON o.id = t.id WHERE t.w = 2 AND o.id = $1",
+            8,
+            "RANGE",
+            Some(7),
+        ),
+    ];
+    for way in WAYS {
+        for (text, fresh, class, written) in reads {
+            by_number(&mut session, text, fresh, way);
+            let route = session.route();
+            let found = (route.site() != "primary", route.reason(), route.get("class"));
+            assert_eq!(found, (true, "fresh", class), "{text}, {fresh}, {way}: {}", route.text);
+            let Some(written) = written else { continue };
+            by_number(&mut session, text, written, way);
+            let route = session.route();
+            let found = (route.site(), route.reason(), route.get("class"));
+            assert_eq!(found, ("primary", "not_fresh", class), "{text}, {written}, {way}");
+            let detail = session.value("SHOW hihooi.last_route_detail");
+            let decided = detail.starts_with("public.told") && detail.contains("rows that");
+            assert!(decided && detail.contains("transaction"), "{text}: {detail}");
+        }
+    }
+    session.run("SELECT n FROM told2");
+    assert_eq!(session.route().reason(), "not_fresh", "columns that were written");
+    let detail = session.value("SHOW hihooi.last_route_detail");
+    assert!(detail.starts_with("public.told2, column n: last written by"), "{detail}");
+    session.run("SET hihooi.granularity = 'column'");
+    session.run("SELECT n FROM told2 WHERE id = 8");
+    assert_eq!((session.route().reason(), session.route().get("class")), ("not_fresh", "CAS"));
+    session.run("SET hihooi.granularity = 'table'");
+    session.run("SELECT m FROM told2 WHERE id = 8");
+    assert_eq!((session.route().reason(), session.route().get("class")), ("not_fresh", "TAS"));
+    assert_eq!(session.error("SET hihooi.granularity = 'cell'").code(), "22023");
+    replicas.iter().for_each(|site| shared().command(&format!("RESUME REPLICA {site}")));
+    shared().caught_up();
+}
+
 #[test]
 fn i6_what_a_paused_replica_serves_is_what_the_primary_has() {
     let _alone = alone();

@@ -70,6 +70,28 @@ pub struct Need {
     pub unresolved: Vec<WriteId>,
 }
 
+/// What a read must see, of all that it must see, comes last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decider {
+    /// What was written.
+    pub part: Part,
+    /// The entry that did; `None` if that is still on its way.
+    pub entry: Option<Tsid>,
+}
+
+/// A part of what a read reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// It may be anything: the schema changed, or so much was written that rows are not told apart any more.
+    Anything,
+    /// Some rows of a table.
+    Table(RelId),
+    /// A column of a table.
+    Column(RelId, ColumnId),
+    /// Rows of a table that the read names.
+    Rows(RelId),
+}
+
 #[derive(Debug)]
 struct Write {
     items: Items,
@@ -149,6 +171,22 @@ impl Table {
             let (_, tsid) = self.unclaimed.remove(at);
             self.columns_written(columns, tsid);
         }
+    }
+
+    /// By what the last entry is found that may have written what a read of this item sees.
+    fn decider(&self, item: &Item) -> Decider {
+        let tsid = self.needed(item);
+        let is_written = |column: &&(ColumnId, Tsid)| {
+            column.1 == tsid && item.columns.overlaps(&Columns::In([column.0].into()))
+        };
+        let part = match &item.rows {
+            Rows::In(spans) if self.last_of_rows(spans) == tsid => Part::Rows(item.table),
+            _ => match self.columns.iter().find(is_written) {
+                Some((column, _)) => Part::Column(item.table, *column),
+                None => Part::Table(item.table),
+            },
+        };
+        Decider { part, entry: Some(tsid) }
     }
 
     /// The last entry that may have written what a read of this item sees (Algorithm 4).
@@ -433,6 +471,31 @@ impl Freshness {
         Need { tsid: self.last(items), unresolved: self.overlapping(items) }
     }
 
+    /// What of these items decides how far a replica must have come for a read that arrives now.
+    #[must_use]
+    pub fn decider(&self, items: &Items) -> Decider {
+        if let Some(write) = self.overlapping(items).first().and_then(|id| self.writes.get(id)) {
+            let part = match (items, &write.items) {
+                (Items::Tables(read), written @ Items::Tables(_)) => {
+                    let written = |item: &&Item| written.overlaps_item(item);
+                    read.iter().find(written).map_or(Part::Anything, |item| match item.rows {
+                        Rows::In(_) => Part::Rows(item.table),
+                        Rows::All => Part::Table(item.table),
+                    })
+                }
+                _ => Part::Anything,
+            };
+            return Decider { part, entry: None };
+        }
+        let anything = Decider { part: Part::Anything, entry: Some(self.everything.last) };
+        let Items::Tables(items) = items else {
+            return Decider { entry: Some(self.last(items)), ..anything };
+        };
+        let tables =
+            items.iter().filter_map(|item| Some(self.tables.get(&item.table)?.decider(item)));
+        tables.chain([anything]).max_by_key(|decider| decider.entry).unwrap_or(anything)
+    }
+
     /// The writes on their way that may touch something of this. Whoever reads no table depends on the schema
     /// all the same: functions, types, roles.
     fn overlapping(&self, items: &Items) -> Vec<WriteId> {
@@ -600,6 +663,23 @@ mod tests {
         assert!(fresh(&index, &span("a2", "b"), 1));
         assert_eq!(index.need(&span("b6", "c")).unresolved, [write]);
         assert!(fresh(&index, &item(1, rows(&["c1"]), columns(&[3])), 0), "another column");
+        let decider = |items: &Items| {
+            let Decider { part, entry } = index.decider(items);
+            (part, entry.map(|tsid| tsid.0))
+        };
+        assert_eq!(
+            decider(&item(1, rows(&["a1"]), columns(&[3]))),
+            (Part::Rows(RelId(1)), Some(1))
+        );
+        assert_eq!(decider(&item(1, Rows::All, columns(&[3]))), (Part::Table(RelId(1)), Some(1)));
+        assert_eq!(decider(&item(1, rows(&["c1"]), columns(&[2]))), (Part::Rows(RelId(1)), None));
+        assert_eq!(decider(&t(&[5])), (Part::Anything, Some(0)));
+        index.acknowledged(write, Xid(2), 0);
+        index.entry(Tsid(2), 2, &item(1, rows(&["c1"]), Columns::All));
+        let (column, table) = (Part::Column(RelId(1), ColumnId(2)), RelId(1));
+        let Decider { part, entry } = index.decider(&item(1, Rows::All, columns(&[2])));
+        assert_eq!((part, entry), (column, Some(Tsid(2))));
+        assert_eq!(index.decider(&t(&[1])).part, column, "{table:?}");
     }
 
     /// A write waits for the lock of DDL that adds a generated column; what analysis found before counts no

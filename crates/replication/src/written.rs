@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::entry::{Change, Identity, Relation, Tuple, Value};
 use crate::items::{RelId, SPANS_MAX};
 
@@ -32,7 +30,7 @@ pub struct WrittenRows {
     /// Name and type of each column, in the order of the table.
     pub columns: Arc<[(Box<str>, u32)]>,
     /// The values of each row, one for each column; at most [`SPANS_MAX`] rows.
-    pub keys: Vec<Box<[Bytes]>>,
+    pub keys: Vec<Box<[Box<[u8]>]>>,
 }
 
 impl WrittenTable {
@@ -67,10 +65,11 @@ impl WrittenTable {
         let Some(rows) = &mut self.rows else { return false };
         let values = relation.columns.iter().zip(row).filter(|(column, _)| column.key);
         let texts = values.map(|(_, value)| match value {
-            Value::Text(text) => Some(text.clone()),
+            // Its own memory: the message it came in may be large.
+            Value::Text(text) => Some(Box::from(&**text)),
             Value::Null | Value::Unchanged => None,
         });
-        let Some(key) = texts.collect::<Option<Box<[Bytes]>>>() else { return false };
+        let Some(key) = texts.collect::<Option<Box<[_]>>>() else { return false };
         rows.keys.push(key);
         rows.keys.len() <= SPANS_MAX
     }

@@ -15,7 +15,7 @@ use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
-use hihooi_replication::freshness::{Freshness, Need, WriteId};
+use hihooi_replication::freshness::{Freshness, Need, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::written::Written;
@@ -447,6 +447,12 @@ impl Relay {
         }
     }
 
+    /// A part of what a read reads, in words.
+    #[must_use]
+    pub fn describe(&self, part: Part) -> String {
+        self.analyser.borrow().catalog.describe(part)
+    }
+
     /// Whether this read's duration is measured: one in so many is, and the first ones.
     #[must_use]
     pub fn is_measured_turn(&self) -> bool {
@@ -503,13 +509,14 @@ impl Relay {
             Try::NoReplica => return Route::primary(Reason::NoReplica),
             Try::NotFresh => {}
         }
+        let decider = Some(self.freshness.borrow().decider(read.items));
         if self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get()
             && let Some(candidate) = self.wait_for_replica(&mut need, &read).await
         {
-            return found(candidate, &need, Reason::Waited);
+            return Route { decider, ..found(candidate, &need, Reason::Waited) };
         }
         let needed = need.unresolved.is_empty().then_some(need.tsid);
-        Route { needed, ..Route::primary(Reason::NotFresh) }
+        Route { needed, decider, ..Route::primary(Reason::NotFresh) }
     }
 
     fn try_replica(&self, need: &Need, read: &ReadRequest<'_>) -> Try {
@@ -584,6 +591,7 @@ fn found(candidate: Candidate, need: &Need, reason: Reason) -> Route {
         needed: Some(need.tsid),
         applied: Some(candidate.applied),
         class: None,
+        decider: None,
         reason,
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hihooi_replication::freshness::WriteId;
+use hihooi_replication::freshness::{Part, WriteId};
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_session::events::{Action, Actions, Counter, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
@@ -89,6 +89,10 @@ impl Env for Lent<'_> {
 
     fn measures(&self) -> bool {
         self.0.is_measured_turn()
+    }
+
+    fn describe(&self, part: Part) -> String {
+        self.0.describe(part)
     }
 
     fn site_name(&self, site: SiteId) -> &str {

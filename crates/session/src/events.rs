@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hihooi_replication::freshness::WriteId;
+use hihooi_replication::freshness::{Part, WriteId};
 use hihooi_replication::ids::Xid;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, SearchPath};
@@ -182,6 +182,8 @@ pub trait Env {
     fn was_ended(&self, site: SiteId, pid: i32) -> bool;
     /// Whether the next read's duration is to be told.
     fn measures(&self) -> bool;
+    /// A part of what a read reads, in words.
+    fn describe(&self, part: Part) -> String;
     /// The name of a site.
     fn site_name(&self, site: SiteId) -> &str;
 }

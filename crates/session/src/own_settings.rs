@@ -1,5 +1,6 @@
 //! `SET`, `SHOW` and `RESET` of `hihooi.*`, which never reach a server.
 
+use hihooi_replication::freshness::Decider;
 use hihooi_replication::items::Granularity;
 use hihooi_sql::HihooiCommand;
 use hihooi_wire::backend::Report;
@@ -67,7 +68,18 @@ impl Session {
             "wait_ms" => Ok(self.own.wait_ms.to_string()),
             "granularity" => Ok(self.own.granularity.as_str().to_owned()),
             "last_route" => Ok(self.last_route.describe(env.site_name(self.last_route.site))),
+            "last_route_detail" => Ok(self.last_route_detail(env)),
             _ => Err(unknown(name)),
+        }
+    }
+
+    /// What the last read waited for, or why no replica was fresh.
+    fn last_route_detail(&self, env: &dyn Env) -> String {
+        let Some(Decider { part, entry }) = self.last_route.decider else { return "-".to_owned() };
+        let part = env.describe(part);
+        match entry {
+            Some(tsid) => format!("{part}: last written by transaction {tsid} of the log"),
+            None => format!("{part}: a write is on its way"),
         }
     }
 
@@ -94,8 +106,8 @@ impl Session {
                     bad(name, value).hint("Available values: table, column, row, range.")
                 })?;
             }
-            ("last_route", _) => {
-                let what = "parameter \"hihooi.last_route\" cannot be changed";
+            ("last_route" | "last_route_detail", _) => {
+                let what = format!("parameter \"hihooi.{name}\" cannot be changed");
                 return Err(Report::error("55P02", what));
             }
             _ => return Err(unknown(name)),
@@ -110,6 +122,6 @@ fn bad(name: &str, value: &str) -> Report {
 
 fn unknown(name: &str) -> Report {
     Report::error("42704", format!("unrecognized configuration parameter \"hihooi.{name}\"")).hint(
-        "Known are hihooi.consistency, hihooi.granularity, hihooi.wait_ms and hihooi.last_route.",
+        "Known are hihooi.consistency, granularity, wait_ms, last_route and last_route_detail.",
     )
 }

@@ -1,6 +1,6 @@
 //! Where a statement runs, decided once, with its reason (Hihooi section 5; I3).
 
-use hihooi_replication::freshness::Need;
+use hihooi_replication::freshness::{Decider, Need};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Class;
 
@@ -95,6 +95,8 @@ pub struct Route {
     pub applied: Option<Tsid>,
     /// How finely what it reads was told from what others write, if it could run on a replica.
     pub class: Option<Class>,
+    /// What it waited for, or was not there, if that was looked for.
+    pub decider: Option<Decider>,
     /// Why.
     pub reason: Reason,
 }
@@ -103,7 +105,14 @@ impl Route {
     /// To the primary.
     #[must_use]
     pub fn primary(reason: Reason) -> Route {
-        Route { site: SiteId::Primary, needed: None, applied: None, class: None, reason }
+        Route {
+            site: SiteId::Primary,
+            needed: None,
+            applied: None,
+            class: None,
+            decider: None,
+            reason,
+        }
     }
 
     /// As `SHOW hihooi.last_route` tells it.

@@ -156,6 +156,7 @@ impl Relay {
                 needed: Some(need.tsid),
                 applied: Some(applied),
                 class: items.class(),
+                decider: None,
                 reason: Reason::Fresh,
             },
             None => Route::primary(Reason::NotFresh),
@@ -210,6 +211,10 @@ impl Env for Relay {
     fn measures(&self) -> bool {
         false
     }
+    fn describe(&self, part: hihooi_replication::freshness::Part) -> String {
+        format!("{part:?}")
+    }
+
     fn site_name(&self, site: SiteId) -> &str {
         if site == SiteId::Primary { "primary" } else { "replica" }
     }

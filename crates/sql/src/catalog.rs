@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
+use hihooi_replication::freshness::Part;
 use hihooi_replication::items::{ColumnId, Item, Items, RelId, Rows, Span};
 use hihooi_replication::written::{Written, WrittenRows, WrittenTable};
 
@@ -119,6 +120,26 @@ impl Catalog {
         let spans = relation.zip(written.rows.as_ref()).and_then(|(r, rows)| r.spans_of(rows));
         let rows = spans.map_or(Rows::All, Rows::of);
         Item { rows, ..Item::table(written.table) }
+    }
+
+    /// A part of what a read reads, in words.
+    #[must_use]
+    pub fn describe(&self, part: Part) -> String {
+        let name = |id: RelId| match self.relations.get(&id) {
+            Some(relation) => format!("{}.{}", relation.schema, relation.name),
+            None => format!("relation {}", id.0),
+        };
+        match part {
+            Part::Anything => "anything (the schema, or rows not told apart any more)".to_owned(),
+            Part::Table(id) => name(id),
+            Part::Rows(id) => format!("{}, rows that the statement names", name(id)),
+            Part::Column(id, column) => {
+                let columns = self.relations.get(&id).map_or(&[][..], |relation| &relation.columns);
+                let named = columns.iter().find(|known| known.id == column);
+                let column = named.map_or("a column that is gone", |known| &*known.name);
+                format!("{}, column {column}", name(id))
+            }
+        }
     }
 
     /// Which relations a name may mean.

@@ -182,6 +182,10 @@ impl Env for Lent {
     fn measures(&self) -> bool {
         false
     }
+    fn describe(&self, part: hihooi_replication::freshness::Part) -> String {
+        format!("{part:?}")
+    }
+
     fn site_name(&self, site: SiteId) -> &str {
         match site {
             SiteId::Primary => "primary",
