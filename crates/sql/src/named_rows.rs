@@ -201,18 +201,8 @@ impl Template {
             return Some(keys);
         };
         let array = values.parameter(*number)?;
-        let element_type = match (array.declared, cast) {
-            (0, _) if *must_be_declared => return None,
-            (0, Some(cast)) => *cast,
-            (0, None) => self.type_oid,
-            (declared, cast) => {
-                let declared = element_type(declared)?;
-                if cast.is_some_and(|cast| !is_kept(declared, cast)) {
-                    return None;
-                }
-                declared
-            }
-        };
+        let declared = if array.declared == 0 { 0 } else { element_type(array.declared)? };
+        let element_type = self.type_of(declared, *cast, *must_be_declared)?;
         let elements = match array.is_binary {
             true => binary_elements(array.value)?,
             false => text_elements(array.value)?,
@@ -249,17 +239,21 @@ impl Template {
             }
             Slot::Parameter { number, must_be_declared, cast } => {
                 let parameter = values.parameter(*number)?;
-                let type_oid = match (parameter.declared, cast) {
-                    (0, _) if *must_be_declared => return None,
-                    (0, Some(cast)) => *cast,
-                    (0, None) => self.type_oid,
-                    // A cast from another type may round.
-                    (declared, Some(cast)) if !is_kept(declared, *cast) => return None,
-                    (declared, _) => declared,
-                };
+                let type_oid = self.type_of(parameter.declared, *cast, *must_be_declared)?;
                 self.push_parameter(parameter, type_oid, key)
             }
             Slot::Elements { .. } => None, // many values: see `behind`
+        }
+    }
+
+    /// The type in which a parameter comes, if it is certain to be compared as what it is.
+    fn type_of(&self, declared: u32, cast: Option<u32>, must_be_declared: bool) -> Option<u32> {
+        match (declared, cast) {
+            (0, _) if must_be_declared => None,
+            (0, cast) => Some(cast.unwrap_or(self.type_oid)),
+            // A cast from another type may round.
+            (declared, Some(cast)) if !is_kept(declared, cast) => None,
+            (declared, _) => Some(declared),
         }
     }
 
