@@ -58,8 +58,8 @@ bench:
 	scripts/bench
 
 bench-cores: setup
-	$(CARGO) bench -p hihooi-certify -p hihooi-mastering -p hihooi-balance \
-	  --bench certification --bench selector --bench decision
+	$(CARGO) bench -p hihooi-certify -p hihooi-mastering -p hihooi-balance -p hihooi-sql \
+	  --bench certification --bench selector --bench decision --bench routing
 	$(CARGO) build --release -p hihooi -p hihooi-check --example long_history --bin hihooi
 	@echo 'check-history, 1,000,000 transactions (target: below 60 s)'
 	target/release/examples/long_history 1000000 > target/long.jsonl

@@ -43,12 +43,14 @@ enum Is<'t> {
 impl<'t> Scan<'_, 't> {
     /// Only rows matter for which this is true. It can name the sources from `first` on.
     pub fn only_where(&mut self, condition: Node<'t>, first: usize) {
-        match condition {
-            Node::BoolExpr(e) if e.boolop == BoolExprType::AND_EXPR => {
-                e.args().iter().for_each(|part| self.only_where(part, first));
+        // A loop, not a recursion: ANDs nest as deep as the parser allows.
+        let mut left = vec![condition];
+        while let Some(condition) = left.pop() {
+            match condition {
+                Node::BoolExpr(e) if e.boolop == BoolExprType::AND_EXPR => left.extend(e.args()),
+                Node::A_Expr(e) => self.compared(e, first),
+                _ => {}
             }
-            Node::A_Expr(e) => self.compared(e, first),
-            _ => {}
         }
     }
 
