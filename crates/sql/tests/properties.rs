@@ -251,7 +251,11 @@ fn depth_is_bounded() {
             format!("SELECT * FROM {}parent{}", "(SELECT * FROM ".repeat(n), ") x".repeat(n)),
             format!("SELECT {}1{}", "CASE WHEN true THEN ".repeat(n), " END".repeat(n)),
             format!("{}SELECT 1", "EXPLAIN ".repeat(n)),
-            format!("SELECT a2 FROM r WHERE {}a1{}", "a1 = 1 AND (true AND ".repeat(n), ")".repeat(n)),
+            format!(
+                "SELECT a2 FROM r WHERE {}a1{}",
+                "a1 = 1 AND (true AND ".repeat(n),
+                ")".repeat(n)
+            ),
             format!("SELECT 1 {}", "UNION (SELECT 1 ".repeat(n)) + &")".repeat(n),
         ] {
             assert_eq!(facts(&deep).reads, Items::Everything, "{}", &deep[..60]);
