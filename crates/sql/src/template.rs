@@ -26,7 +26,8 @@ pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) -> bool {
     key.clear();
     key.reserve(text.len() + 1);
     key.push(TEMPLATE);
-    if is_query(text) && write_template(text.as_bytes(), key, |_| ()).is_some() {
+    if is_query(text) && walk(text.as_bytes(), |part| key.extend_from_slice(part), |_| ()).is_some()
+    {
         return true;
     }
     key.clear();
@@ -40,7 +41,7 @@ pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) -> bool {
 pub fn constants(text: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     // A text that is no template has no slots for constants.
-    let _ = write_template(text, &mut Vec::new(), |constant| found.push(constant));
+    let _ = walk(text, |_| (), |constant| found.push(constant));
     found
 }
 
@@ -85,11 +86,11 @@ const fn classes() -> [Class; 256] {
     classes
 }
 
-/// `None` if the text may hold several statements, or a string with escapes, which the lexer
+/// Tells the parts that a template keeps and the constants that it lacks. `None` if the text may hold several statements, or a string with escapes, which the lexer
 /// continues in ways not followed here.
-fn write_template(
+fn walk(
     bytes: &[u8],
-    key: &mut Vec<u8>,
+    mut keep: impl FnMut(&[u8]),
     mut tell: impl FnMut(Range<usize>),
 ) -> Option<()> {
     let (mut at, mut copied) = (0, 0);
@@ -107,8 +108,8 @@ fn write_template(
             Class::Digit => {
                 let len = word_len(rest);
                 if rest[..len].iter().all(u8::is_ascii_digit) {
-                    key.extend_from_slice(&bytes[copied..at]);
-                    key.push(CONSTANT);
+                    keep(&bytes[copied..at]);
+                    keep(&[CONSTANT]);
                     copied = at + len;
                     tell(at..copied);
                 }
@@ -117,8 +118,8 @@ fn write_template(
             Class::Quote => {
                 let len = quoted_len(rest, 0, false);
                 if byte == b'\'' && is_compared(&bytes[..at]) {
-                    key.extend_from_slice(&bytes[copied..at]);
-                    key.extend_from_slice(&[CONSTANT, CONSTANT]);
+                    keep(&bytes[copied..at]);
+                    keep(&[CONSTANT, CONSTANT]);
                     copied = at + len;
                     tell(at..copied);
                 }
@@ -134,7 +135,7 @@ fn write_template(
             }
         };
     }
-    key.extend_from_slice(&bytes[copied..]);
+    keep(&bytes[copied..]);
     Some(())
 }
 
