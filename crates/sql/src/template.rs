@@ -86,8 +86,8 @@ const fn classes() -> [Class; 256] {
     classes
 }
 
-/// Tells the parts that a template keeps and the constants that it lacks. `None` if the text may hold several statements, or a string with escapes, which the lexer
-/// continues in ways not followed here.
+/// Tells the parts that a template keeps, and where the constants stand that it lacks. `None` if the text may
+/// hold several statements, or a string with escapes, which the lexer continues in ways not followed here.
 fn walk(
     bytes: &[u8],
     mut keep: impl FnMut(&[u8]),
