@@ -202,7 +202,22 @@ BEGIN
     END IF;
     RETURN jsonb_build_object('kind', address.kind, 'names', address.names, 'args', address.args,
         'identity', (SELECT i.identity FROM hihooi.identify(class, object) i),
-        'description', hihooi.describe(class, object), 'snapshot', pg_current_snapshot());
+        'description', hihooi.describe(class, object), 'snapshot', pg_current_snapshot())
+        || CASE class WHEN 'pg_class'::regclass THEN hihooi.invalid_note(object) ELSE '{}' END;
+END
+$$;
+
+-- The indexes of a table that are not valid, which replicas don't have, or no more.
+CREATE FUNCTION hihooi.invalid_note(t oid) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_index WHERE indrelid = t AND NOT indisvalid) THEN
+        RETURN jsonb_build_object('invalid', (
+            SELECT jsonb_agg(i.indexrelid::regclass::text) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+            WHERE i.indrelid = t AND NOT i.indisvalid AND c.relkind = 'i'));
+    END IF;
+    RETURN '{}';
 END
 $$;
 
@@ -644,8 +659,8 @@ BEGIN
 END
 $$;
 
--- Indexes that are not valid: CREATE INDEX CONCURRENTLY failed. They are the primary's alone. By name,
--- since REINDEX CONCURRENTLY makes another of the same name.
+-- Indexes that are not valid: CREATE INDEX CONCURRENTLY failed, or DROP INDEX CONCURRENTLY. They are the
+-- primary's alone. By name, since REINDEX CONCURRENTLY makes another of the same name.
 CREATE TABLE IF NOT EXISTS hihooi.invalid (
     relation regclass,
     index name,
@@ -654,15 +669,22 @@ CREATE TABLE IF NOT EXISTS hihooi.invalid (
 REVOKE ALL ON hihooi.invalid FROM PUBLIC;
 GRANT SELECT ON hihooi.invalid TO PUBLIC;
 
--- Remembers those of a table; of all, if it is NULL.
-CREATE FUNCTION hihooi.remember_invalid(t oid) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp
+-- Those of a table that aren't remembered; of all, if it is NULL.
+CREATE FUNCTION hihooi.new_invalid(t oid) RETURNS TABLE (relation oid, name name)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    INSERT INTO hihooi.invalid
     SELECT i.indrelid, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
     WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relpersistence <> 't'
       AND c.relname !~ '_cc(new|old)[0-9]*$' AND i.indrelid = coalesce(t, i.indrelid)
-    ON CONFLICT DO NOTHING
+      AND NOT EXISTS (SELECT FROM hihooi.invalid h
+                      WHERE h.relation = i.indrelid AND h.index = c.relname)
+$$;
+
+-- Remembers them.
+CREATE FUNCTION hihooi.remember_invalid(t oid) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO hihooi.invalid SELECT * FROM hihooi.new_invalid(t) ON CONFLICT DO NOTHING
 $$;
 
 -- Those that became valid, or are gone.
@@ -697,7 +719,8 @@ AS $$
         WHERE inhrelid = i
 $$;
 
--- Notes those that became valid, as REINDEX and rewriting a table make them.
+-- Notes those that became invalid, which replicas may have, and those that became valid, as REINDEX and
+-- rewriting a table make them.
 CREATE FUNCTION hihooi.follow_indexes() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -706,15 +729,19 @@ DECLARE
     command text;
     note jsonb;
 BEGIN
-    PERFORM hihooi.remember_invalid(NULL);
     FOR one IN
-        SELECT h.relation, array_agg(h.name) AS names, array_remove(array_agg(h.index), NULL) AS indexes
-        FROM hihooi.healed() h GROUP BY h.relation
+        SELECT b.relation, array_agg(b.name) FILTER (WHERE b.is_new) AS lost,
+            array_agg(b.name) FILTER (WHERE NOT b.is_new) AS names,
+            coalesce(array_agg(b.index) FILTER (WHERE b.index IS NOT NULL), '{}') AS indexes
+        FROM (SELECT relation, name, NULL::oid AS index, true AS is_new FROM hihooi.new_invalid(NULL)
+              UNION ALL SELECT relation, name, index, false FROM hihooi.healed()) b
+        GROUP BY b.relation
     LOOP
-        -- Who drops the table from now on does so behind the note.
+        -- Who drops the table from now on does so behind the note; and nobody is at work on its indexes.
         BEGIN
             IF EXISTS (SELECT FROM pg_class WHERE oid = one.relation) THEN
-                EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', one.relation::regclass);
+                EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE NOWAIT',
+                    one.relation::regclass);
             END IF;
         EXCEPTION WHEN lock_not_available THEN
             CONTINUE; -- next time
@@ -722,13 +749,14 @@ BEGIN
             NULL; -- it has just gone, and its indexes with it
         END;
         DELETE FROM hihooi.invalid h WHERE h.relation = one.relation AND h.index = ANY (one.names);
+        PERFORM hihooi.remember_invalid(one.relation);
         note := jsonb_build_object('tag', 'CREATE INDEX', 'settings', '{}'::jsonb,
             'role', (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
                 WHERE c.oid = one.relation),
             'version', current_setting('server_version_num')::int / 10000,
             'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, one.relation)));
-        CONTINUE WHEN cardinality(one.indexes) = 0 OR note->>'role' IS NULL;
-        -- The table is as it should be when all of them are there.
+        CONTINUE WHEN cardinality(one.indexes) = 0 AND one.lost IS NULL OR note->>'role' IS NULL;
+        -- The table is as it should be when all of them are there, or gone.
         FOR command IN
             SELECT m FROM unnest(one.indexes) i, hihooi.make_index(i) m WHERE m IS NOT NULL
         LOOP
@@ -758,7 +786,7 @@ BEGIN
     FROM unnest('{pg_class,pg_attribute,pg_type,pg_proc,pg_index,pg_shdepend,pg_description,
         pg_shdescription,pg_authid,pg_auth_members,pg_db_role_setting,pg_database,pg_event_trigger,
         pg_constraint,pg_trigger,pg_rewrite,pg_policy,pg_attrdef,pg_namespace,pg_enum,pg_operator,pg_collation}'
-        ::regclass[]) c);
+        ::regclass[] || to_regclass('pg_parameter_acl')) c); -- (there is one since PostgreSQL 15)
 END
 $$;
 

@@ -121,6 +121,9 @@ pub struct Object {
     /// What it is like, a line for each property (`hihooi.describe`); `None` is not compared.
     #[serde(default)]
     pub description: Option<String>,
+    /// The indexes of a table that are not valid at the primary, as SQL names them: a replica has none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid: Option<Vec<String>>,
     /// The command removed it, of which no event told (`ALTER DEFAULT PRIVILEGES … REVOKE`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,

@@ -531,7 +531,12 @@ impl Session {
 
 /// Whether a statement may change the schema, as far as analysis can tell.
 pub(crate) fn may_define(statement: &Statement) -> bool {
-    statement.writes == Items::Everything || statement.reads == Items::Everything
+    match &statement.writes {
+        Items::Everything => true,
+        // An opaque function that claims not to write may call one that does.
+        Items::Nothing => statement.reads == Items::Everything,
+        Items::Tables(_) => false,
+    }
 }
 
 /// Writes a unit's message as this server must see it.

@@ -196,6 +196,39 @@ COMMIT;
 -- session: 1
 INSERT INTO t VALUES (1002, 'open');
 
+-- case: a dropped index is invalid when what is behind it in its pipeline fails
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE INDEX i ON t (v);
+INSERT INTO t VALUES (1, 'a');
+-- error: 42P07
+-- pipeline: 2
+DROP INDEX CONCURRENTLY i;
+CREATE TABLE t (id int);
+ALTER TABLE t ADD COLUMN w int;
+-- check
+INSERT INTO t VALUES (2, 'b');
+REINDEX INDEX i;
+-- check
+INSERT INTO t VALUES (3, 'c');
+DROP INDEX i;
+
+-- case: a dropped index is invalid when its DROP is given up
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE UNIQUE INDEX i ON t (v);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1000, 'open');
+-- session: 1
+SET lock_timeout = '200ms';
+-- error: 55P03
+DROP INDEX CONCURRENTLY i;
+-- session: 2
+COMMIT;
+-- check
+-- session: 1
+INSERT INTO t VALUES (1, 'a');
+DROP INDEX CONCURRENTLY i;
+
 -- case: concurrent index of an ordinary role, extended
 CREATE ROLE follow_joe LOGIN;
 GRANT USAGE, CREATE ON SCHEMA :schema TO follow_joe;

@@ -345,6 +345,9 @@ DROP OWNED BY follow_amy, follow_ben CASCADE;
 GRANT SET ON PARAMETER log_duration TO follow_ben;
 REVOKE ALL ON PARAMETER log_duration FROM follow_ben, postgres;
 -- check
+-- sleep: 2
+BEGIN;
+COMMIT;
 GRANT ALL ON PARAMETER log_duration TO postgres;
 -- finally
 DROP ROLE follow_amy;

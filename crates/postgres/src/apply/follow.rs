@@ -173,6 +173,7 @@ impl Followed {
         } else if !command.is_done {
             return self.replay(connection, command).await;
         }
+        drop_invalid(connection, command).await?;
         match self.compare(connection, command).await? {
             None => Ok(()),
             Some(difference) => Err(Failed::Differs(difference)),
@@ -266,6 +267,7 @@ impl Followed {
         command: &Command,
         way: &Way<'_>,
     ) -> Result<Option<String>> {
+        drop_invalid(connection, command).await?;
         let Some(difference) = self.compare(connection, command).await? else { return Ok(None) };
         let here = descriptions(connection, command).await?;
         if replay::mends(command, &here, &[]).is_empty() {
@@ -347,6 +349,14 @@ impl Way<'_> {
 async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     for table in command.rewritten.iter().flatten() {
         connection.query(&format!("DELETE FROM ONLY {table}")).await?;
+    }
+    Ok(())
+}
+
+/// Drops indexes that are not valid at the primary any more: a DROP INDEX CONCURRENTLY was given up.
+async fn drop_invalid(connection: &mut Connection, command: &Command) -> Result<()> {
+    for index in command.objects.iter().flat_map(|object| object.invalid.iter().flatten()) {
+        connection.query(&format!("DROP INDEX IF EXISTS {index}")).await?;
     }
     Ok(())
 }
