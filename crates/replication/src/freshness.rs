@@ -157,7 +157,7 @@ impl Table {
             self.any_column = self.any_column.max(tsid);
             return;
         };
-        for column in columns {
+        for column in columns.iter() {
             match self.columns.iter_mut().find(|(known, _)| known == column) {
                 Some((_, last)) => *last = tsid.max(*last),
                 None => self.columns.push((*column, tsid)),

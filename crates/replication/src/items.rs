@@ -12,6 +12,7 @@
 //! if both meet.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// A relation by its OID on the primary.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -66,8 +67,8 @@ pub enum Rows {
 pub enum Columns {
     /// All of them. A written row that is new or gone counts so.
     All,
-    /// These: sorted. None at all: how many rows there are.
-    In(Box<[ColumnId]>),
+    /// These: sorted. None at all: how many rows there are. (Shared, since each run of a statement has them.)
+    In(Arc<[ColumnId]>),
 }
 
 /// A range of keys, both ends included: the keys from the bytes `from` up to `to` and all that begin with `to`.
@@ -157,14 +158,14 @@ impl fmt::Debug for Item {
 impl Span {
     /// The row with this key.
     #[must_use]
-    pub fn row(key: impl Into<Vec<u8>>) -> Span {
-        Span { from: cut(key.into()), to: None }
+    pub fn row(key: impl AsRef<[u8]>) -> Span {
+        Span { from: cut(key.as_ref()), to: None }
     }
 
     /// The keys from `from` up to `to` and all that begin with `to`.
     #[must_use]
-    pub fn between(from: impl Into<Vec<u8>>, to: impl Into<Vec<u8>>) -> Span {
-        Span { from: cut(from.into()), to: Some(cut(to.into())) }
+    pub fn between(from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Span {
+        Span { from: cut(from.as_ref()), to: Some(cut(to.as_ref())) }
     }
 
     /// Where it begins.
@@ -197,9 +198,8 @@ impl Span {
 }
 
 /// Cutting keeps the order of keys, and which begin with which.
-fn cut(mut key: Vec<u8>) -> Key {
-    key.truncate(KEY_LEN_MAX);
-    key.into()
+fn cut(key: &[u8]) -> Key {
+    key[..key.len().min(KEY_LEN_MAX)].into()
 }
 
 impl Rows {

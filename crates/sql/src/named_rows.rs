@@ -146,9 +146,6 @@ impl NamedRows {
         let mut spans = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             key.bind(values, &mut spans)?;
-            if spans.len() > SPANS_MAX {
-                return None;
-            }
         }
         Some(Rows::of(spans))
     }
@@ -168,24 +165,52 @@ impl KeyTemplate {
         }
     }
 
+    /// Adds the keys that a run names.
     fn bind(&self, values: &dyn Values, spans: &mut Vec<Span>) -> Option<()> {
-        let mut keys = vec![Vec::with_capacity(16)];
-        for template in &self.values {
-            keys = template.behind(keys, values)?;
-        }
-        for key in keys {
-            spans.push(self.span(key, values)?);
-        }
-        Some(())
+        self.extend(&self.values, &mut Vec::with_capacity(32), values, spans)
     }
 
-    fn span(&self, key: Vec<u8>, values: &dyn Values) -> Option<Span> {
+    /// Adds the keys that begin so, and go on with values of these templates: each with each, where one has
+    /// several.
+    fn extend(
+        &self,
+        templates: &[Template],
+        key: &mut Vec<u8>,
+        values: &dyn Values,
+        spans: &mut Vec<Span>,
+    ) -> Option<()> {
+        let Some((template, behind)) = templates.split_first() else {
+            spans.push(self.span(key, values)?);
+            return (spans.len() <= SPANS_MAX).then_some(());
+        };
+        let Slot::Elements { number, must_be_declared, cast } = &template.slot else {
+            template.push(values, key)?;
+            return self.extend(behind, key, values, spans);
+        };
+        let array = values.parameter(*number)?;
+        let declared = if array.declared == 0 { 0 } else { element_type(array.declared)? };
+        let declared = template.type_of(declared, *cast, *must_be_declared)?;
+        let elements = match array.is_binary {
+            true => binary_elements(array.value)?,
+            false => text_elements(array.value)?,
+        };
+        let len = key.len();
+        elements.into_iter().try_for_each(|value| {
+            let element = Parameter { declared, value, ..array };
+            template.push_parameter(element, declared, key)?;
+            self.extend(behind, key, values, spans)?;
+            key.truncate(len);
+            Some(())
+        })
+    }
+
+    fn span(&self, key: &[u8], values: &dyn Values) -> Option<Span> {
         if self.is_whole {
             return Some(Span::row(key));
         }
-        let Some(bounds) = &self.bounds else { return Some(Span::between(key.clone(), key)) };
+        let Some(bounds) = &self.bounds else { return Some(Span::between(key, key)) };
         let bound = |template: &Option<Template>| {
-            let mut bound = key.clone();
+            let mut bound = key.to_vec();
             template.as_ref().map_or(Some(()), |bounds| bounds.push(values, &mut bound))?;
             Some(bound)
         };
@@ -194,35 +219,6 @@ impl KeyTemplate {
 }
 
 impl Template {
-    /// Keys with the value behind them: each with each, if there are several.
-    fn behind(&self, mut keys: Vec<Vec<u8>>, values: &dyn Values) -> Option<Vec<Vec<u8>>> {
-        let Slot::Elements { number, must_be_declared, cast } = &self.slot else {
-            keys.iter_mut().try_for_each(|key| self.push(values, key))?;
-            return Some(keys);
-        };
-        let array = values.parameter(*number)?;
-        let declared = if array.declared == 0 { 0 } else { element_type(array.declared)? };
-        let element_type = self.type_of(declared, *cast, *must_be_declared)?;
-        let elements = match array.is_binary {
-            true => binary_elements(array.value)?,
-            false => text_elements(array.value)?,
-        };
-        if elements.len() * keys.len() > SPANS_MAX {
-            return None;
-        }
-        let mut found = Vec::new();
-        for key in &keys {
-            for element in &elements {
-                let mut key = key.clone();
-                let Parameter { is_binary, .. } = array;
-                let value = Parameter { declared: element_type, is_binary, value: element };
-                self.push_parameter(value, element_type, &mut key)?;
-                found.push(key);
-            }
-        }
-        Some(found)
-    }
-
     /// Appends the canonical form of the value; `None` if there is none for certain.
     fn push(&self, values: &dyn Values, key: &mut Vec<u8>) -> Option<()> {
         match &self.slot {
@@ -242,7 +238,7 @@ impl Template {
                 let type_oid = self.type_of(parameter.declared, *cast, *must_be_declared)?;
                 self.push_parameter(parameter, type_oid, key)
             }
-            Slot::Elements { .. } => None, // many values: see `behind`
+            Slot::Elements { .. } => None, // many values: see `KeyTemplate::extend`
         }
     }
 
