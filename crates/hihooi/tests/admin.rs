@@ -260,6 +260,8 @@ fn stats_count_what_happened() {
             _ => by_replicas += 1,
         }
     }
+    session.run("BEGIN");
+    session.run("ROLLBACK");
     let after = stats();
     assert_eq!(after.0 - before.0, by_replicas, "reads of replicas: {before:?} {after:?}");
     assert_eq!(after.1[0] - before.1[0], by_primary, "reads: {before:?} {after:?}");

@@ -307,13 +307,7 @@ fn needs_no_server(op: &Op) -> bool {
     match op {
         Op::CloseStatement => true,
         Op::Parse { facts, is_taken: false, .. } => {
-            matches!(
-                &*facts.statements,
-                [only] if matches!(
-                    only.kind,
-                    Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. }
-                )
-            )
+            matches!(&*facts.statements, [only] if only.kind.is_bound_of_transaction())
         }
         _ => false,
     }

@@ -588,8 +588,7 @@ impl Session {
     pub(crate) fn may_take_numbers(&mut self, up: &mut Upstream, statement: &Statement) {
         let takes_none = match statement.kind {
             Kind::Read => statement.replica == Replica::Safe,
-            Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. } => true,
-            _ => false,
+            _ => statement.kind.is_bound_of_transaction(),
         };
         if !takes_none {
             up.numbers_of = Some(self.opened.id);

@@ -571,9 +571,11 @@ impl Session {
         self.open = Open::No;
         let Some(work) = self.work.take() else { return };
         let follows = self.with_server(|session, up| {
-            let writes = work.runs_any(Statement::is_write);
-            let counter = if writes { Counter::Write } else { Counter::Read };
-            out.push_back(Action::Count(SiteId::Primary, counter));
+            if work.runs_any(Statement::is_write) {
+                out.push_back(Action::Count(SiteId::Primary, Counter::Write));
+            } else if work.runs_any(|statement| !statement.kind.is_bound_of_transaction()) {
+                out.push_back(Action::Count(SiteId::Primary, Counter::Read));
+            }
             if up.failed {
                 out.push_back(Action::Count(SiteId::Primary, Counter::Error));
             }

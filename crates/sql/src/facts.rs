@@ -143,6 +143,14 @@ pub enum Kind {
     Ddl(Ddl),
 }
 
+impl Kind {
+    /// Whether it begins or ends a transaction, and does nothing else.
+    #[must_use]
+    pub fn is_bound_of_transaction(&self) -> bool {
+        matches!(self, Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. })
+    }
+}
+
 /// The modes of BEGIN, SET TRANSACTION and SET SESSION CHARACTERISTICS. `None`: not mentioned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TransactionModes {

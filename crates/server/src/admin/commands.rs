@@ -153,7 +153,10 @@ pub(super) const COMMANDS: &[Command] = &[
         help: "Counts statements at each site since hihooi was started.",
         columns: &[
             ("site", "the server's name"),
-            ("reads", "statements that only read (a pipeline up to its Sync counts as one)"),
+            (
+                "reads",
+                "statements that only read, without BEGIN, COMMIT and ROLLBACK (a pipeline up to its Sync counts as one)",
+            ),
             ("writes", "statements that write or may write"),
             ("commits", "transactions that wrote something and were committed"),
             ("errors", "statements that failed"),
