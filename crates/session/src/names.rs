@@ -20,11 +20,15 @@ pub(crate) struct Names {
     pub(crate) sql_effects: SessionEffect,
     /// Changes in the unit so far.
     changes: Vec<Change>,
+    /// How many names the client has given.
+    given: u64,
 }
 
 #[derive(Debug)]
 struct Name {
     prepared: Arc<Prepared>,
+    /// Its place among the names that the client has given.
+    place: u64,
     facts: Option<Arc<Analysis>>,
 }
 
@@ -44,12 +48,12 @@ impl Names {
         self.by_protocol.get(name).map(|name| &name.prepared)
     }
 
-    /// All statements that the client prepared by the protocol, by their names.
+    /// All statements that the client prepared by the protocol, in the order in which it did, and
+    /// their names.
     pub(crate) fn all(&self) -> Vec<(&Bytes, &Arc<Prepared>)> {
-        let mut all: Vec<_> =
-            self.by_protocol.iter().map(|(name, of)| (name, &of.prepared)).collect();
-        all.sort_unstable_by_key(|(name, _)| *name);
-        all
+        let mut all: Vec<_> = self.by_protocol.iter().collect();
+        all.sort_unstable_by_key(|(_, of)| of.place);
+        all.into_iter().map(|(name, of)| (name, &of.prepared)).collect()
     }
 
     /// Its facts if they are known and still so.
@@ -72,7 +76,11 @@ impl Names {
     /// A name of the protocol means this from now on, as far as the unit succeeds.
     pub(crate) fn set(&mut self, name: Bytes, prepared: Option<Arc<Prepared>>) {
         let before = match prepared {
-            Some(prepared) => self.by_protocol.insert(name.clone(), Name { prepared, facts: None }),
+            Some(prepared) => {
+                self.given += 1;
+                let given = Name { prepared, place: self.given, facts: None };
+                self.by_protocol.insert(name.clone(), given)
+            }
             None => self.by_protocol.remove(&name),
         };
         self.changes.push(Change { name, before });

@@ -549,6 +549,11 @@ impl Connection {
                 self.sql_statements.insert(name.to_owned(), meant.to_owned());
                 self.done("PREPARE");
             }
+            "deallocate" if query == "deallocate all" => {
+                self.statements.clear();
+                self.sql_statements.clear();
+                self.done("DEALLOCATE ALL");
+            }
             "deallocate" => {
                 let name = &query["deallocate ".len()..];
                 let by_protocol = self.statements.remove(name.as_bytes());
