@@ -70,10 +70,7 @@ impl Session {
             statement.may_commit_inside && statement.kind != Kind::Unparsable;
         let any_setting = self.doubts.unit.any_setting;
         let is_unsure = self.doubt(statement, text);
-        let before = std::mem::take(&mut self.effects);
         self.add_effects(statement, env);
-        let may_forget = self.effects.prepared || self.effects.discard_all;
-        self.effects.merge(&before);
         if is_unsure {
             self.doubts.unit.any_setting = any_setting; // to be told later
         }
@@ -81,7 +78,7 @@ impl Session {
             up.unseen_code_of = Some(self.opened.id);
         }
         // What comes next in this transaction may have to be prepared again.
-        if may_forget {
+        if self.effects.prepared || self.effects.discard_all {
             up.forget_statements();
         } else if is_unsure {
             up.forget_xid_question();

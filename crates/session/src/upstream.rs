@@ -56,6 +56,7 @@ pub struct Upstream {
     /// Server-side id of the unnamed statement; [`NOBODYS`] if there may be one of ours.
     pub unnamed: Option<u64>,
     statements: AHashSet<u64>,
+    /// Those, and what may be there although it was forgotten; the oldest first.
     order: VecDeque<u64>,
     xid_prepared: bool,
     /// Rest of a large frame that is passed through in pieces.
@@ -139,22 +140,21 @@ impl Upstream {
 
     /// The server created a prepared statement.
     pub fn parsed(&mut self, id: u64) {
-        if self.statements.insert(id) {
+        if self.statements.insert(id) && !self.order.contains(&id) {
             self.order.push_back(id);
         }
     }
 
     /// The server closed a prepared statement.
     pub fn closed(&mut self, id: u64) {
-        if self.statements.remove(&id) {
-            self.order.retain(|&other| other != id);
-        }
+        self.statements.remove(&id);
+        self.order.retain(|&other| other != id);
     }
 
-    /// All prepared statements of the session are gone, ours too (DISCARD ALL), or may be.
+    /// All prepared statements of the session are gone, ours too (DISCARD ALL), or may be: they are prepared
+    /// again before use, and closed with the others.
     pub fn forget_statements(&mut self) {
         self.statements.clear();
-        self.order.clear();
         self.unnamed = None;
         self.xid_prepared = false;
     }

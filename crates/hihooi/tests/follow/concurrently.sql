@@ -229,6 +229,20 @@ COMMIT;
 INSERT INTO t VALUES (1, 'a');
 DROP INDEX CONCURRENTLY i;
 
+-- case: one that fails on a materialized view
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+CREATE MATERIALIZED VIEW m AS SELECT id, v FROM t;
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON m (v);
+CREATE INDEX j ON m (id);
+-- sleep: 3
+-- check
+DELETE FROM t WHERE id = 2;
+REFRESH MATERIALIZED VIEW m;
+-- check
+REINDEX INDEX i;
+
 -- case: concurrent index of an ordinary role, extended
 CREATE ROLE follow_joe LOGIN;
 GRANT USAGE, CREATE ON SCHEMA :schema TO follow_joe;

@@ -155,7 +155,7 @@ pub(super) const COMMANDS: &[Command] = &[
             ("site", "the server's name"),
             (
                 "reads",
-                "statements that only read, without BEGIN, COMMIT and ROLLBACK (a pipeline up to its Sync counts as one)",
+                "statements that only read; BEGIN, COMMIT and ROLLBACK don't count (a pipeline up to its Sync counts as one)",
             ),
             ("writes", "statements that write or may write"),
             ("commits", "transactions that wrote something and were committed"),
