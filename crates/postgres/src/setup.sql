@@ -688,6 +688,15 @@ AS $$
     INSERT INTO hihooi.invalid SELECT * FROM hihooi.new_invalid(t) ON CONFLICT DO NOTHING
 $$;
 
+-- Whether another session makes, rebuilds or drops an index of a table, which is then invalid for a while.
+CREATE FUNCTION hihooi.is_indexing(t oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM pg_locks WHERE relation = t AND pid <> pg_backend_pid()
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND mode = 'ShareUpdateExclusiveLock')
+$$;
+
 -- Those that became valid, or are gone.
 CREATE FUNCTION hihooi.healed() RETURNS TABLE (relation oid, name name, index oid)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -740,9 +749,7 @@ BEGIN
     LOOP
         -- Who drops the table from now on does so behind the note; and nobody is at work on its indexes.
         -- (LOCK refuses materialized views: of these, the second alone.)
-        CONTINUE WHEN EXISTS (SELECT FROM pg_locks WHERE relation = one.relation AND pid <> pg_backend_pid()
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND mode = 'ShareUpdateExclusiveLock');
+        CONTINUE WHEN hihooi.is_indexing(one.relation);
         BEGIN
             IF EXISTS (SELECT FROM pg_class WHERE oid = one.relation AND relkind IN ('r', 'p')) THEN
                 EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE NOWAIT',
@@ -1057,6 +1064,13 @@ BEGIN
     PERFORM hihooi.set_depth(depth + 1);
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
         || tg_tag)::text, true);
+    -- It makes its view's indexes valid, and no event tells of that (of a table's, on_rewrite).
+    IF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
+        PERFORM hihooi.remember_invalid(i.relation)
+            FROM (SELECT DISTINCT relation FROM hihooi.new_invalid(NULL)) i
+                JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'm'
+            WHERE NOT hihooi.is_indexing(c.oid);
+    END IF;
     IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
