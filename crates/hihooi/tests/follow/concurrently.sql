@@ -242,6 +242,19 @@ REFRESH MATERIALIZED VIEW m;
 -- check
 REINDEX INDEX i;
 
+-- case: a materialized view is refreshed right behind one that fails at the primary itself
+CREATE TABLE t (id int PRIMARY KEY, v text);
+INSERT INTO t VALUES (1, 'a'), (2, 'a');
+CREATE MATERIALIZED VIEW m AS SELECT id, v FROM t;
+-- direct
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY i ON m (v);
+UPDATE t SET v = id::text;
+REFRESH MATERIALIZED VIEW m;
+-- through
+-- check
+REINDEX INDEX i;
+
 -- case: concurrent index of an ordinary role, extended
 CREATE ROLE follow_joe LOGIN;
 GRANT USAGE, CREATE ON SCHEMA :schema TO follow_joe;
