@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use hihooi_replication::schedule::Method;
 
 use crate::check_history::CheckHistoryArgs;
 use crate::config::{Config, Database, Level, SiteConfig};
@@ -185,6 +186,10 @@ pub struct Overrides {
     /// How long a read at a replica may delay changes there, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_REPLICA_MAX_APPLY_DELAY_MS", value_name = "MS")]
     pub replica_max_apply_delay_ms: Option<u64>,
+    /// How replicas find out which transactions may be applied at once: graph, or for comparison algorithm2
+    /// or serial [default: graph]
+    #[arg(long, env = "HIHOOI_APPLY_METHOD", value_name = "METHOD")]
+    pub apply_method: Option<Method>,
     /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug
     #[arg(long, env = "HIHOOI_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -204,6 +209,7 @@ impl Overrides {
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
         put(&self.replica_max_apply_delay_ms, &mut config.all_replicas.max_apply_delay_ms);
+        put(&self.apply_method, &mut config.apply.method);
     }
 }
 

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::site::{Role, Site};
+use hihooi_replication::schedule::Method;
 use serde::{Deserialize, Serialize};
 
 /// Where clients connect unless told otherwise.
@@ -45,6 +46,8 @@ pub struct Config {
     /// What holds for all replicas.
     #[serde(rename = "replica")]
     pub all_replicas: AllReplicas,
+    /// How replicas apply.
+    pub apply: Apply,
     /// The servers.
     #[serde(rename = "site")]
     pub sites: Vec<SiteConfig>,
@@ -91,6 +94,14 @@ pub struct AllReplicas {
     /// How long a read, or anything else that holds a lock, may delay changes at a replica, milliseconds
     /// (at most [`MAX_APPLY_DELAY_MS_MAX`]).
     pub max_apply_delay_ms: u64,
+}
+
+/// How replicas apply what the primary committed.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Apply {
+    /// How it is found out which transactions may run at once.
+    pub method: Method,
 }
 
 /// A consistency level.
@@ -165,6 +176,7 @@ impl Default for Config {
             consistency: Consistency::default(),
             all_sites: AllSites::default(),
             all_replicas: AllReplicas::default(),
+            apply: Apply::default(),
             sites: Vec::new(),
             databases: vec![Database { name: "postgres".to_owned() }],
         }
@@ -427,6 +439,8 @@ wait_ms = 100
 timeout_ms = 500
 [replica]
 max_apply_delay_ms = 0
+[apply]
+method = "algorithm2"
 [[site]]
 name = "primary"
 role = "primary"
@@ -450,6 +464,7 @@ name = "postgres"
         assert_eq!(config.consistency.default, Level::WeakSi);
         assert_eq!(config.all_sites.timeout_ms, 500);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 0);
+        assert_eq!(config.apply.method, Method::Algorithm2);
         assert_eq!(config.sites[1].user, "postgres");
         assert_eq!(Config::parse(&config.to_text()), Ok(config));
     }
@@ -461,6 +476,7 @@ name = "postgres"
         assert_eq!((config.pool.size, config.consistency.wait_ms), (20, 100));
         assert_eq!(config.all_sites.timeout_ms, 2_000);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 30_000);
+        assert_eq!(config.apply.method, Method::Graph);
     }
 
     #[test]

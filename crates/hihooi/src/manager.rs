@@ -57,6 +57,7 @@ impl Manager {
             database: config.database().to_owned(),
             replicas: replicas.clone(),
             log: log.clone(),
+            method: config.apply.method,
             max_apply_delay: Duration::from_millis(config.all_replicas.max_apply_delay_ms),
         };
         let replication = spawn("replication", failed.clone(), || {

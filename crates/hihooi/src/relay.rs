@@ -65,6 +65,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
             "replica.max_apply_delay_ms".to_owned(),
             config.all_replicas.max_apply_delay_ms.to_string(),
         ),
+        ("apply.method".to_owned(), config.apply.method.to_string()),
     ];
     for site in &config.sites {
         keys.push((format!("site.{}", site.name), format!("{}:{}", site.host, site.port)));

@@ -15,6 +15,7 @@ use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{self, ControlRequest};
 use hihooi_postgres::identity;
 use hihooi_postgres::site::{Replica, Site, State};
+use hihooi_replication::schedule::Method;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
@@ -42,6 +43,8 @@ pub struct Replication {
     pub replicas: Vec<Arc<Replica>>,
     /// The log.
     pub log: Log,
+    /// How it is found out which transactions replicas may apply at once.
+    pub method: Method,
     /// How long anybody may hold up applying.
     pub max_apply_delay: Duration,
 }
@@ -222,6 +225,7 @@ impl Replication {
             connections: apply::CONNECTIONS,
             origin: apply::ORIGIN.to_owned(),
             log: self.log.clone(),
+            method: self.method,
             max_delay: self.max_apply_delay,
             visibility: Arc::clone(visibility),
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use apply_support::{Cluster, Follower, Load};
 use hihooi_postgres::site::State;
+use hihooi_replication::schedule::Method;
 use support::PATIENCE;
 
 const TYPES: &str = r#"
@@ -129,12 +130,20 @@ fn transfer(writer: u64, n: u64) -> String {
     )
 }
 
-/// I2: no reader of a replica ever sees half a transaction, nor a later one without an earlier.
+/// I2: no reader of a replica ever sees half a transaction, nor a later one without an earlier, however it is
+/// found out which may run at once.
 #[tokio::test]
 async fn readers_see_a_prefix_under_parallel_apply() {
-    let cluster = Cluster::start(ACCOUNTS, 1).await;
+    let methods = [Method::Graph, Method::Algorithm2, Method::Serial];
+    let cluster = Cluster::start_by(ACCOUNTS, "fsync = off", &methods).await;
     let load = Load::start(&cluster, 6, transfer);
-    let follower = &cluster.followers[0];
+    let read = cluster.followers.iter().map(read_prefixes);
+    futures_util::future::join_all(read).await;
+    load.end().await;
+    cluster.assert_equal().await;
+}
+
+async fn read_prefixes(follower: &Follower) {
     let mut reader = follower.connect().await;
     let (mut moves, mut last) = (0, 0);
     while moves < 50 || follower.replica.applied().0 < 1000 {
@@ -149,8 +158,6 @@ async fn readers_see_a_prefix_under_parallel_apply() {
         moves += u32::from(count > last);
         last = count;
     }
-    load.end().await;
-    cluster.assert_equal().await;
 }
 
 /// I5: exactly once, after the replica's server was killed again and again in the middle.
@@ -239,15 +246,14 @@ async fn a_row_added_behind_our_back_stops_the_replica() {
     assert!(reason.contains("(id)=(9)"), "{reason}");
 }
 
-/// A secondary unique key passed from row to row: entries that look independent by their key.
+/// A secondary unique key passed from row to row: entries that look independent by their key. Such a table
+/// counts as a whole once that was found out.
 #[tokio::test]
 async fn secondary_unique_keys_keep_their_order() {
-    let cluster = Cluster::start(
-        "CREATE TABLE emailed (id int PRIMARY KEY, email text UNIQUE);
-         INSERT INTO emailed SELECT n, 'x' || n FROM generate_series(1, 10) n",
-        1,
-    )
-    .await;
+    let script = "CREATE TABLE emailed (id int PRIMARY KEY, email text UNIQUE);
+         INSERT INTO emailed SELECT n, 'x' || n FROM generate_series(1, 10) n";
+    let methods = [Method::Graph, Method::Algorithm2, Method::Serial];
+    let cluster = Cluster::start_by(script, "fsync = off", &methods).await;
     for round in 0..60 {
         let (a, b) = (1 + round % 10, 1 + (round + 1) % 10);
         cluster
@@ -260,7 +266,10 @@ async fn secondary_unique_keys_keep_their_order() {
             .await;
     }
     cluster.assert_equal().await;
-    assert_eq!(cluster.followers[0].applier.stats().retries, 0, "conflicts are foreseen");
+    for (follower, method) in cluster.followers.iter().zip(methods) {
+        let retries = follower.applier.stats().retries;
+        assert!(retries < 40, "{method}: {retries} retries of 240 entries");
+    }
 }
 
 /// Hihooi section 4.2's independence is an optimism here: an index that we don't know of makes

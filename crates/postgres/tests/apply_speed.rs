@@ -1,4 +1,4 @@
-//! How far replicas are behind under pgbench's TPC-B-like load; run by hand:
+//! How far replicas are behind under pgbench's TPC-B-like load, and how fast they catch up; run by hand:
 //! `cargo test --release -p hihooi-postgres --test apply_speed -- --ignored --nocapture`.
 
 mod apply_support;
@@ -7,6 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use apply_support::Cluster;
+use hihooi_replication::schedule::Method;
 
 fn tables(scale: u32) -> String {
     format!(
@@ -83,4 +84,61 @@ async fn scale_1() {
 #[ignore = "a measurement"]
 async fn scale_10() {
     measure(10, 8).await;
+}
+
+/// Catches up with so many transactions of TPC-B (`HIHOOI_TRANSACTIONS`), by each method, one after the other.
+async fn catch_up(scale: u32) {
+    let transactions: u64 = std::env::var("HIHOOI_TRANSACTIONS")
+        .map_or(20_000, |text| text.parse().expect("HIHOOI_TRANSACTIONS is a number"));
+    let methods = [Method::Serial, Method::Algorithm2, Method::Graph];
+    let cluster = Cluster::start_by(&tables(scale), "shared_buffers = 256MB", &methods).await;
+    cluster.settle().await;
+    for follower in &cluster.followers {
+        follower.applier.hold(support::PATIENCE).await.expect("stops");
+    }
+    let port = cluster.primary.server.port.to_string();
+    let bench = tokio::task::spawn_blocking(move || {
+        let each = (transactions / 8).to_string();
+        support::as_postgres("pgbench")
+            .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-n", "-c", "8", "-j", "1"])
+            .args(["-M", "prepared", "-t", &each, "postgres"])
+            .output()
+            .expect("pgbench runs")
+    });
+    assert!(bench.await.expect("no panic").status.success());
+    let end = cluster.logged().await;
+    for (follower, method) in cluster.followers.iter().zip(methods) {
+        let process_before = cpu_seconds();
+        let started = Instant::now();
+        follower.applier.release();
+        follower.reached(end).await;
+        let seconds = started.elapsed().as_secs_f64();
+        let stats = follower.applier.stats();
+        println!(
+            "scale {scale}, {method}: {:.0} transactions/s ({seconds:.2} s, of this process {:.2} s CPU); \
+             {} entries in {} transactions, {} retries",
+            transactions as f64 / seconds,
+            cpu_seconds() - process_before,
+            stats.entries,
+            stats.transactions,
+            stats.retries
+        );
+    }
+    let report = cluster.verify().await;
+    assert!(report.is_equal(), "{report}");
+}
+
+/// CPU time of this process so far.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+    // utime and stime, in hundredths of a second (manual, proc(5)).
+    [11, 12].iter().map(|&at: &usize| fields[at].parse::<f64>().expect("a number")).sum::<f64>()
+        / 100.0
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn catch_up_scale_10() {
+    catch_up(10).await;
 }

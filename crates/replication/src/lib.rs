@@ -4,7 +4,6 @@
 pub mod assemble;
 pub mod codec;
 pub mod entry;
-pub mod footprint;
 pub mod freshness;
 pub mod ids;
 pub mod items;

@@ -3,21 +3,62 @@
 //!
 //! Keeps I2: groups, each a run of consecutive entries, commit strictly in the log's order.
 //! Two groups execute at once only if nothing that either writes is written by the other or by an
-//! entry between them.
+//! entry between them. How that is found out is the [`Method`].
 //!
 //! Departures: the paper's Extractors commit in any order and report prefixes without gaps; a reader
-//! at a replica can see a transaction without an earlier one. Here, too, a footprint may miss a
+//! at a replica can see a transaction without an earlier one. Here, too, items may miss a
 //! dependency, such as a second unique index. Then execution fails, and the entries of the group run
 //! again one by one, each only when all before it are committed. If one fails even then, the replica
 //! has diverged.
 
+mod algorithm2;
+mod last_writers;
+
 use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
 
-use crate::footprint::{Footprint, Union};
+use algorithm2::Algorithm2;
+use last_writers::LastWriters;
+use serde::{Deserialize, Serialize};
+
 use crate::ids::Tsid;
+use crate::items::Items;
 
-/// A younger entry may overtake at most this many waiting ones.
-const LOOKAHEAD_MAX: usize = 64;
+/// How it is found out which entries may execute at once (`apply.method`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// They don't: one after the other, each in a transaction of its own.
+    Serial,
+    /// The paper's Algorithm 2, each in a transaction of its own.
+    Algorithm2,
+    /// Each waits for the last that wrote something of what it writes; when many wait, runs of them become one
+    /// transaction.
+    #[default]
+    Graph,
+}
+
+impl Method {
+    const ALL: [(Method, &str); 3] =
+        [(Method::Serial, "serial"), (Method::Algorithm2, "algorithm2"), (Method::Graph, "graph")];
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = Method::ALL.iter().find(|(method, _)| method == self);
+        f.write_str(own.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Method, String> {
+        let named = Method::ALL.iter().find(|(_, own)| *own == name);
+        named.map(|(method, _)| *method).ok_or("it is graph, algorithm2 or serial".to_owned())
+    }
+}
 
 /// The sizes that bound a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +87,7 @@ pub enum Event {
     /// The next entry of the log; only while [`Schedule::room`] is not 0.
     Arrived {
         /// What it writes.
-        footprint: Footprint,
+        items: Items,
         /// Its size.
         bytes: usize,
     },
@@ -112,15 +153,28 @@ struct Group {
 }
 
 struct Waiting {
-    footprint: Footprint,
     bytes: usize,
+    /// It could write anything.
+    is_everything: bool,
+    /// Those that it waits for, in the log's order. (Of [`Method::Graph`].)
+    needs: Vec<Tsid>,
+    /// It waits for none. (Of [`Method::Algorithm2`].)
+    is_released: bool,
     /// A worker has it.
     taken: bool,
+}
+
+/// What a [`Method`] knows.
+enum Dependencies {
+    Serial,
+    Algorithm2(Algorithm2),
+    Graph(LastWriters),
 }
 
 /// The schedule of one replica.
 pub struct Schedule {
     limits: Limits,
+    dependencies: Dependencies,
     /// Everything up to here is committed.
     applied: Tsid,
     /// The entries behind `applied`, in order.
@@ -136,9 +190,14 @@ pub struct Schedule {
 impl Schedule {
     /// A schedule for a replica that has applied everything up to `applied`.
     #[must_use]
-    pub fn new(limits: Limits, applied: Tsid) -> Schedule {
+    pub fn new(method: Method, limits: Limits, applied: Tsid) -> Schedule {
         Schedule {
             limits,
+            dependencies: match method {
+                Method::Serial => Dependencies::Serial,
+                Method::Algorithm2 => Dependencies::Algorithm2(Algorithm2::default()),
+                Method::Graph => Dependencies::Graph(LastWriters::default()),
+            },
             applied,
             entries: VecDeque::new(),
             groups: vec![None; limits.workers],
@@ -215,9 +274,7 @@ impl Schedule {
 
     fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Arrived { footprint, bytes } => {
-                self.entries.push_back(Waiting { footprint, bytes, taken: false });
-            }
+            Event::Arrived { items, bytes } => self.arrived(items, bytes),
             Event::Gate(tsid) => self.gate = self.gate.max(tsid),
             Event::Executed(worker) => self.executed(worker, effects),
             Event::Committed(worker) => self.committed(worker),
@@ -228,6 +285,18 @@ impl Schedule {
             Event::InTheWay(worker) => self.doom(worker, effects),
             Event::Hold(limit) => self.set_hold(limit, effects),
         }
+    }
+
+    fn arrived(&mut self, items: Items, bytes: usize) {
+        let (tsid, applied) = (self.newest().next(), self.applied);
+        let is_everything = matches!(items, Items::Everything);
+        let (needs, is_released) = match &mut self.dependencies {
+            Dependencies::Serial => (Vec::new(), false),
+            Dependencies::Algorithm2(states) => (Vec::new(), states.arrived(tsid, items)),
+            Dependencies::Graph(last) => (last.add(tsid, &items, applied), false),
+        };
+        let waiting = Waiting { bytes, is_everything, needs, is_released, taken: false };
+        self.entries.push_back(waiting);
     }
 
     fn executed(&mut self, worker: usize, effects: &mut Vec<Effect>) {
@@ -246,6 +315,14 @@ impl Schedule {
         assert_eq!(group.first, self.applied.next(), "commits come in the log's order (I2)");
         self.entries.drain(..self.index(group.last) + 1);
         self.applied = group.last;
+        if let Dependencies::Algorithm2(states) = &mut self.dependencies {
+            let done = (group.first.0..=group.last.0).map(Tsid);
+            let released: Vec<Tsid> = done.flat_map(|tsid| states.completed(tsid)).collect();
+            for tsid in released {
+                let index = self.index(tsid);
+                self.entries[index].is_released = true;
+            }
+        }
     }
 
     fn failed(&mut self, worker: usize, effects: &mut Vec<Effect>) {
@@ -322,23 +399,21 @@ impl Schedule {
         if self.applied.next() <= self.careful {
             return self.next_careful();
         }
-        let mut ahead = Union::default();
         let end = self.end_of_dispatch();
-        let mut overtaken = 0;
-        for (index, entry) in self.entries.iter().enumerate().take(end) {
-            if !entry.taken {
-                if !ahead.conflicts(&entry.footprint) {
-                    let last = self.extend(index, end, &ahead);
-                    return Some((self.tsid(index), self.tsid(last)));
-                }
-                overtaken += 1;
-            }
-            if overtaken > LOOKAHEAD_MAX {
-                return None;
-            }
-            ahead.add(&entry.footprint);
+        let is_next = |index: &usize| !self.entries[*index].taken && self.may_start(*index);
+        let first = (0..end).find(is_next)?;
+        let last = self.extend(first, end);
+        Some((self.tsid(first), self.tsid(last)))
+    }
+
+    /// Whether an entry need not wait for others.
+    fn may_start(&self, index: usize) -> bool {
+        let entry = &self.entries[index];
+        match self.dependencies {
+            Dependencies::Serial => index == 0,
+            Dependencies::Algorithm2(_) => entry.is_released,
+            Dependencies::Graph(_) => entry.needs.last().is_none_or(|last| *last <= self.applied),
         }
-        None
     }
 
     /// The oldest entry, once nothing else is on its way.
@@ -357,24 +432,27 @@ impl Schedule {
     /// The last entry of the group that starts at `first`. Entries that may be committed already
     /// are taken together when many wait, or when they would wait for this group anyway; one that
     /// the primary may not show for long never holds back those before it.
-    fn extend(&self, first: usize, end: usize, ahead: &Union) -> usize {
+    fn extend(&self, first: usize, end: usize) -> usize {
+        if !matches!(self.dependencies, Dependencies::Graph(_)) {
+            return first;
+        }
         let crowded = self.entries.iter().filter(|entry| !entry.taken).count() > self.limits.crowd;
-        let mut own = Union::default();
-        own.add(&self.entries[first].footprint);
+        let begin = self.tsid(first);
         let mut bytes = self.entries[first].bytes;
         let mut last = first;
-        while !self.entries[last].footprint.is_everything() && last + 1 < end {
+        while !self.entries[last].is_everything && last + 1 < end {
             let next = &self.entries[last + 1];
             bytes += next.bytes;
             let fits = last + 1 - first < self.limits.group_entries
                 && bytes <= self.limits.group_bytes
                 && self.tsid(last + 1) <= self.gate;
-            let alone = next.taken || next.footprint.is_everything();
-            let useful = crowded || own.conflicts(&next.footprint);
-            if !fits || alone || !useful || ahead.conflicts(&next.footprint) {
+            let alone = next.taken || next.is_everything;
+            let waits_for_group = next.needs.last().is_some_and(|last| *last >= begin);
+            let waits_for_others =
+                next.needs.iter().any(|needed| *needed > self.applied && *needed < begin);
+            if !fits || alone || waits_for_others || !(crowded || waits_for_group) {
                 break;
             }
-            own.add(&next.footprint);
             last += 1;
         }
         last
@@ -400,31 +478,23 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::entry::{Change, Column, Identity, Relation, Value};
-    use crate::items::RelId;
+    use crate::items::{Columns, Item, RelId, Rows, Span};
 
-    fn footprint(keys: &[u8]) -> Footprint {
-        let column = Column { name: "id".to_owned(), type_oid: 23, key: true };
-        let mut changes = vec![Change::Relation(Relation {
-            id: RelId(1),
-            schema: "public".to_owned(),
-            name: "t".to_owned(),
-            identity: Identity::Default,
-            columns: vec![column],
-        })];
-        changes.extend(keys.iter().map(|&key| Change::Delete {
-            relation: RelId(1),
-            old: vec![Value::Text(Bytes::copy_from_slice(&[key]))],
-        }));
-        Footprint::of(&changes, |_| false)
+    fn items(keys: &[u8]) -> Items {
+        let spans: Vec<Span> = keys.iter().map(|&key| Span::row([key])).collect();
+        let item = Item { table: RelId(1), rows: Rows::of(spans), columns: Columns::All };
+        Items::of((!keys.is_empty()).then_some(item))
     }
 
     fn arrived(keys: &[u8]) -> Event {
-        Event::Arrived { footprint: footprint(keys), bytes: 100 }
+        Event::Arrived { items: items(keys), bytes: 100 }
+    }
+
+    fn schedule(applied: u64) -> Schedule {
+        Schedule::new(Method::Graph, small(), Tsid(applied))
     }
 
     fn execute(worker: usize, first: u64, last: u64) -> Effect {
@@ -437,7 +507,7 @@ mod tests {
 
     #[test]
     fn independent_entries_run_at_once_and_commit_in_order() {
-        let mut schedule = Schedule::new(small(), Tsid(10));
+        let mut schedule = schedule(10);
         assert_eq!(schedule.step(arrived(&[1])), [execute(0, 11, 11)]);
         assert_eq!(schedule.step(arrived(&[2])), [execute(1, 12, 12)]);
         assert_eq!(schedule.step(arrived(&[1])), []);
@@ -451,7 +521,7 @@ mod tests {
 
     #[test]
     fn nothing_commits_before_its_gate_opens() {
-        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        let mut schedule = schedule(0);
         schedule.step(arrived(&[1]));
         assert_eq!(schedule.step(Event::Executed(0)), []);
         assert_eq!(schedule.step(Event::Gate(Tsid(1))), [Effect::Commit { worker: 0 }]);
@@ -459,7 +529,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_conflict_is_taken_together() {
-        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        let mut schedule = schedule(0);
         for _ in 0..4 {
             schedule.step(arrived(&[1]));
         }
@@ -470,7 +540,7 @@ mod tests {
 
     #[test]
     fn who_fails_alone_after_a_failure_has_diverged() {
-        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        let mut schedule = schedule(0);
         schedule.step(arrived(&[1]));
         schedule.step(arrived(&[2]));
         schedule.step(Event::Executed(1));
@@ -481,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_first_failure_is_never_divergence() {
-        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        let mut schedule = schedule(0);
         schedule.step(arrived(&[1]));
         schedule.step(arrived(&[2]));
         assert_eq!(schedule.step(Event::Failed(1)), [], "2 waits for 1");
@@ -490,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_hold_takes_back_what_lies_beyond() {
-        let mut schedule = Schedule::new(small(), Tsid::ZERO);
+        let mut schedule = schedule(0);
         (1..=3).for_each(|key| drop(schedule.step(arrived(&[key]))));
         schedule.step(Event::Executed(1));
         schedule.step(Event::Gate(Tsid(3)));
@@ -553,8 +623,9 @@ mod tests {
         fn obeys_the_serial_order(
             keys in prop::collection::vec(prop::collection::vec(0u8..12, 0..4), 1..60),
             choices in prop::collection::vec((0u8..8, 0usize..3), 3000),
+            method in prop::sample::select(vec![Method::Serial, Method::Algorithm2, Method::Graph]),
         ) {
-            let mut schedule = Schedule::new(small(), Tsid::ZERO);
+            let mut schedule = Schedule::new(method, small(), Tsid::ZERO);
             let mut twin =
                 Twin { keys, groups: vec![None; 3], committed: 0, gate: 0, failures: 0 };
             let mut arrived_count = 0;

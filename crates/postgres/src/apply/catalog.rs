@@ -43,8 +43,8 @@ pub(super) struct Column {
 pub(super) struct Table {
     /// Its columns by name.
     pub columns: AHashMap<String, Column>,
-    /// Rows with different keys can conflict.
-    pub is_coarse: bool,
+    /// Rows with different identities can conflict: it has another unique index, or an exclusion constraint.
+    pub has_other_keys: bool,
     /// Writing to it may run code of others, so it is done as the owner.
     pub guard: Option<Guard>,
     /// Writing to it may run code of its owner's, a superuser, under this search path.
@@ -195,7 +195,7 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     let identity = if relation.identity == Identity::Default { "d" } else { "i" };
     let values = [relation.schema.as_str(), &relation.name, identity].map(Some);
     let found = connection.query_with(TABLE, &values).await?;
-    let Some([oid, coarse, owner, forced]) = found.rows.first().map(Vec::as_slice) else {
+    let Some([oid, other_keys, owner, forced]) = found.rows.first().map(Vec::as_slice) else {
         return Ok(None);
     };
     let (mut guard, mut path) = (None, None);
@@ -217,7 +217,7 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     }
     let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
     let columns = columns.rows.into_iter().filter_map(column).collect();
-    Ok(Some(Table { columns, is_coarse: coarse.as_deref() != Some("f"), guard, path }))
+    Ok(Some(Table { columns, has_other_keys: other_keys.as_deref() != Some("f"), guard, path }))
 }
 
 async fn is_guarded(

@@ -7,7 +7,7 @@
 //!   superuser's rights.
 //! - `follow`: schema changes; `replay` and `shared_objects` say which commands to execute, `unseen`
 //!   which differences come from other transactions.
-//! - `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
+//! - `items`, `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
 //!   `hihooi_replication::schedule`.
 //! - [`progress`]: the applied position, stored in the replica. [`visibility`]: which transactions the
 //!   primary shows.
@@ -15,6 +15,7 @@
 mod catalog;
 mod follow;
 mod handle;
+mod items;
 pub mod progress;
 mod replay;
 mod restricted;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use hihooi_log::Log;
 use hihooi_replication::ids::Tsid;
+use hihooi_replication::schedule::Method;
 use tokio::sync::watch;
 
 pub(crate) use follow::differing_lines;
@@ -66,6 +68,8 @@ pub struct Config {
     pub database: String,
     /// Connections that write, at least 1; [`CONNECTIONS`] is usual.
     pub connections: usize,
+    /// How it is found out which entries may execute at once.
+    pub method: Method,
     /// Replication origins are called `{origin}_0`, `{origin}_1` …; [`ORIGIN`] is usual.
     pub origin: String,
     /// The log.

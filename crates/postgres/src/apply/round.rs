@@ -11,9 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ahash::AHashMap;
 use hihooi_replication::entry::{Change, Entry, Relation};
-use hihooi_replication::footprint::Footprint;
 use hihooi_replication::ids::Tsid;
-use hihooi_replication::items::RelId;
+use hihooi_replication::items::{Items, RelId};
 use hihooi_replication::schedule::{Effect, Event, Limits, Schedule};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -26,7 +25,7 @@ use super::standstill::{self, Standstill};
 use super::unseen::Recent;
 use super::work::{Failure, Group, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
-use super::{Config, progress};
+use super::{Config, items, progress};
 use crate::collations;
 use crate::connection::{Connection, Error};
 use crate::identity;
@@ -44,6 +43,8 @@ const CLOSE_ENTRIES: u64 = 64;
 const CLOSE_MS: i64 = 100;
 /// A serving replica that is this far behind, in entries, catches up again.
 const BEHIND_ENTRIES: u64 = 5_000;
+/// So many entries count a table as a whole after its other keys made two of them depend on each other.
+const CONTENDED_ENTRIES: u64 = 1_000;
 /// When the oldest group runs longer, it may wait for a younger one.
 const OVERDUE: Duration = Duration::from_millis(5);
 /// What waits for so long is no younger group's doing, and looked at less often.
@@ -90,6 +91,9 @@ pub(super) struct Round<'a> {
     /// Relations as the log described them last.
     relations: AHashMap<RelId, Arc<Relation>>,
     schedule: Schedule,
+    /// Tables in which other keys than their identity's made entries depend on each other, and up to
+    /// which entry they count as a whole.
+    contended: AHashMap<RelId, Tsid>,
     /// The works of the schedule's entries, in order.
     works: VecDeque<Arc<Work>>,
     held_bytes: usize,
@@ -166,7 +170,8 @@ impl<'a> Round<'a> {
             control,
             catalog: Catalog::default(),
             relations: AHashMap::new(),
-            schedule: Schedule::new(limits, applied),
+            schedule: Schedule::new(config.method, limits, applied),
+            contended: AHashMap::new(),
             works: VecDeque::new(),
             held_bytes: 0,
             barrier: false,
@@ -278,18 +283,19 @@ impl<'a> Round<'a> {
 
     async fn arrive(&mut self, entry: Arc<Entry>) -> Result<(), End> {
         let work = Work::new(entry).map_err(End::Diverged)?;
-        let footprint = self.footprint(&work).await?;
-        self.barrier = footprint.is_everything();
+        let items = self.items(&work).await?;
+        self.barrier = items == Items::Everything;
         self.held_bytes += work.bytes;
-        let event = Event::Arrived { footprint, bytes: work.bytes };
+        let event = Event::Arrived { items, bytes: work.bytes };
         self.works.push_back(Arc::new(work));
         self.step(event).await
     }
 
-    async fn footprint(&mut self, work: &Work) -> Result<Footprint, End> {
+    /// What an entry writes.
+    async fn items(&mut self, work: &Work) -> Result<Items, End> {
         // Of what an entry with DDL touches nothing is known before it ran.
         let Some(changes) = work.changes.as_ref().filter(|_| !work.header().has_ddl) else {
-            return Ok(Footprint::everything());
+            return Ok(Items::Everything);
         };
         for change in changes {
             if let Change::Relation(relation) = change {
@@ -299,12 +305,9 @@ impl<'a> Round<'a> {
                 self.relations.insert(relation.id, relation);
             }
         }
-        let coarse = |id: RelId| {
-            let relation = self.relations.get(&id);
-            let table = relation.and_then(|relation| self.catalog.known(relation)).flatten();
-            table.is_none_or(|table| table.is_coarse)
-        };
-        Ok(Footprint::of(changes, coarse))
+        let tsid = work.header().tsid;
+        let is_contended = |id| self.contended.get(&id).is_some_and(|until| tsid <= *until);
+        Ok(items::of(changes, is_contended))
     }
 
     /// Lets the schedule commit what the log holds durably and the primary shows.
@@ -342,10 +345,28 @@ impl<'a> Round<'a> {
                 tracing::debug!(site = self.config.replica.site.name, %tsid, reason, "refused");
                 self.refused = Some((tsid, reason));
                 self.status.lock_stats().retries += 1;
+                self.contend(tsid);
                 Event::Failed(worker)
             }
         };
         self.step(event).await
+    }
+
+    /// Lets tables that an entry writes count as a whole for a while, if they have other keys than that of
+    /// their identity: it was in another's way, and that may be why.
+    fn contend(&mut self, tsid: Tsid) {
+        let work = self.works.iter().find(|work| work.header().tsid == tsid);
+        let changes = work.and_then(|work| work.changes.as_ref()).into_iter().flatten();
+        let until = Tsid(self.schedule.newest().0 + CONTENDED_ENTRIES);
+        for change in changes {
+            if let Change::Relation(relation) = change
+                && let Some(relation) = self.relations.get(&relation.id)
+                && let Some(Some(table)) = self.catalog.known(relation)
+                && table.has_other_keys
+            {
+                self.contended.insert(relation.id, until);
+            }
+        }
     }
 
     /// Publishes a commit.
@@ -365,6 +386,7 @@ impl<'a> Round<'a> {
             self.barrier = false;
             self.generation += 1;
             self.catalog.clear();
+            self.contended.clear();
         }
         self.config.replica.set_applied(applied);
     }
@@ -435,6 +457,7 @@ impl<'a> Round<'a> {
         for (other, process) in self.processes.clone().into_iter().enumerate() {
             if other != worker && blocking.contains(&process) {
                 tracing::debug!(%oldest, "waits for a younger entry, which is rolled back");
+                self.contend(oldest);
                 self.step(Event::InTheWay(other)).await?;
             }
         }

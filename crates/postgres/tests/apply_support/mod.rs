@@ -14,6 +14,7 @@ use hihooi_postgres::verify::{self, LogView, Report, VerifyError};
 use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
+use hihooi_replication::schedule::Method;
 
 use tokio::task::JoinSet;
 
@@ -43,19 +44,25 @@ impl Cluster {
     }
 
     pub async fn start_with(script: &str, settings: &str, replicas: usize) -> Cluster {
+        Cluster::start_by(script, settings, &vec![Method::default(); replicas]).await
+    }
+
+    /// A replica for each of the methods.
+    pub async fn start_by(script: &str, settings: &str, methods: &[Method]) -> Cluster {
         let primary = Primary::start(script).await;
         let mut collector = primary.collect();
         collector.ignore_events();
         let visibility = Visibility::start(primary.server.login("postgres", "postgres"));
         let mut cluster = Cluster { primary, collector, visibility, followers: Vec::new() };
-        for number in 1..=replicas {
+        for (number, method) in (1..).zip(methods) {
             let server = Server::start_with(settings);
             let mut connection = server.connect().await;
             connection.simple(script).await.expect("the script runs");
             connection.simple(&cluster.identities().await).await.expect("the identities");
             let site = site(&format!("replica{number}"), Role::Replica, &server);
             let replica = Arc::new(Replica::new(site));
-            let applier = apply::start(cluster.config(&replica));
+            let config = Config { method: *method, ..cluster.config(&replica) };
+            let applier = apply::start(config);
             cluster.followers.push(Follower { server, replica, applier });
         }
         cluster
@@ -76,6 +83,7 @@ impl Cluster {
             connections: apply::CONNECTIONS,
             origin: apply::ORIGIN.to_owned(),
             log: self.collector.log.clone(),
+            method: Method::default(),
             max_delay: apply::MAX_DELAY,
             visibility: Arc::clone(&self.visibility),
         }
