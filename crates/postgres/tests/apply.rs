@@ -9,7 +9,7 @@ use std::time::Duration;
 use apply_support::{Cluster, Follower, Load};
 use hihooi_postgres::site::State;
 use hihooi_replication::schedule::Method;
-use support::PATIENCE;
+use support::{PATIENCE, Server};
 
 const TYPES: &str = r#"
     CREATE TYPE mood AS ENUM ('sad', 'it''s ok', 'happy');
@@ -279,7 +279,8 @@ async fn secondary_unique_keys_keep_their_order() {
 async fn an_unknown_unique_index_only_costs_retries() {
     let script = "CREATE TABLE t (id int PRIMARY KEY, v text);
         CREATE TABLE other (id int PRIMARY KEY)";
-    let cluster = Cluster::start(script, 1).await;
+    // Groups of entries would be made as what is left of them in the end: nothing.
+    let cluster = Cluster::start_by(script, "fsync = off", &[Method::Algorithm2]).await;
     cluster.run("INSERT INTO t VALUES (0, 'first')").await;
     cluster.settle().await;
     cluster.run_behind("CREATE UNIQUE INDEX ON t (v)").await;
@@ -307,6 +308,88 @@ async fn an_unknown_unique_index_only_costs_retries() {
     }
     cluster.run_behind("DROP INDEX t_v_idx").await;
     cluster.assert_equal().await;
+}
+
+/// A group is made as what it changes in the end, many rows by one statement: every way in which changes of a row
+/// can follow each other, and values that are hard to write in an array.
+#[tokio::test]
+async fn groups_change_what_their_entries_change_in_the_end() {
+    let script = r#"CREATE TYPE mood AS ENUM ('sad', 'it''s ok', '{"},');
+        CREATE TABLE typed (id int, k varchar(9), PRIMARY KEY (id, k), m mood, b bytea, f float8,
+            r float4, n numeric(20,5), c char(5), v varchar(9), jb jsonb, i interval, tz timestamptz,
+            t time, u uuid, ip inet, bl bool, q "char", bits varbit(9), "odd ""name$1" text,
+            big text, twice int GENERATED ALWAYS AS (id * 2) STORED, o oid, d date, mo money);
+        ALTER TABLE typed ALTER big SET STORAGE EXTERNAL;
+        CREATE TABLE other_types (id int PRIMARY KEY, j json, a int[], x xml, p point);
+        CREATE TABLE ident (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v int);
+        CREATE TABLE unkeyed (a int, b text);
+        CREATE TABLE only_key (id int PRIMARY KEY);
+        CREATE TABLE emailed (id int PRIMARY KEY, email text UNIQUE);
+        CREATE TABLE moved (id int PRIMARY KEY, v int)"#;
+    let cluster = Cluster::start(script, 1).await;
+    let follower = &cluster.followers[0];
+    let mut writer = cluster.primary.server.connect().await;
+    let mut x: u64 = 7;
+    let mut random = |below: u64| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (x >> 33) % below
+    };
+    for _ in 0..4 {
+        follower.applier.hold(PATIENCE).await.expect("stops");
+        for _ in 0..300 {
+            let (id, v) = (random(12), random(1000));
+            let text = match random(16) {
+                0 | 1 => format!("DELETE FROM typed WHERE id = {id}"),
+                2 => format!("UPDATE typed SET v = '{v}' WHERE id % 3 = {}", id % 3),
+                3 => format!(
+                    "UPDATE typed SET v = NULL, m = NULL, b = '', big = repeat('{v}', 2000) WHERE id = {id}"
+                ),
+                4 => format!(
+                    "INSERT INTO other_types VALUES ({id}, '{{\"a\": {v}}}', '{{1,{v}}}', '<a/>', '(1,2)') ON CONFLICT (id) DO UPDATE SET j = EXCLUDED.j, a = EXCLUDED.a"
+                ),
+                5 => format!(
+                    "INSERT INTO ident (v) VALUES ({v}); UPDATE ident SET v = v + 1 WHERE id % 4 = 1"
+                ),
+                6 => format!("INSERT INTO unkeyed VALUES ({v}, 'a,\"\\b'), ({v}, NULL)"),
+                7 => format!(
+                    "UPDATE unkeyed SET b = 'x' WHERE a < {v}; DELETE FROM unkeyed WHERE a > 900"
+                ),
+                8 => format!(
+                    "INSERT INTO only_key VALUES ({v}) ON CONFLICT (id) DO UPDATE SET id = EXCLUDED.id"
+                ),
+                9 => format!(
+                    "INSERT INTO emailed VALUES ({v}, '{id}') ON CONFLICT (email) DO UPDATE SET id = EXCLUDED.id + 1000"
+                ),
+                10 => format!("DELETE FROM only_key WHERE id % 7 = {}", v % 7),
+                11 => format!(
+                    "INSERT INTO moved VALUES ({v}, 0) ON CONFLICT (id) DO UPDATE SET id = moved.id + 1000, v = moved.v + 1"
+                ),
+                _ => format!(
+                    r#"INSERT INTO typed VALUES ({id}, 'k"\,{{', CASE {v} % 3 WHEN 0 THEN '{{"}},' ELSE 'it''s ok' END::mood,
+                        '\x00ff5c', 'NaN', 1e-30, {v}.50, 'a', E'\\"{{}},', '{{"a": ["\"", null]}}',
+                        '1 mon -2 days', 'infinity', '24:00', gen_random_uuid(), '::1/128', true, '\',
+                        B'101', 'NULL', repeat('{v}', 2000), DEFAULT, {v}, '4000-01-01 BC', '{v}.01')
+                       ON CONFLICT (id, k) DO UPDATE SET v = EXCLUDED.v, "odd ""name$1" = '{v}', n = NULL"#
+                ),
+            };
+            if let Err(error) = writer.simple(&text).await {
+                assert!(error.to_string().contains("23505"), "{error}: {text}");
+            }
+        }
+        cluster.logged().await;
+        follower.applier.release();
+        cluster.assert_equal().await;
+    }
+    let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'typed'";
+    tokio::time::sleep(Duration::from_secs(2)).await; // PostgreSQL's counters come so late
+    let of = async |server: &Server| -> u64 {
+        let mut connection = server.connect().await;
+        let answer = connection.query(updates).await.expect("answers");
+        answer.value().expect("a number").parse().expect("a number")
+    };
+    let (made, wished) = (of(&follower.server).await, of(&cluster.primary.server).await);
+    assert!(made < wished, "{made} updates for {wished}");
+    assert_eq!(follower.applier.stats().retries, 0);
 }
 
 /// Log before apply: what the log does not hold durably may be executed, never committed (I5).

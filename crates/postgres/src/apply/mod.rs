@@ -7,7 +7,7 @@
 //!   superuser's rights.
 //! - `follow`: schema changes; `replay` and `shared_objects` say which commands to execute, `unseen`
 //!   which differences come from other transactions.
-//! - `items`, `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
+//! - `items`, `net`, `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
 //!   `hihooi_replication::schedule`.
 //! - [`progress`]: the applied position, stored in the replica. [`visibility`]: which transactions the
 //!   primary shows.
@@ -16,6 +16,7 @@ mod catalog;
 mod follow;
 mod handle;
 mod items;
+mod net;
 pub mod progress;
 mod replay;
 mod restricted;

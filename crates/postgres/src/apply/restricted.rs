@@ -75,7 +75,7 @@ pub(super) struct Guard {
 }
 
 /// An array in PostgreSQL's text form, of values or arrays.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Array(Vec<u8>);
 
 impl Array {

@@ -457,6 +457,7 @@ impl<'a> Round<'a> {
         for (other, process) in self.processes.clone().into_iter().enumerate() {
             if other != worker && blocking.contains(&process) {
                 tracing::debug!(%oldest, "waits for a younger entry, which is rolled back");
+                self.status.lock_stats().retries += 1;
                 self.contend(oldest);
                 self.step(Event::InTheWay(other)).await?;
             }

@@ -4,6 +4,8 @@
 //! Two round trips a group: one for everything up to the last change, one for the commit, which is
 //! sent when the schedule says so. Keeps I5: progress is part of the same commit.
 
+mod batches;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -81,6 +83,8 @@ pub(super) struct Session {
     path: Option<String>,
     /// CHECK constraints of domains are not evaluated in this transaction.
     without_domains: bool,
+    /// Changes are made as they came in this transaction.
+    as_they_came: bool,
     /// Up to here, the operator has repeated at the replica what could not be applied.
     repaired: Tsid,
 }
@@ -120,6 +124,7 @@ impl Session {
             recent: Arc::clone(recent),
             path: None,
             without_domains: false,
+            as_they_came: false,
             repaired,
         })
     }
@@ -135,9 +140,16 @@ impl Session {
             self.forget();
             self.generation = group.generation;
         }
-        self.without_domains = false;
+        (self.as_they_came, self.without_domains) = (false, false);
         let done = self.run(group).await;
-        match self.after(done).await {
+        let mut done = self.after(done).await;
+        // What doesn't fit is found out, and told, by changes that are made as they came.
+        if matches!(done, Err(Failure::Refused { .. })) && !self.as_they_came {
+            self.as_they_came = true;
+            let again = self.run(group).await;
+            done = self.after(again).await;
+        }
+        match done {
             Err(Failure::Refused { tsid, reason }) if reason.contains(SERVER_ERROR) => {
                 self.without_domains = true;
                 let done = self.run(group).await;
@@ -182,6 +194,12 @@ impl Session {
 
     async fn run(&mut self, group: &Group) -> Result<()> {
         self.begin(group)?;
+        let net = if self.as_they_came { None } else { self.net(group).await? };
+        if let Some(net) = net {
+            self.carry_out_net(group.last().tsid, net).await?;
+            return self.settle().await;
+        }
+        self.as_they_came = true;
         for work in &group.works {
             let tsid = work.header().tsid;
             self.look_ahead(work).await?;
@@ -792,8 +810,16 @@ impl Session {
 }
 
 /// Statements that every session has prepared.
-const FIXED: [(&str, &str); 3] = [
+const FIXED: [(&str, &str); 4] = [
     ("begin", "BEGIN"),
+    // Rows are found by their keys, however many the planner thinks there are, and by one plan.
+    (
+        "batch",
+        "select pg_catalog.set_config(name, setting, true) from (values ('enable_seqscan', 'off'), \
+         ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_nestloop', 'on'), \
+         ('enable_indexscan', 'on'), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan')) \
+         s(name, setting)",
+    ),
     ("commit", "COMMIT"),
     (
         "origin",

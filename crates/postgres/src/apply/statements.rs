@@ -104,6 +104,18 @@ impl Shape {
         nulls(relation, old, &mut shape);
         Shape(shape)
     }
+
+    /// Of many rows: what they leave as it was.
+    pub(super) fn update_many(new: &Tuple) -> Shape {
+        let mut shape = vec![b'M'];
+        shape.extend(new.iter().map(|value| u8::from(*value == Value::Unchanged)));
+        Shape(shape)
+    }
+
+    /// Of many rows.
+    pub(super) fn delete_many() -> Shape {
+        Shape(vec![b'N'])
+    }
 }
 
 fn nulls(relation: &Relation, row: &Tuple, shape: &mut Vec<u8>) {
@@ -303,6 +315,67 @@ pub(super) fn delete(
     let condition = builder.condition(old, true)?;
     let text = format!("DELETE FROM ONLY {} WHERE {condition}", qualified(relation));
     Ok(Statement { text, slots: builder.slots })
+}
+
+/// Whether many of the table's rows can be changed by one statement, by key: the numbers of the key's columns.
+/// Their values come as arrays, whose elements are read as the columns' own values are.
+pub(super) fn batch_key(relation: &Relation, table: &Table) -> Option<Vec<usize>> {
+    let keyed = matches!(relation.identity, Identity::Default | Identity::Index);
+    let fits = |column: &hihooi_replication::entry::Column| {
+        table.columns.get(&column.name).is_some_and(|own| {
+            own.compare != Compare::Text
+                && !own.identity_always
+                && (!column.key || own.equals.is_some())
+        })
+    };
+    if !keyed || table.has_other_keys || !relation.columns.iter().all(fits) {
+        return None;
+    }
+    let key = relation.columns.iter().enumerate().filter(|(_, column)| column.key);
+    let key: Vec<usize> = key.map(|(number, _)| number).collect();
+    (!key.is_empty()).then_some(key)
+}
+
+/// The statement that changes many rows, of which all leave the same columns as they were: its parameters are
+/// arrays of new values. `None` if no column is left to be set.
+pub(super) fn update_many(relation: &Relation, table: &Table, row: &Tuple) -> Option<Statement> {
+    let told = |number: &usize| row[*number] != Value::Unchanged;
+    let columns: Vec<usize> = (0..relation.columns.len()).filter(told).collect();
+    let set: Vec<String> = columns
+        .iter()
+        .filter(|number| !relation.columns[**number].key)
+        .map(|number| format!("{} = d.c{number}", quote(&relation.columns[*number].name)))
+        .collect();
+    let set = (!set.is_empty()).then(|| set.join(", "))?;
+    let verb = format!("UPDATE ONLY {} t SET {set} FROM", qualified(relation));
+    Some(many(relation, table, &columns, &verb))
+}
+
+/// The statement that deletes many rows: its parameters are arrays of the values of the key.
+pub(super) fn delete_many(relation: &Relation, table: &Table) -> Option<Statement> {
+    let key = batch_key(relation, table)?;
+    let verb = format!("DELETE FROM ONLY {} t USING", qualified(relation));
+    Some(many(relation, table, &key, &verb))
+}
+
+fn many(relation: &Relation, table: &Table, columns: &[usize], verb: &str) -> Statement {
+    let own = |number: usize| &table.columns[&relation.columns[number].name];
+    let (mut arrays, mut names, mut condition) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, &number) in (1..).zip(columns) {
+        let column = &relation.columns[number];
+        arrays.push(format!("pg_catalog.unnest(${place}::{}[])", own(number).type_name));
+        names.push(format!("c{number}"));
+        if let Some(equals) = own(number).equals.as_ref().filter(|_| column.key) {
+            condition.push(format!("t.{} {equals} d.c{number}", quote(&column.name)));
+        }
+    }
+    let text = format!(
+        "{verb} ROWS FROM ({}) d({}) WHERE {}",
+        arrays.join(", "),
+        names.join(", "),
+        condition.join(" AND ")
+    );
+    Statement { text, slots: columns.iter().map(|&number| Slot::New(number)).collect() }
 }
 
 /// TRUNCATE of all these tables, and of partitioned ones of which they are all leaves. Their
