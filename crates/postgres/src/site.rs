@@ -110,6 +110,8 @@ pub struct Replica {
     /// The server.
     pub site: Site,
     applied: AtomicU64,
+    /// How often its applied prefix went back.
+    went_back: AtomicU64,
     /// The state in force, a [`State`].
     state: AtomicU8,
     is_silent: AtomicBool,
@@ -143,6 +145,7 @@ impl Replica {
         Replica {
             site,
             applied: AtomicU64::new(0),
+            went_back: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
             is_silent: AtomicBool::new(false),
             reported: Mutex::new(Reported {
@@ -209,8 +212,17 @@ impl Replica {
 
     /// Publishes the applied prefix. After a crash of the replica it may go back.
     pub fn set_applied(&self, tsid: Tsid) {
-        self.applied.store(tsid.0, Ordering::Release);
+        let before = self.applied.swap(tsid.0, Ordering::AcqRel);
+        if tsid.0 < before {
+            self.went_back.fetch_add(1, Ordering::AcqRel);
+        }
         self.progress.send_replace(tsid);
+    }
+
+    /// How often its applied prefix went back. What it had created since, it creates again, under other OIDs.
+    #[must_use]
+    pub fn times_gone_back(&self) -> u64 {
+        self.went_back.load(Ordering::Acquire)
     }
 
     /// Remembers that a server process is ended there because it delays the applier.
