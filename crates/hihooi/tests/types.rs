@@ -293,7 +293,8 @@ fn i1_a_change_of_names_never_shows_another_type() {
             ends.store(true, Ordering::Release);
         });
         let mut readers = [session, shared().connect()];
-        readers[1].run("SET search_path = types_swapped; SET hihooi.consistency = 'weak-si'");
+        readers[1].run("SET search_path = types_swapped");
+        readers[1].run("SET hihooi.consistency = 'weak-si'");
         while !ends.load(Ordering::Acquire) {
             for reader in &mut readers {
                 let answer = ask(reader, &query("SELECT m, w FROM x"));
@@ -327,7 +328,8 @@ fn i1_a_paused_replica_is_not_asked_about_types_that_changed() {
     // Nothing has changed: they still serve.
     runs_at_replicas(&mut session, &mut primary, "paused", &packet);
     let mut weak = shared().connect();
-    weak.run("SET search_path = types_paused; SET hihooi.consistency = 'weak-si'");
+    weak.run("SET search_path = types_paused");
+    weak.run("SET hihooi.consistency = 'weak-si'");
     for change in [
         "ALTER TYPE one RENAME TO tmp; ALTER TYPE two RENAME TO one; ALTER TYPE tmp RENAME TO two",
         "DROP TABLE x; DROP TYPE one; DROP TYPE two; CREATE TYPE one AS ENUM ('a');
