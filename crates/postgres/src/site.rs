@@ -110,8 +110,8 @@ pub struct Replica {
     /// The server.
     pub site: Site,
     applied: AtomicU64,
-    /// How often its applied prefix went back.
-    went_back: AtomicU64,
+    /// How often an applier has begun there.
+    rounds: AtomicU64,
     /// The state in force, a [`State`].
     state: AtomicU8,
     is_silent: AtomicBool,
@@ -145,7 +145,7 @@ impl Replica {
         Replica {
             site,
             applied: AtomicU64::new(0),
-            went_back: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
             is_silent: AtomicBool::new(false),
             reported: Mutex::new(Reported {
@@ -212,17 +212,21 @@ impl Replica {
 
     /// Publishes the applied prefix. After a crash of the replica it may go back.
     pub fn set_applied(&self, tsid: Tsid) {
-        let before = self.applied.swap(tsid.0, Ordering::AcqRel);
-        if tsid.0 < before {
-            self.went_back.fetch_add(1, Ordering::AcqRel);
-        }
+        self.applied.store(tsid.0, Ordering::Release);
         self.progress.send_replace(tsid);
     }
 
-    /// How often its applied prefix went back. What it had created since, it creates again, under other OIDs.
+    /// An applier begins there, behind this applied prefix.
+    pub fn begin_round(&self, applied: Tsid) {
+        self.rounds.fetch_add(1, Ordering::AcqRel);
+        self.set_applied(applied);
+    }
+
+    /// How often an applier has begun there. Before, the replica may have gone back and made its objects
+    /// anew, or have been repaired by hand: they may have other OIDs now.
     #[must_use]
-    pub fn times_gone_back(&self) -> u64 {
-        self.went_back.load(Ordering::Acquire)
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Acquire)
     }
 
     /// Remembers that a server process is ended there because it delays the applier.
@@ -342,5 +346,15 @@ mod tests {
         replica.set_silence(None);
         assert_eq!((replica.state(), replica.reason().as_str()), (State::CatchingUp, "behind"));
         assert!(!replica.is_silent());
+    }
+
+    #[test]
+    fn an_applier_that_begins_is_counted_before_its_position_shows() {
+        let replica = replica();
+        replica.begin_round(Tsid(8));
+        replica.set_applied(Tsid(9));
+        assert_eq!((replica.applied(), replica.rounds()), (Tsid(9), 1));
+        replica.begin_round(Tsid(7));
+        assert_eq!((replica.applied(), replica.rounds()), (Tsid(7), 2));
     }
 }

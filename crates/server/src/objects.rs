@@ -22,7 +22,7 @@ use crate::relay::Relay;
 
 /// After a failure at the replica.
 const RETRY: Duration = Duration::from_millis(200);
-/// How often a replica is looked at whose schema didn't change: it may have gone back.
+/// How often a replica is looked at whose schema didn't change: its applier may have begun anew.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked at whether the stream has passed a position.
 const PASSED_EVERY: Duration = Duration::from_millis(50);
@@ -90,8 +90,8 @@ struct NamedTable {
 pub struct ObjectsAt {
     /// How often the schema had changed.
     pub changes: u64,
-    /// How often the replica had gone back.
-    pub gone_back: u64,
+    /// Which of the replica's appliers it was ([`Replica::rounds`]).
+    pub round: u64,
     /// They.
     pub objects: Arc<Objects>,
 }
@@ -158,13 +158,13 @@ pub async fn keep(relay: Rc<Relay>, number: usize) {
         match relay.schema() {
             Some((changes, changed_at, primarys)) if relay.objects_at(site).is_none() => {
                 let found = tokio::select! {
-                    found = load(&relay, &replica, changed_at, &primarys) => found,
+                    found = load(&relay, &replica, (changes, changed_at), &primarys) => found,
                     _ = replica.silenced() => Ok(None),
                 };
                 match found {
                     // The catalogs were of the same schema only if that hasn't changed meanwhile.
-                    Ok(Some((gone_back, objects))) => {
-                        let found = ObjectsAt { changes, gone_back, objects: Arc::new(objects) };
+                    Ok(Some((round, objects))) => {
+                        let found = ObjectsAt { changes, round, objects: Arc::new(objects) };
                         *relay.objects[number].borrow_mut() = Some(found);
                         relay.changed.notify_waiters();
                     }
@@ -180,19 +180,22 @@ pub async fn keep(relay: Rc<Relay>, number: usize) {
     }
 }
 
-/// Reads a replica's objects when it has applied all DDL; how often it had gone back then.
+/// Reads a replica's objects when it has applied all DDL; of which round of its appliers they are.
 async fn load(
     relay: &Relay,
     replica: &Replica,
-    changed_at: Tsid,
+    (changes, changed_at): (u64, Tsid),
     primarys: &NamedObjects,
 ) -> Result<Option<(u64, Objects)>> {
-    let gone_back = replica.times_gone_back();
+    let round = replica.rounds();
     let mut progress = replica.progress();
     while !(replica.state().is_readable() && replica.applied() >= changed_at) {
         if tokio::time::timeout(LOOK_EVERY, progress.changed()).await.is_err() {
             return Ok(None);
         }
+    }
+    if relay.schema().is_none_or(|(now, ..)| now != changes) {
+        return Ok(None);
     }
     let login = login_at(relay, &replica.site, "hihooi objects");
     let mut connection = Connection::open(&login).await?;
@@ -202,7 +205,7 @@ async fn load(
     connection.query("COMMIT").await?;
     connection.close().await;
     passed_now(relay).await;
-    Ok(Some((gone_back, primarys.matched(&named))))
+    Ok(Some((round, primarys.matched(&named))))
 }
 
 /// Waits until the stream has told all that any site shows now.

@@ -439,7 +439,7 @@ impl Relay {
         let known = self.objects[number].borrow();
         let known = known.as_ref()?;
         let is_current = self.analyser.borrow().changes == known.changes
-            && self.replicas[number].times_gone_back() == known.gone_back;
+            && self.replicas[number].rounds() == known.round;
         is_current.then(|| known.objects.clone())
     }
 

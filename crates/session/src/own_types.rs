@@ -2,7 +2,8 @@
 //! carries out DDL. Clients look them up by OID, and find those of the primary. So the OIDs in what a replica
 //! describes are replaced by the primary's, and those in a Parse by the replica's (I1;
 //! `docs/decisions/0010-own-types.md`). What can't be translated is asked of the primary instead: a type that
-//! the [`Objects`] of the replica lack, and binary values with OIDs inside them.
+//! the [`Objects`] of the replica lack, and rows of binary values with OIDs inside them. (In parameters servers
+//! don't look at OIDs of users' types.)
 
 use std::borrow::Cow;
 
@@ -17,12 +18,6 @@ use schnellru::{ByLength, LruMap};
 const USERS_OID_MIN: u32 = 16_384;
 /// `record` and `record[]`, whose binary form tells the types of what is inside.
 const RECORDS: [u32; 2] = [2249, 2287];
-/// Dimensions of an array, at most (`MAXDIM`).
-const DIMENSIONS_MAX: u32 = 6;
-/// Columns of a record, at most (`MaxTupleAttributeNumber`).
-const COLUMNS_MAX: u32 = 1_664;
-/// Values inside of values are looked at to this depth; what is deeper counts as carrying OIDs.
-const DEPTH_MAX: usize = 16;
 /// Statements that are remembered; the least recently asked for are forgotten first (I8).
 const STATEMENTS_MAX: u32 = 20_000;
 
@@ -248,81 +243,6 @@ pub fn wants_binary(bind: &[u8]) -> Result<bool, ProtocolError> {
     Ok(any)
 }
 
-/// Whether a Bind may have parameters in binary with OIDs of users' types inside them, as arrays and records
-/// have, and ranges of such. Their values tell, whatever their types are: a statement's types need not be known.
-///
-/// # Errors
-/// The message is malformed.
-pub fn binds_own(bind: &[u8]) -> Result<bool, ProtocolError> {
-    let mut fields = Fields::new(frontend::tag::BIND, bind);
-    let formats = fields.i16()?.cast_unsigned();
-    let formats = fields.bytes(usize::from(formats) * 2)?;
-    if formats.iter().all(|byte| *byte == 0) {
-        return Ok(false);
-    }
-    let is_binary = |parameter: usize| {
-        let at = if formats.len() == 2 { 0 } else { parameter * 2 };
-        formats.get(at + 1).is_some_and(|format| *format != 0)
-    };
-    let count = fields.i16()?.cast_unsigned();
-    for parameter in 0..usize::from(count) {
-        let value = fields.value()?;
-        if is_binary(parameter) && value.is_some_and(|value| may_carry(value, DEPTH_MAX)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a value may be in the binary form of an array or record with such an OID, or of a range or
-/// multirange of those (`array_send`, `record_send`, `range_send` and `multirange_send` of PostgreSQL).
-fn may_carry(value: &[u8], depth: usize) -> bool {
-    if depth == 0 {
-        return true;
-    }
-    let carries = |oid: u32| is_own(oid) || RECORDS.contains(&oid);
-    let is_array = u32_at(value, 0).is_some_and(|dimensions| dimensions <= DIMENSIONS_MAX)
-        && u32_at(value, 4).is_some_and(|flags| flags <= 1);
-    if is_array && u32_at(value, 8).is_some_and(carries) {
-        return true;
-    }
-    let is_record = |value: &[u8]| {
-        let (mut rest, mut any) = (value.get(4..)?, false);
-        for _ in 0..u32_at(value, 0).filter(|columns| *columns <= COLUMNS_MAX)? {
-            any |= carries(u32_at(rest, 0)?);
-            (_, rest) = sized(rest.get(4..)?)?;
-        }
-        (any && rest.is_empty()).then_some(())
-    };
-    let parts_carry = |mut rest: &[u8], counts: std::ops::RangeInclusive<u32>| {
-        let (mut count, mut any) = (0, false);
-        while !rest.is_empty() {
-            let (part, behind) = sized(rest)?;
-            any |= part.is_some_and(|part| may_carry(part, depth - 1));
-            (count, rest) = (count + 1, behind);
-        }
-        (any && counts.contains(&count)).then_some(())
-    };
-    let is_multirange = |value: &[u8]| {
-        let count = u32_at(value, 0)?;
-        parts_carry(value.get(4..)?, count..=count)
-    };
-    let is_range = |value: &[u8]| parts_carry(value.get(1..)?, 1..=2);
-    is_record(value).is_some() || is_multirange(value).is_some() || is_range(value).is_some()
-}
-
-/// A value behind its length, `None` for NULL, and what follows it.
-fn sized(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
-    let rest = bytes.get(4..)?;
-    match u32_at(bytes, 0)? {
-        u32::MAX => Some((None, rest)),
-        len => {
-            let (value, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-            Some((Some(value), rest))
-        }
-    }
-}
-
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at + 4)?;
     Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -426,82 +346,6 @@ mod tests {
         assert_eq!(translated([30_000, 20_000]), None);
         assert_eq!(to_replica(&types([23, 30_000]), None), None);
         assert_eq!(to_replica(&[0, 0], None), Some(Cow::Borrowed(&[0, 0][..])));
-    }
-
-    fn array(oid: u32, elements: &[&[u8]]) -> Vec<u8> {
-        let head = [1, 0, oid, elements.len() as u32, 1];
-        let mut bytes: Vec<u8> = head.iter().flat_map(|n| n.to_be_bytes()).collect();
-        elements.iter().for_each(|element| bytes.extend(behind_length(element)));
-        bytes
-    }
-
-    fn behind_length(value: &[u8]) -> Vec<u8> {
-        [&(value.len() as u32).to_be_bytes()[..], value].concat()
-    }
-
-    fn record(columns: &[(u32, &[u8])]) -> Vec<u8> {
-        let mut bytes = (columns.len() as u32).to_be_bytes().to_vec();
-        for (oid, value) in columns {
-            bytes.extend(oid.to_be_bytes());
-            bytes.extend(behind_length(value));
-        }
-        bytes
-    }
-
-    fn range(bounds: &[&[u8]]) -> Vec<u8> {
-        let bounds = bounds.iter().map(|bound| behind_length(bound));
-        [vec![2], bounds.collect::<Vec<_>>().concat()].concat()
-    }
-
-    #[test]
-    fn binary_parameters_tell_which_types_are_inside() {
-        let enums = array(20_000, &[b"sad", b"ok"]);
-        let with_record = array(2249, &[&record(&[(23, &[0, 0, 0, 1])])]);
-        let multirange = [vec![0, 0, 0, 1], behind_length(&range(&[&enums, &enums]))].concat();
-        let carrying: [&[u8]; 8] = [
-            &enums,
-            &array(20_000, &[]),
-            &[[0; 8], [0, 0, 78, 32, 0, 0, 0, 0]].concat()[..12], // an empty array
-            &with_record,
-            &record(&[(23, &[0, 0, 0, 1]), (20_000, b"sad")]),
-            &record(&[(2287, &with_record)]),
-            &range(&[&enums]),
-            &multirange,
-        ];
-        for value in carrying {
-            assert!(may_carry(value, DEPTH_MAX), "{value:?}");
-        }
-        let polygon = [&[0, 0, 0, 2][..], &[0x3f, 0xf0, 0, 0, 0, 0, 0, 0].repeat(4)].concat();
-        let plain: [&[u8]; 9] = [
-            b"",
-            b"sad",
-            b"a longer text, as enums and all text have it",
-            &7_i64.to_be_bytes(),
-            &array(23, &[&[0, 0, 0, 1]]),
-            &record(&[(23, &[0, 0, 0, 1]), (25, b"x")]),
-            &range(&[&[0, 0, 0, 1], &[0, 0, 0, 9]]),
-            &[0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 39, 15], // a numeric
-            &polygon,
-        ];
-        for value in plain {
-            assert!(!may_carry(value, DEPTH_MAX), "{value:?}");
-        }
-    }
-
-    #[test]
-    fn a_bind_is_looked_at_in_binary_only() {
-        let value = behind_length(&array(20_000, &[]));
-        let bind = |formats: &[u8]| {
-            let null = [255; 4];
-            let formats = [&[0, formats.len() as u8 / 2][..], formats].concat();
-            [&formats[..], &[0, 2], &null, &value, &[0, 0]].concat()
-        };
-        assert_eq!(binds_own(&bind(&[])), Ok(false));
-        assert_eq!(binds_own(&bind(&[0, 0])), Ok(false));
-        assert_eq!(binds_own(&bind(&[0, 1])), Ok(true));
-        assert_eq!(binds_own(&bind(&[0, 0, 0, 1])), Ok(true));
-        assert_eq!(binds_own(&bind(&[0, 1, 0, 0])), Ok(false));
-        assert!(binds_own(&[0, 1, 0, 1, 0, 1, 0]).is_err());
     }
 
     #[test]

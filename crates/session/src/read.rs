@@ -123,9 +123,6 @@ impl Session {
                     items = items.union(&statement.reads_with(&RunValues::of(op)));
                 }
             }
-            if binds_own(op) {
-                return Err(Reason::Unsafe);
-            }
             wanted.own_types |= own_types::any_own(&prepared.types);
             wanted.statement = prepared.id;
         }
@@ -190,12 +187,6 @@ fn describes_portal(op: &Op, portal: &[u8]) -> bool {
     let Op::Portal(message) = op else { return false };
     message.tag == tag::DESCRIBE
         && frontend::read_target(message.tag, message.body()).is_ok_and(|(_, name)| name == portal)
-}
-
-fn binds_own(op: &Op) -> bool {
-    let Op::Bind { message, .. } = op else { return false };
-    let bind = Bind::read(message.body());
-    bind.is_ok_and(|bind| own_types::binds_own(bind.rest).unwrap_or(true))
 }
 
 /// Whether a replica can be sent it: it knows all types that the client names.

@@ -12,14 +12,13 @@
 //! ```
 //! Messages: `Q text`, `F` (function call), `P name text`, `B portal name`, `Dp portal`, `Ds name`, `E portal`,
 //! `Cs name`, `Cp portal`, `S`, `H` (Flush), `d` (COPY data), `c` (its end), `f` (its failure). `-` is the
-//! empty name. `Pt oid name text` has a parameter of that type (replicas know 30000 as 20000), `Ba portal name`
-//! binds an array of type 30000 in binary.
+//! empty name. `Pt oid name text` has a parameter of that type (replicas know 30000 as 20000).
 
 use std::fmt::Write;
 use std::path::Path;
 
 use bytes::BytesMut;
-use hihooi_wire::frontend::{self, Bind, Parse, Target};
+use hihooi_wire::frontend::{self, Parse, Target};
 
 use super::world::{Fault, Pieces, World, direct, frames, show_all};
 
@@ -156,12 +155,6 @@ fn write_message(message: &str, out: &mut BytesMut) {
             let oid: u32 = oid.parse().expect("an OID");
             let types = [&[0, 1][..], &oid.to_be_bytes()].concat();
             Parse { statement: &name(named), query: query.as_bytes(), types: &types }.write(out);
-        }
-        "Ba" => {
-            let (portal, named) = (name(two().0), name(two().1));
-            let array = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x75, 0x30];
-            let rest = [&[0, 1, 0, 1, 0, 1, 0, 0, 0, 12][..], &array, &[0, 0]].concat();
-            Bind { portal: &portal, statement: &named, rest: &rest }.write(out);
         }
         "B" => {
             let (portal, named) = two();
