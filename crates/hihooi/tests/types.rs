@@ -285,6 +285,7 @@ fn i1_a_change_of_names_never_shows_another_type() {
         "CREATE TYPE one AS ENUM ('a'); CREATE TYPE two AS ENUM ('b');
          CREATE TABLE x (m one, w two); INSERT INTO x VALUES ('a', 'b')",
     );
+    shared().caught_up(); // at the level weak-si, a replica may not have the table yet
     let expected = types(&ask(&mut session, &query("SELECT m, w FROM x")));
     let (ends, swap) = (
         AtomicBool::new(false),

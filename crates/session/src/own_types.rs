@@ -131,10 +131,10 @@ pub fn needs(
     let known = |oid| objects.and_then(|objects| objects.types.get(&oid));
     let mut needs = None;
     match tag {
-        tag::PARAMETER_DESCRIPTION if sees => {
-            if oids(body).any(|oid| is_own(oid) && known(oid).is_none()) {
-                needs = Some(Needs::Objects);
-            }
+        tag::PARAMETER_DESCRIPTION
+            if sees && oids(body).any(|oid| is_own(oid) && known(oid).is_none()) =>
+        {
+            needs = Some(Needs::Objects);
         }
         tag::ROW_DESCRIPTION => each_column(body, |_, column| {
             let oid = column.oid;
