@@ -358,6 +358,24 @@ fn i1_names_that_the_stream_has_not_told_yet_are_not_taken_for_the_replicas() {
     runs_at_replicas(&mut session, &mut first, "at last", &packet);
 }
 
+/// A replica that crashed may have lost objects, and made them again.
+#[test]
+fn i1_a_replica_that_crashed_tells_types_as_before() {
+    let _alone = alone();
+    let mut session = schema("types_crashed");
+    if !shared().is_hihooi() {
+        return;
+    }
+    session.run("CREATE TYPE mood AS ENUM ('a'); CREATE TABLE x (m mood)");
+    session.run("INSERT INTO x VALUES ('a')");
+    let mut primary = primary("types_crashed");
+    let packet = query("SELECT m FROM x");
+    runs_at_replicas(&mut session, &mut primary, "at first", &packet);
+    shared().kill_site("replica1");
+    shared().caught_up();
+    runs_at_replicas(&mut session, &mut primary, "after a crash", &packet);
+}
+
 /// What a paused replica calls by some name may be another type at the primary by now.
 #[test]
 fn i1_a_paused_replica_is_not_asked_about_types_that_changed() {
