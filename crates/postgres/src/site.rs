@@ -110,6 +110,8 @@ pub struct Replica {
     /// The server.
     pub site: Site,
     applied: AtomicU64,
+    /// How often an applier has begun there.
+    rounds: AtomicU64,
     /// The state in force, a [`State`].
     state: AtomicU8,
     is_silent: AtomicBool,
@@ -143,6 +145,7 @@ impl Replica {
         Replica {
             site,
             applied: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
             is_silent: AtomicBool::new(false),
             reported: Mutex::new(Reported {
@@ -211,6 +214,19 @@ impl Replica {
     pub fn set_applied(&self, tsid: Tsid) {
         self.applied.store(tsid.0, Ordering::Release);
         self.progress.send_replace(tsid);
+    }
+
+    /// An applier begins there, behind this applied prefix.
+    pub fn begin_round(&self, applied: Tsid) {
+        self.rounds.fetch_add(1, Ordering::AcqRel);
+        self.set_applied(applied);
+    }
+
+    /// How often an applier has begun there. Before, the replica may have gone back and made its objects
+    /// anew, or have been repaired by hand: they may have other OIDs now.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Acquire)
     }
 
     /// Remembers that a server process is ended there because it delays the applier.
@@ -330,5 +346,15 @@ mod tests {
         replica.set_silence(None);
         assert_eq!((replica.state(), replica.reason().as_str()), (State::CatchingUp, "behind"));
         assert!(!replica.is_silent());
+    }
+
+    #[test]
+    fn an_applier_that_begins_is_counted_before_its_position_shows() {
+        let replica = replica();
+        replica.begin_round(Tsid(8));
+        replica.set_applied(Tsid(9));
+        assert_eq!((replica.applied(), replica.rounds()), (Tsid(9), 1));
+        replica.begin_round(Tsid(7));
+        assert_eq!((replica.applied(), replica.rounds()), (Tsid(7), 2));
     }
 }

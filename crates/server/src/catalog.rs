@@ -9,6 +9,7 @@ use hihooi_sql::{Catalog, catalog_queries};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+use crate::objects::NamedObjects;
 use crate::outcomes::login;
 use crate::relay::Relay;
 
@@ -28,12 +29,12 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
         version += 1;
         let (changes, changed_by) = relay.catalog_changes();
         match load(&relay, &mut connection, version, changed_by).await {
-            Ok(catalog) => {
+            Ok((catalog, named)) => {
                 if failures >= FAILURES_TOLD {
                     info!("the catalog was read");
                 }
                 failures = 0;
-                relay.set_catalog(catalog, changes);
+                relay.set_catalog(catalog, named, changes);
                 relay.changed.notify_waiters();
                 reload.notified().await;
             }
@@ -54,7 +55,7 @@ async fn load(
     connection: &mut Option<Connection>,
     version: u64,
     changed_by: Option<u32>,
-) -> Result<Catalog> {
+) -> Result<(Catalog, NamedObjects)> {
     let connection = match connection {
         Some(connection) => connection,
         None => connection.insert(Connection::open(&login(relay, "hihooi catalog")).await?),
@@ -81,6 +82,7 @@ async fn load(
                 .map_err(|bad| Error::Protocol(format!("{}: {bad}", question.name)))?;
         }
     }
+    let named = NamedObjects::read(connection).await?;
     connection.query("COMMIT").await?;
-    Ok(builder.build(version))
+    Ok((builder.build(version), named))
 }

@@ -14,6 +14,7 @@ mod costs;
 mod defaults;
 mod handshake;
 mod idle;
+mod objects;
 mod outcomes;
 mod pool;
 mod relay;
@@ -70,6 +71,9 @@ pub async fn run(
     spawn_local(outcomes::resolve(relay.clone()));
     spawn_local(outcomes::keep_lag(relay.clone()));
     spawn_local(idle::keep_idle(relay.clone()));
+    for number in 0..relay.replicas.len() {
+        spawn_local(objects::keep(relay.clone(), number));
+    }
     for site in relay.sites.ids() {
         spawn_local(silence::watch(relay.clone(), site));
     }

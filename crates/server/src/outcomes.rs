@@ -8,6 +8,7 @@ use std::time::Duration;
 use hihooi_log::BackendRecord;
 use hihooi_postgres::collector::StreamEvent;
 use hihooi_postgres::connection::{Connection, Login, Result};
+use hihooi_postgres::site::Site;
 use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::items::Items;
 use tokio::sync::{Notify, mpsc};
@@ -37,7 +38,7 @@ pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, r
                     relay.entry_came(entry.tsid, entry.xid, &entry.written);
                     if entry.has_ddl {
                         has_ddl = true;
-                        relay.catalog_changed(entry.xid);
+                        relay.catalog_changed(entry.tsid, entry.xid);
                     }
                 }
                 StreamEvent::Passed(lsn) => relay.freshness.borrow_mut().passed(lsn),
@@ -53,8 +54,12 @@ pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, r
 
 /// Login of the relay's own connections to the primary.
 pub(crate) fn login(relay: &Relay, application: &str) -> Login {
-    let primary = &relay.sites.primary;
-    Login::new(primary.address.clone(), &primary.user, &relay.settings.database, application)
+    login_at(relay, &relay.sites.primary, application)
+}
+
+/// Login of the relay's own connections to a site.
+pub(crate) fn login_at(relay: &Relay, site: &Site, application: &str) -> Login {
+    Login::new(site.address.clone(), &site.user, &relay.settings.database, application)
 }
 
 /// Resolves pending writes, for ever. The first is what happened before this manager: until

@@ -26,10 +26,11 @@ use tracing::warn;
 
 use crate::backend::Identity;
 use crate::costs::Costs;
+use crate::objects::{NamedObjects, ObjectsAt};
 use crate::pool::{Limits, Pools};
 use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
-use hihooi_session::own_types::OwnTypes;
+use hihooi_session::own_types::{Objects, OwnTypes};
 use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
 use hihooi_session::sites::{PerSite, SiteId};
 
@@ -202,8 +203,12 @@ pub struct Relay {
     pub pools: Rc<Pools>,
     /// What statements usually take.
     pub costs: RefCell<Costs>,
-    /// Statements that replicas would describe by types of their own.
+    /// Statements that replicas describe by types of their own.
     pub own_types: RefCell<OwnTypes>,
+    /// Which of a replica's objects are which of the primary's, in the replicas' order.
+    pub objects: Vec<RefCell<Option<ObjectsAt>>>,
+    /// Another catalog is in use.
+    pub catalog_set: Notify,
     /// Who must see what.
     pub freshness: RefCell<Freshness>,
     /// Somebody should look at the index again.
@@ -240,6 +245,10 @@ pub struct Relay {
 struct Analyser {
     cache: Cache,
     catalog: Rc<Catalog>,
+    /// The primary's objects, read with it.
+    named: Rc<NamedObjects>,
+    /// The last entry that may have changed the schema.
+    changed_at: Tsid,
     /// How often the stream brought DDL, and the xid of the last that did.
     changes: u64,
     changed_by: Option<u32>,
@@ -264,6 +273,7 @@ impl Relay {
             size: settings.pool_size,
             wait: Duration::from_millis(settings.pool_wait_ms_max),
         };
+        let objects = replication.replicas.iter().map(|_| RefCell::default()).collect();
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             counters: sites.map(|_| Counters::default()),
@@ -279,6 +289,8 @@ impl Relay {
             is_primary_silent: Cell::new(false),
             costs: RefCell::default(),
             own_types: RefCell::default(),
+            objects,
+            catalog_set: Notify::new(),
             freshness: RefCell::new(Freshness::new(newest)),
             changed: Notify::new(),
             unresolved: Notify::new(),
@@ -295,7 +307,9 @@ impl Relay {
             analyser: RefCell::new(Analyser {
                 cache: Cache::default(),
                 catalog: Rc::new(Catalog::default()),
+                named: Rc::default(),
                 changes: 0,
+                changed_at: newest,
                 changed_by: None,
                 read_at: None,
             }),
@@ -386,9 +400,10 @@ impl Relay {
     }
 
     /// The stream brought DDL of this transaction.
-    pub fn catalog_changed(&self, xid: u32) {
+    pub fn catalog_changed(&self, tsid: Tsid, xid: u32) {
         let mut analyser = self.analyser.borrow_mut();
         analyser.changes += 1;
+        analyser.changed_at = tsid;
         analyser.changed_by = Some(xid);
     }
 
@@ -400,10 +415,32 @@ impl Relay {
     }
 
     /// A catalog was read at the primary when it showed the first so many changes.
-    pub fn set_catalog(&self, catalog: Catalog, changes: u64) {
+    pub fn set_catalog(&self, catalog: Catalog, named: NamedObjects, changes: u64) {
         let mut analyser = self.analyser.borrow_mut();
         analyser.catalog = Rc::new(catalog);
+        analyser.named = Rc::new(named);
         analyser.read_at = Some(changes);
+        self.catalog_set.notify_waiters();
+    }
+
+    /// The schema as the catalog has it, if that has all DDL that the stream brought: how often that was, the
+    /// last entry that did, and the primary's objects.
+    #[must_use]
+    pub fn schema(&self) -> Option<(u64, Tsid, Rc<NamedObjects>)> {
+        let analyser = self.analyser.borrow();
+        let Analyser { changes, changed_at, named, .. } = &*analyser;
+        (analyser.read_at == Some(*changes)).then(|| (*changes, *changed_at, named.clone()))
+    }
+
+    /// Which objects of a replica are which of the primary's, if that is known for the schema as it is now.
+    #[must_use]
+    pub fn objects_at(&self, site: SiteId) -> Option<Arc<Objects>> {
+        let SiteId::Replica(number) = site else { return None };
+        let known = self.objects[number].borrow();
+        let known = known.as_ref()?;
+        let is_current = self.analyser.borrow().changes == known.changes
+            && self.replicas[number].rounds() == known.round;
+        is_current.then(|| known.objects.clone())
     }
 
     /// Version of the catalog in use.
@@ -506,6 +543,8 @@ impl Relay {
         let mut need = self.freshness.borrow().need(read.items);
         match self.try_replica(&need, &read) {
             Try::Chosen(candidate) => return found(candidate, &need, Reason::Fresh),
+            // There may be some whose objects aren't known.
+            Try::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
             Try::NoReplica => return Route::primary(Reason::NoReplica),
             Try::NotFresh => {}
         }
@@ -521,7 +560,10 @@ impl Relay {
 
     fn try_replica(&self, need: &Need, read: &ReadRequest<'_>) -> Try {
         let readable = |(number, replica): &(usize, &Arc<Replica>)| {
-            replica.state().is_readable() && !read.not.contains(&SiteId::Replica(*number))
+            let site = SiteId::Replica(*number);
+            replica.state().is_readable()
+                && !read.not.contains(&site)
+                && (!read.own_types || self.objects_at(site).is_some())
         };
         let replicas = || self.replicas.iter().enumerate().filter(readable);
         let candidates = replicas().map(|(number, replica)| Candidate {

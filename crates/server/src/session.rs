@@ -14,6 +14,7 @@ use hihooi_replication::freshness::{Part, WriteId};
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_session::events::{Action, Actions, Counter, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
+use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::Route;
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
@@ -75,8 +76,12 @@ impl Env for Lent<'_> {
         !self.0.replicas.is_empty()
     }
 
-    fn has_own_types(&self, statement: u64) -> bool {
-        self.0.own_types.borrow_mut().has(statement)
+    fn needs(&self, statement: u64) -> Option<Needs> {
+        self.0.own_types.borrow_mut().needs(statement)
+    }
+
+    fn objects(&self, site: SiteId) -> Option<Arc<Objects>> {
+        self.0.objects_at(site)
     }
 
     fn still_serves(&self, route: &Route) -> bool {
@@ -367,7 +372,9 @@ impl<S: Stream> Served<S> {
             Action::Took(statement, duration) => {
                 self.relay.costs.borrow_mut().took(statement, duration);
             }
-            Action::OwnTypes(statement) => self.relay.own_types.borrow_mut().seen(statement),
+            Action::OwnTypes(statement, needs) => {
+                self.relay.own_types.borrow_mut().seen(statement, needs);
+            }
             Action::Close => {}
         }
     }

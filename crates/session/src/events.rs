@@ -14,6 +14,7 @@ use hihooi_sql::{Analysis, SearchPath};
 use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::Report;
 
+use crate::own_types::{Needs, Objects};
 use crate::route::{Consistency, Route};
 use crate::sites::SiteId;
 use crate::upstream::{Named, Upstream};
@@ -85,8 +86,8 @@ pub enum Action {
     Count(SiteId, Counter),
     /// A read took so long.
     Took(u64, Duration),
-    /// A replica describes the answer of this statement by types of its own.
-    OwnTypes(u64),
+    /// What this statement needs, since a replica described it by types of its own.
+    OwnTypes(u64, Needs),
     /// The session has ended: the client gets what is written, then its connection is closed.
     Close,
 }
@@ -129,6 +130,8 @@ pub struct ReadRequest<'a> {
     pub wait_ms: u64,
     /// By what its duration is remembered.
     pub statement: u64,
+    /// It names types of users: only a replica whose objects are known may serve it.
+    pub own_types: bool,
     /// Sites that failed it already.
     pub not: &'a [SiteId],
 }
@@ -174,8 +177,11 @@ pub trait Env {
     fn is_in_flight(&self, items: &Items) -> bool;
     /// Whether there is any replica.
     fn has_replicas(&self) -> bool;
-    /// Whether replicas would describe the answer of this statement by types of their own.
-    fn has_own_types(&self, statement: u64) -> bool;
+    /// What this statement needs because replicas describe it by types of their own.
+    fn needs(&self, statement: u64) -> Option<Needs>;
+    /// Which objects of this site are which of the primary's; `None` for the primary, and while it isn't known
+    /// for the schema as it is now.
+    fn objects(&self, site: SiteId) -> Option<Arc<Objects>>;
     /// Whether a replica still has what a route to it was chosen for.
     fn still_serves(&self, route: &Route) -> bool;
     /// Whether the applier of a replica has ended what this backend ran.

@@ -9,7 +9,7 @@ use hihooi_wire::frontend::{self, Bind, Target, tag};
 
 use crate::answers::{Audience, Sent};
 use crate::events::Env;
-use crate::own_types;
+use crate::own_types::{self, Objects};
 use crate::route::{Consistency, Reason};
 use crate::session::Session;
 use crate::unit::{Ends, Op, Unit, write_op};
@@ -28,6 +28,8 @@ pub(crate) struct Wanted {
     pub(crate) statement: u64,
     /// Version of the catalog by which it was analysed.
     pub(crate) catalog_version: u64,
+    /// It names types of users, as far as is known.
+    pub(crate) own_types: bool,
 }
 
 /// What is read.
@@ -62,7 +64,7 @@ impl Wanted {
             }
             _ => Reads::Of(facts),
         };
-        Wanted { items, consistency, statement, catalog_version }
+        Wanted { items, consistency, statement, catalog_version, own_types: false }
     }
 
     pub(crate) fn items(&self) -> &Items {
@@ -121,9 +123,7 @@ impl Session {
                     items = items.union(&statement.reads_with(&RunValues::of(op)));
                 }
             }
-            if own_types::any_own(&prepared.types) {
-                return Err(Reason::Unsafe);
-            }
+            wanted.own_types |= own_types::any_own(&prepared.types);
             wanted.statement = prepared.id;
         }
         let granularity = self.own.granularity;
@@ -170,12 +170,9 @@ pub(crate) fn write_read(up: &mut Upstream, what: &What) {
             up.answers.sent(Sent::Query, Audience::Client);
         }
         What::Unit(unit) => {
-            let is_described = unit.ops.iter().any(describes_portal);
             for op in &unit.ops {
                 write_op(up, op, unit.audience);
-                if !is_described {
-                    describe_binary(up, op);
-                }
+                describe_binary(up, unit, op);
             }
             if let Ends::Sync(audience) = unit.ends {
                 up.write_sync(audience);
@@ -185,8 +182,23 @@ pub(crate) fn write_read(up: &mut Upstream, what: &What) {
     }
 }
 
-fn describes_portal(op: &Op) -> bool {
-    matches!(op, Op::Portal(message) if message.tag == tag::DESCRIBE)
+/// Whether a message describes the portal of this name.
+fn describes_portal(op: &Op, portal: &[u8]) -> bool {
+    let Op::Portal(message) = op else { return false };
+    message.tag == tag::DESCRIBE
+        && frontend::read_target(message.tag, message.body()).is_ok_and(|(_, name)| name == portal)
+}
+
+/// Whether a replica can be sent it: it knows all types that the client names.
+pub(crate) fn can_be_sent(what: &What, objects: Option<&Objects>) -> bool {
+    let What::Unit(unit) = what else { return true };
+    let mut prepared = unit.ops.iter().filter_map(Op::prepared);
+    prepared.all(|(prepared, _)| own_types::to_replica(&prepared.types, objects).is_some())
+}
+
+/// Whether rows are asked for in binary.
+pub(crate) fn is_binary(what: &What) -> bool {
+    matches!(what, What::Unit(unit) if unit.ops.iter().any(binds_binary))
 }
 
 fn binds_binary(op: &Op) -> bool {
@@ -197,10 +209,11 @@ fn binds_binary(op: &Op) -> bool {
 
 /// Has a replica describe what the client knows already and asks for in binary: inside of arrays and
 /// composites there are OIDs of types.
-fn describe_binary(up: &mut Upstream, op: &Op) {
+fn describe_binary(up: &mut Upstream, unit: &Unit, op: &Op) {
     let Op::Bind { message, .. } = op else { return };
     let Ok(bind) = Bind::read(message.body()) else { return };
-    if binds_binary(op) {
+    let is_described = |op: &Op| describes_portal(op, bind.portal);
+    if binds_binary(op) && !unit.ops.iter().any(is_described) {
         frontend::describe(Target::Portal, bind.portal, &mut up.output);
         up.answers.sent(Sent::DescribePortal, Audience::Hidden);
     }

@@ -9,7 +9,7 @@ use hihooi_wire::frame;
 use crate::answers::Event;
 use crate::downstream::Downstream;
 use crate::mistakes::{Mistake, makes};
-use crate::own_types;
+use crate::own_types::{self, Needs};
 use crate::upstream::{Deferred, Upstream, commits_answer};
 
 /// Frames above this length are passed through in pieces.
@@ -26,8 +26,9 @@ pub enum Step {
     Failed,
     /// A held answer began with this error, which another site may not have (see [`Hold`]).
     Refused(Box<ErrorFields>),
-    /// A held answer describes something by a type that has another OID at the primary.
-    OwnTypes,
+    /// A held answer describes something by a type that has another OID at the primary, and this is needed to
+    /// answer nevertheless.
+    OwnTypes(Needs),
 }
 
 /// Whether the answer's beginning is held back from the client, so that another site can be
@@ -121,9 +122,11 @@ fn take(
         }
         *hold = Hold::No;
     }
-    if *hold == Hold::UntilRows && own_types::describes_own(tag, body, !server.answers.is_hidden())?
-    {
-        return Ok(Some(Step::OwnTypes));
+    if *hold == Hold::UntilRows {
+        let sees = !server.answers.is_hidden();
+        if let Some(needs) = own_types::needs(tag, body, sees, server.objects.as_deref())? {
+            return Ok(Some(Step::OwnTypes(needs)));
+        }
     }
     let at_commit = server.answers.is_at_commit();
     let is_us = server.answers.is_us();
@@ -142,9 +145,9 @@ fn take(
     } else if verdict.relay {
         settle_deferred(tag, at_commit, client, server);
         client.output.extend_from_slice(message);
-        if tag == tag::ROW_DESCRIPTION && server.is_replica {
+        if server.is_replica {
             let at = client.output.len() - body.len();
-            own_types::forget_tables(&mut client.output[at..])?;
+            own_types::to_primary(tag, &mut client.output[at..], server.objects.as_deref())?;
         }
         if tag == tag::NOTIFICATION && body.starts_with(&server.pid.to_be_bytes()) {
             // Its own: clients know them by the number that they were told.

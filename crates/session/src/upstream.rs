@@ -1,6 +1,7 @@
 //! A server's side of a session: what was written to it and what it still has to answer, and what must be
 //! known of the connection before another client may use it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use hihooi_wire::frontend::{self, Bind, Parse, Target};
 
 use crate::answers::{Answers, Audience, Sent};
 use crate::downstream::Message;
+use crate::own_types::{self, Objects};
 use crate::state::CarriedSettings;
 
 /// Prepared statements kept on one server connection; the oldest is closed beyond that (I8).
@@ -37,6 +39,8 @@ pub fn server_name(id: u64) -> Vec<u8> {
 pub struct Upstream {
     /// A replica answers: what it says of its own objects is not the primary's.
     pub is_replica: bool,
+    /// Which of its objects are which of the primary's, for the read that it answers, if that is known.
+    pub objects: Option<Arc<Objects>>,
     /// The process number of its backend.
     pub pid: i32,
     /// Bytes to send.
@@ -191,6 +195,7 @@ impl Upstream {
     /// Writes Parse of a statement that a client prepared elsewhere.
     pub fn write_missing_statement(&mut self, id: u64, query: &[u8], types: &[u8]) {
         let name = server_name(id);
+        let types = &*self.types_here(types);
         // Closed first: it may be there although we forgot it.
         frontend::close(Target::Statement, &name, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Hidden);
@@ -317,23 +322,24 @@ impl Upstream {
         audience: Audience,
     ) {
         let Ok(parse) = Parse::read(message.body()) else { return };
+        let types = self.types_here(parse.types);
         if is_taken {
             // The server says "already exists" itself, in its own words and language.
             frontend::parse(parse.statement, b"", &mut self.output);
             self.answers.sent(Sent::Parse(None), Audience::Hidden);
             self.literal_names.push(Bytes::copy_from_slice(parse.statement));
-            self.output.extend_from_slice(&message.bytes);
+            Parse { types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(None), audience);
         } else if parse.statement.is_empty() {
             self.unnamed = Some(prepared.id);
-            self.output.extend_from_slice(&message.bytes);
+            Parse { types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(None), audience);
         } else {
             let name = server_name(prepared.id);
             // Parsed anew if it is there: the answer tells whether it still makes sense.
             frontend::close(Target::Statement, &name, &mut self.output);
             self.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
-            Parse { statement: &name, ..parse }.write(&mut self.output);
+            Parse { statement: &name, types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(Some(prepared.id)), audience);
         }
     }
@@ -385,6 +391,12 @@ impl Upstream {
         self.answers.sent(Sent::Close(None), audience);
     }
 
+    /// Parameter types of the client's as this server knows them. (What a replica lacks isn't sent there.)
+    fn types_here<'a>(&self, types: &'a [u8]) -> Cow<'a, [u8]> {
+        let objects = self.objects.as_deref().filter(|_| self.is_replica);
+        own_types::to_replica(types, objects).unwrap_or(Cow::Borrowed(types))
+    }
+
     /// Makes sure that the server knows a statement; its name there. `name` is the client's.
     fn ensure(&mut self, name: &[u8], prepared: Option<Named<'_>>) -> Vec<u8> {
         match prepared {
@@ -398,6 +410,7 @@ impl Upstream {
             }
             Some(Named { id, query, types }) if name.is_empty() => {
                 if self.unnamed != Some(id) {
+                    let types = &*self.types_here(types);
                     Parse { statement: b"", query, types }.write(&mut self.output);
                     self.answers.sent(Sent::Parse(None), Audience::Hidden);
                     self.unnamed = Some(id);

@@ -22,8 +22,9 @@ use crate::downstream::Message;
 use crate::effects::Look;
 use crate::events::{Action, Actions, Counter, Env, ReadRequest};
 use crate::mistakes::{Mistake, makes};
+use crate::own_types::Needs;
 use crate::passwords::{Held, Storing};
-use crate::read::{Wanted, write_read};
+use crate::read::{Wanted, can_be_sent, is_binary, write_read};
 use crate::relaying::{self, Hold, Step};
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, unknown_outcome};
@@ -167,15 +168,20 @@ impl Session {
             consistency: wanted.consistency.unwrap_or(self.own.consistency),
             wait_ms: self.own.wait_ms,
             statement: wanted.statement,
+            own_types: wanted.own_types,
             not,
         })
     }
 
     fn ask_route(&mut self, env: &dyn Env, out: &mut Actions) {
         let Some(work) = &mut self.work else { return };
-        if work.wanted.as_ref().is_some_and(|wanted| env.has_own_types(wanted.statement)) {
-            work.route = Route::primary(Reason::Unsafe);
-            return self.lease(env, out);
+        if let Some(wanted) = &mut work.wanted {
+            let needs = env.needs(wanted.statement);
+            wanted.own_types |= needs == Some(Needs::Objects);
+            if needs == Some(Needs::Primary) && is_binary(&work.what) {
+                work.route = Route::primary(Reason::Unsafe);
+                return self.lease(env, out);
+            }
         }
         // What came since may name rows otherwise than the read does.
         let version = env.catalog_version();
@@ -297,6 +303,14 @@ impl Session {
             return self.try_elsewhere(env, out);
         }
         let at_primary = work.is_at_primary();
+        let objects = env.objects(work.route.site);
+        let names_own = work.wanted.as_ref().is_some_and(|wanted| wanted.own_types);
+        if !at_primary && names_own && !can_be_sent(&work.what, objects.as_deref()) {
+            (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
+            self.work = Some(work);
+            out.extend(self.up.take().map(Action::Release));
+            return self.lease(env, out);
+        }
         if at_primary {
             work.what = self.for_primary(work.what, env);
         }
@@ -305,6 +319,7 @@ impl Session {
         }
         let then = self.with_server(|session, up| match &work.what {
             _ if !at_primary => {
+                up.objects = objects;
                 up.begin_unit();
                 write_read(up, &work.what);
                 session.hold = Hold::UntilRows;
@@ -465,7 +480,7 @@ impl Session {
                 out.push_back(Action::Count(site, Counter::Error));
                 self.try_elsewhere(env, out);
             }
-            Step::OwnTypes => self.try_at_primary(env, out),
+            Step::OwnTypes(needs) => self.try_at_primary(needs, env, out),
         }
     }
 
@@ -695,12 +710,12 @@ impl Session {
     }
 
     /// Only the primary can answer.
-    fn try_at_primary(&mut self, env: &dyn Env, out: &mut Actions) {
+    fn try_at_primary(&mut self, needs: Needs, env: &dyn Env, out: &mut Actions) {
         self.take_back();
         self.discard(out);
         if let Some(work) = &mut self.work {
             let statement = work.wanted.as_ref().map_or(0, |wanted| wanted.statement);
-            out.push_back(Action::OwnTypes(statement));
+            out.push_back(Action::OwnTypes(statement, needs));
             (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
         }
         self.lease(env, out);

@@ -5,36 +5,53 @@
 //! ```text
 //! == name
 //! replica, held, defers      a replica answers; the answer is held back; a write's rows come behind it
+//! mapped                     its type 20480, the array 20481 of it, and its table 20482 are the primary's
+//!                            30000, 30001 and 30002
 //! sent Client: P B E         what was sent for whom: P, B, D (of a portal), d (of a statement), E, C, S, Q
 //! < 1 2 D:a C:INSERT Z:I     what the server says
 //! > 1 2 D:a C:INSERT Z:I     what the client gets of it
 //! ! Ready(Idle)              what the session learns
 //! ```
-//! Messages: `T` describes a column (`T:own` of a type of users'), `D:text` is a row (`D:*99` of 99 bytes),
+//! Messages: `T` describes a column (`T:table.number.type` of a table and type of users', `/b` in binary),
+//! `t` parameters (`t:type`), `D:text` is a row (`D:*99` of 99 bytes),
 //! `E:code` and `F:code` are an error and a fatal one, `N` a notice, `A:pid` a notification, `S:value` a
 //! parameter, `C:tag`, `Z:status`; others are empty.
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use hihooi_session::answers::{Audience, Sent};
 use hihooi_session::downstream::Downstream;
+use hihooi_session::own_types::Objects;
 use hihooi_session::relaying::{Hold, Step, look_at};
 use hihooi_session::upstream::Upstream;
 use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 use hihooi_wire::{frame, frontend};
 
+/// OID of the columns of `T`.
+const TEXT: u32 = 25;
 /// The number by which the client knows itself.
 const PROCESS: i32 = 7;
 /// That of its backend.
 const BACKEND: i32 = 99;
+
+/// Which of the replica's objects are which of the primary's, where that is known.
+fn objects() -> Objects {
+    let mut objects = Objects::default();
+    objects.add_type(20_480, 30_000, false);
+    objects.add_type(20_481, 30_001, true);
+    objects.add_table(20_482, 30_002);
+    objects
+}
 
 /// One script.
 #[derive(Clone, Default)]
 struct Script {
     is_replica: bool,
     is_held: bool,
+    is_mapped: bool,
     defers_rows: bool,
     /// The applier of the replica ended it.
     was_ended: bool,
@@ -55,8 +72,21 @@ fn write(token: &str, out: &mut BytesMut) {
     let (name, value) = token.split_once(':').unwrap_or((token, ""));
     let name = name.as_bytes()[0];
     match (name, value) {
-        (b'T', "own") => frontend::message(tag::ROW_DESCRIPTION, out, |out| {
-            out.extend_from_slice(b"\0\x01a\0\0\0\0\0\0\0\0\0\x50\0\0\x04\xff\xff\xff\xff\0\0");
+        (b'T', column) if !column.is_empty() => {
+            frontend::message(tag::ROW_DESCRIPTION, out, |out| {
+                let (column, is_binary) = column.strip_suffix("/b").map_or((column, 0), |c| (c, 1));
+                let numbers: Vec<u32> =
+                    column.split('.').map(|n| n.parse().expect("one")).collect();
+                out.extend_from_slice(b"\0\x01a\0");
+                out.extend_from_slice(&numbers[0].to_be_bytes());
+                out.extend_from_slice(&(numbers[1] as u16).to_be_bytes());
+                out.extend_from_slice(&numbers[2].to_be_bytes());
+                out.extend_from_slice(&[0, 4, 255, 255, 255, 255, 0, is_binary]);
+            })
+        }
+        (b't', oid) if !oid.is_empty() => frontend::message(name, out, |out| {
+            out.extend_from_slice(&[0, 1]);
+            out.extend_from_slice(&oid.parse::<u32>().expect("an OID").to_be_bytes());
         }),
         (b'T', _) => backend::row_description(&["a"], out),
         (b'D', value) => {
@@ -108,6 +138,14 @@ fn read(message: &[u8]) -> String {
             };
         }
         tag::NOTIFICATION => i32::from_be_bytes([body[0], body[1], body[2], body[3]]).to_string(),
+        tag::ROW_DESCRIPTION if body[10..14] != TEXT.to_be_bytes() => {
+            let number = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().expect("four"));
+            let format = if body[body.len() - 1] == 1 { "/b" } else { "" };
+            format!("{}.{}.{}{format}", number(4), number(6) & 0xffff, number(10))
+        }
+        tag::PARAMETER_DESCRIPTION if body.len() > 4 => {
+            u32::from_be_bytes(body[2..6].try_into().expect("four")).to_string()
+        }
         tag::PARAMETER_STATUS => text(body).split_once('\0').expect("two").1.to_owned(),
         _ => String::new(),
     };
@@ -129,6 +167,7 @@ impl Script {
                 match word {
                     "replica" => self.is_replica = true,
                     "held" => self.is_held = true,
+                    "mapped" => self.is_mapped = true,
                     "defers" => self.defers_rows = true,
                     "ended" => self.was_ended = true,
                     other => panic!("script: {other:?} in {line:?}"),
@@ -142,6 +181,7 @@ impl Script {
         let mut client = Downstream { process: PROCESS, ..Downstream::default() };
         let mut server = Upstream::new(self.is_replica, BACKEND, BytesMut::new());
         server.defers_rows = self.defers_rows;
+        server.objects = self.is_mapped.then(|| Arc::new(objects()));
         for (sent, audience) in &self.sent {
             server.answers.sent(sent.clone(), *audience);
         }
@@ -156,7 +196,7 @@ impl Script {
                 waiting.drain(..used);
                 match step {
                     Some(step) => {
-                        let ends = matches!(step, Step::Refused(_) | Step::OwnTypes);
+                        let ends = matches!(step, Step::Refused(_) | Step::OwnTypes(_));
                         steps.push(step);
                         if ends {
                             waiting.clear(); // the session asks somebody else

@@ -20,6 +20,7 @@ use hihooi_replication::items::{Granularity, Items, RelId};
 use hihooi_session::downstream::Downstream;
 use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
+use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
@@ -198,8 +199,11 @@ impl Env for Relay {
     fn has_replicas(&self) -> bool {
         true
     }
-    fn has_own_types(&self, _: u64) -> bool {
-        false
+    fn needs(&self, _: u64) -> Option<Needs> {
+        None
+    }
+    fn objects(&self, _: SiteId) -> Option<Arc<Objects>> {
+        None
     }
     fn still_serves(&self, route: &Route) -> bool {
         let SiteId::Replica(number) = route.site else { return false };

@@ -507,6 +507,14 @@ impl Cluster {
         frozen
     }
 
+    /// Stops one server process (SIGSTOP) until the guard is dropped.
+    pub fn freeze_process(&self, pid: i32) -> Frozen {
+        let frozen = Frozen(vec![pid]);
+        self.remember_frozen(&frozen);
+        frozen.signal(Signal::SIGSTOP);
+        frozen
+    }
+
     /// The reaper lets them go on, however this process ends.
     fn remember_frozen(&self, frozen: &Frozen) {
         let path = self.folder.path().join("frozen.pids");

@@ -160,7 +160,7 @@ impl<'a> Round<'a> {
         let keeper = Connection::open(&login).await?;
         let prefix = config.origin.clone();
         tasks.spawn(keep_flushed(keeper, prefix, Arc::clone(status), outcome_sender));
-        config.replica.set_applied(applied);
+        config.replica.begin_round(applied);
         let limits = Limits { workers: config.connections, ..Limits::default() };
         Ok(Round {
             config,

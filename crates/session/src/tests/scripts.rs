@@ -12,7 +12,7 @@
 //! ```
 //! Messages: `Q text`, `F` (function call), `P name text`, `B portal name`, `Dp portal`, `Ds name`, `E portal`,
 //! `Cs name`, `Cp portal`, `S`, `H` (Flush), `d` (COPY data), `c` (its end), `f` (its failure). `-` is the
-//! empty name.
+//! empty name. `Pt oid name text` has a parameter of that type (replicas know 30000 as 20000).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -148,6 +148,13 @@ fn write_message(message: &str, out: &mut BytesMut) {
         "P" => {
             let (named, query) = two();
             Parse { statement: &name(named), query: query.as_bytes(), types: &[0, 0] }.write(out);
+        }
+        "Pt" => {
+            let (oid, rest) = two();
+            let (named, query) = rest.split_once(' ').expect("two words");
+            let oid: u32 = oid.parse().expect("an OID");
+            let types = [&[0, 1][..], &oid.to_be_bytes()].concat();
+            Parse { statement: &name(named), query: query.as_bytes(), types: &types }.write(out);
         }
         "B" => {
             let (portal, named) = two();

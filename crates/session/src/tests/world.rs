@@ -19,6 +19,7 @@ use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 use crate::downstream::Downstream;
 use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
 use crate::own_settings::OwnSettings;
+use crate::own_types::{Needs, Objects};
 use crate::route::{Consistency, Reason, Route};
 use crate::session::{Opened, Session};
 use crate::sites::SiteId;
@@ -76,6 +77,8 @@ struct Lent {
     catalogs: [Catalog; 2],
     cache: RefCell<Cache>,
     statements: RefCell<BTreeMap<(Bytes, Bytes), Arc<Prepared>>>,
+    /// Of all replicas.
+    objects: Arc<Objects>,
     now: Cell<u64>,
     /// The catalog lacks what the stream brought.
     is_behind: Cell<bool>,
@@ -122,6 +125,11 @@ impl Lent {
             catalogs: [Lent::catalog(1), Lent::catalog(2)],
             cache: RefCell::default(),
             statements: RefCell::default(),
+            objects: {
+                let mut objects = Objects::default();
+                objects.add_type(20_000, 30_000, false);
+                Arc::new(objects)
+            },
             now: Cell::new(0),
             is_behind: Cell::new(false),
         }
@@ -170,8 +178,12 @@ impl Env for Lent {
     fn has_replicas(&self) -> bool {
         true
     }
-    fn has_own_types(&self, _: u64) -> bool {
-        false
+    fn needs(&self, _: u64) -> Option<Needs> {
+        None
+    }
+    fn objects(&self, site: SiteId) -> Option<Arc<Objects>> {
+        let is_replica = site != SiteId::Primary;
+        is_replica.then(|| self.objects.clone())
     }
     fn still_serves(&self, _: &Route) -> bool {
         true
@@ -676,7 +688,10 @@ fn show_sent(bytes: &[u8]) -> String {
             }
             sent::PARSE => {
                 let parse = Parse::read(body).expect("one");
-                write!(words, "P:{}:{:.60}", text(parse.statement), text(parse.query))
+                let oids = parse.types[2..].chunks_exact(4);
+                let oids = oids.map(|oid| u32::from_be_bytes(oid.try_into().expect("four")));
+                let types: String = oids.map(|oid| format!("/{oid}")).collect();
+                write!(words, "P:{}:{:.60}{types}", text(parse.statement), text(parse.query))
             }
             sent::BIND => {
                 let bind = Bind::read(body).expect("one");
