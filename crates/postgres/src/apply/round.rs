@@ -333,7 +333,10 @@ impl<'a> Round<'a> {
 
     async fn outcome(&mut self, worker: usize, outcome: Outcome) -> Result<(), End> {
         let event = match outcome {
-            Outcome::Executed => Event::Executed(worker),
+            Outcome::Executed { is_net_refused } => {
+                self.status.lock_stats().nets_refused += u64::from(is_net_refused);
+                Event::Executed(worker)
+            }
             Outcome::Aborted => Event::Aborted(worker),
             Outcome::Committed => {
                 self.step(Event::Committed(worker)).await?;

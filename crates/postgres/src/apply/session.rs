@@ -134,8 +134,9 @@ impl Session {
         self.connection.key().process
     }
 
-    /// Runs a group's changes, without committing. After a failure the transaction is rolled back.
-    pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<(), Failure> {
+    /// Runs a group's changes, without committing; whether what they change in the end was tried and refused.
+    /// After a failure the transaction is rolled back.
+    pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
         if group.generation != self.generation {
             self.forget();
             self.generation = group.generation;
@@ -144,7 +145,8 @@ impl Session {
         let done = self.run(group).await;
         let mut done = self.after(done).await;
         // What doesn't fit is found out, and told, by changes that are made as they came.
-        if matches!(done, Err(Failure::Refused { .. })) && !self.as_they_came {
+        let is_net_refused = matches!(done, Err(Failure::Refused { .. })) && !self.as_they_came;
+        if is_net_refused {
             self.as_they_came = true;
             let again = self.run(group).await;
             done = self.after(again).await;
@@ -160,6 +162,7 @@ impl Session {
             }
             done => done,
         }
+        .map(|()| is_net_refused)
     }
 
     /// Commits what was executed.

@@ -20,6 +20,8 @@ pub struct ApplyStats {
     pub transactions: u64,
     /// Transactions that had to be run again because a predecessor was needed.
     pub retries: u64,
+    /// Transactions whose changes were made as they came because what they change in the end was refused.
+    pub nets_refused: u64,
     /// Latencies of the newest entries, fewer than [`RECENT_MIN`].
     newest_us: Histogram<u32>,
     /// Latencies of the [`RECENT_MIN`] entries before them.
@@ -33,6 +35,7 @@ impl Default for ApplyStats {
             entries: 0,
             transactions: 0,
             retries: 0,
+            nets_refused: 0,
             newest_us: none.clone(),
             before_us: none,
         }

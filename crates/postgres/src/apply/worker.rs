@@ -19,7 +19,10 @@ pub(super) enum Order {
 /// What a worker did.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Executed,
+    /// What the group changes in the end may have been refused; then its changes were made as they came.
+    Executed {
+        is_net_refused: bool,
+    },
     Committed,
     Aborted,
     Failed(Failure),
@@ -57,7 +60,7 @@ async fn obey(session: &mut Session, group: &mut Option<Group>, order: Order) ->
     match order {
         Order::Execute(next) => {
             let done = session.execute(group.insert(next)).await;
-            done.map_or_else(Outcome::Failed, |()| Outcome::Executed)
+            done.map_or_else(Outcome::Failed, |is_net_refused| Outcome::Executed { is_net_refused })
         }
         Order::Commit => {
             let group = group.take().expect("a commit follows its execution");
