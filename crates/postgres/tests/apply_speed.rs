@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use apply_support::Cluster;
 use hihooi_replication::schedule::Method;
+use support::Server;
 
 fn tables(scale: u32) -> String {
     format!(
@@ -86,13 +87,26 @@ async fn scale_10() {
     measure(10, 8).await;
 }
 
-/// Catches up with so many transactions of TPC-B (`HIHOOI_TRANSACTIONS`), by each method, one after the other.
+/// Catches up with so many transactions of TPC-B (`HIHOOI_TRANSACTIONS`), by each method, one after the other, and by
+/// a subscription of PostgreSQL.
 async fn catch_up(scale: u32) {
     let transactions: u64 = std::env::var("HIHOOI_TRANSACTIONS")
         .map_or(20_000, |text| text.parse().expect("HIHOOI_TRANSACTIONS is a number"));
     let methods = [Method::Serial, Method::Algorithm2, Method::Graph];
     let cluster = Cluster::start_by(&tables(scale), "shared_buffers = 256MB", &methods).await;
     cluster.settle().await;
+    let subscriber = Server::start_with("shared_buffers = 256MB");
+    let mut subscriber_connection = subscriber.connect().await;
+    subscriber_connection.simple(&tables(scale)).await.expect("the script runs");
+    let publish = "CREATE PUBLICATION pgbench FOR TABLE pgbench_accounts, pgbench_branches,
+        pgbench_history, pgbench_tellers";
+    cluster.run(publish).await;
+    let subscribe = format!(
+        "CREATE SUBSCRIPTION pgbench CONNECTION 'host=127.0.0.1 port={} user=postgres dbname=postgres'
+         PUBLICATION pgbench WITH (copy_data = false, enabled = false, synchronous_commit = off)",
+        cluster.primary.server.port
+    );
+    subscriber_connection.simple(&subscribe).await.expect("subscribes");
     for follower in &cluster.followers {
         follower.applier.hold(support::PATIENCE).await.expect("stops");
     }
@@ -124,6 +138,21 @@ async fn catch_up(scale: u32) {
             stats.retries
         );
     }
+    let started = Instant::now();
+    subscriber_connection.simple("ALTER SUBSCRIPTION pgbench ENABLE").await.expect("enables");
+    loop {
+        let count = subscriber_connection.query("SELECT count(*) FROM pgbench_history").await;
+        if count.expect("counts").value() == Some(&(transactions / 8 * 8).to_string()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "scale {scale}, a subscription of PostgreSQL: {:.0} transactions/s ({seconds:.2} s)",
+        transactions as f64 / seconds
+    );
+    subscriber_connection.simple("DROP SUBSCRIPTION pgbench").await.expect("drops");
     let report = cluster.verify().await;
     assert!(report.is_equal(), "{report}");
 }
