@@ -1,5 +1,5 @@
 //! What an entry writes, as [`Items`]: whether two entries are independent, so that a replica may execute them at
-//! the same time (Hihooi section 4.2). Pure.
+//! the same time (Hihooi section 4.2, Algorithm 1). Pure.
 //!
 //! Rows count by the values of their replica identity, in the order of the table. Wrong towards "writes less" only
 //! where PostgreSQL takes for equal what is spelled differently (a nondeterministic collation), or where another
