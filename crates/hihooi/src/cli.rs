@@ -110,7 +110,7 @@ pub struct ServeArgs {
     /// Configuration file
     #[arg(long, env = "HIHOOI_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A server (repeatable; replaces those of the file): name=…,role=…,host=…,port=…,user=…
+    /// A server (repeatable; replaces those of the file): name=…,role=…,host=…,port=…,user=…,weight=…
     #[arg(long = "site", env = "HIHOOI_SITES", value_delimiter = ';', value_name = "SITE")]
     pub sites: Vec<SiteConfig>,
     /// The replicated database [default: postgres]

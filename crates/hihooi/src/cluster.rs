@@ -110,6 +110,7 @@ pub fn plan(listen_port: u16, replicas: usize) -> Result<Vec<SiteConfig>> {
         host: Ipv4Addr::LOCALHOST.to_string(),
         port,
         user: SUPERUSER.to_owned(),
+        weight: None,
     };
     Ok(ports.into_iter().enumerate().map(site).collect())
 }

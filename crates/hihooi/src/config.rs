@@ -23,6 +23,9 @@ pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Longest `replica.max_apply_delay_ms`: a day.
 pub const MAX_APPLY_DELAY_MS_MAX: u64 = 86_400_000;
 
+/// Largest `[[site]]` weight.
+pub const WEIGHT_MAX: u32 = 1_000;
+
 /// All settings of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -133,6 +136,10 @@ pub struct SiteConfig {
     /// Superuser to use there.
     #[serde(default = "default_user")]
     pub user: String,
+    /// A replica's share of reads, compared with other replicas' (at most [`WEIGHT_MAX`]); 1 unless it is given.
+    /// With 0 it is read only while no other replica can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
 }
 
 /// The role of a site that can be configured.
@@ -283,6 +290,7 @@ impl Config {
             return bad(format!("at most {SITES_MAX} sites are supported"));
         }
         for (at, site) in self.sites.iter().enumerate() {
+            site.check_weight()?;
             if self.sites[..at].iter().any(|other| other.name == site.name) {
                 return bad(format!("two sites have the name {:?}", site.name));
             }
@@ -350,6 +358,13 @@ impl Config {
         replicas.map(SiteConfig::site).collect()
     }
 
+    /// The weights of the sites that serve reads.
+    #[must_use]
+    pub fn weights(&self) -> Vec<u32> {
+        let replicas = self.sites.iter().filter(|site| site.role == RoleName::Replica);
+        replicas.map(|site| site.weight.unwrap_or(1)).collect()
+    }
+
     /// The replicated database, once [`Config::check`] passed.
     #[must_use]
     pub fn database(&self) -> &str {
@@ -358,6 +373,20 @@ impl Config {
 }
 
 impl SiteConfig {
+    fn check_weight(&self) -> Result<(), BadConfig> {
+        match self.weight {
+            Some(weight) if weight > WEIGHT_MAX => Err(BadConfig(format!(
+                "the weight of site {:?} must be between 0 and {WEIGHT_MAX}, not {weight}",
+                self.name
+            ))),
+            Some(_) if self.role == RoleName::Primary => Err(BadConfig(format!(
+                "site {:?} is the primary, which has no weight: only replicas share reads",
+                self.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The site as the rest of the process knows it.
     #[must_use]
     pub fn site(&self) -> Site {
@@ -381,10 +410,12 @@ impl FromStr for SiteConfig {
         let mut table = toml::Table::new();
         for pair in text.split(',') {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
-                BadConfig(format!("{pair:?} is not key=value (name, role, kind, host, port, user)"))
+                BadConfig(format!(
+                    "{pair:?} is not key=value (name, role, kind, host, port, user, weight)"
+                ))
             })?;
             let value = match (key.trim(), value.trim().parse::<i64>()) {
-                ("port", Ok(port)) => toml::Value::Integer(port),
+                ("port" | "weight", Ok(number)) => toml::Value::Integer(number),
                 _ => toml::Value::String(value.trim().to_owned()),
             };
             table.insert(key.trim().to_owned(), value);
@@ -453,6 +484,7 @@ role = "replica"
 kind = "applied"
 host = "127.0.0.1"
 port = 7002
+weight = 3
 [[database]]
 name = "postgres"
 "#;
@@ -466,6 +498,7 @@ name = "postgres"
         assert_eq!(config.all_replicas.max_apply_delay_ms, 0);
         assert_eq!(config.apply.method, Method::Algorithm2);
         assert_eq!(config.sites[1].user, "postgres");
+        assert_eq!(config.weights(), [3]);
         assert_eq!(Config::parse(&config.to_text()), Ok(config));
     }
 
@@ -525,6 +558,28 @@ name = "postgres"
             "name=r1,role=replica,host=10.0.0.2,port=5432".parse().expect("valid");
         assert_eq!((site.port, site.user.as_str(), site.kind), (5432, "postgres", None));
         assert!("name=r1,colour=red".parse::<SiteConfig>().is_err());
+        let weighted: SiteConfig =
+            "name=r1,role=replica,host=10.0.0.2,port=5432,weight=0".parse().expect("valid");
+        assert_eq!((site.weight, weighted.weight), (None, Some(0)));
+    }
+
+    #[test]
+    fn a_weight_is_a_replicas_and_has_bounds() {
+        let check = |from: &str, to: &str| {
+            Config::parse(&EXAMPLE.replace(from, to)).and_then(|config| config.check())
+        };
+        assert_eq!(check("weight = 3", "weight = 0"), Ok(()));
+        assert_eq!(check("weight = 3", "weight = 1000"), Ok(()));
+        assert_eq!(check("weight = 3", ""), Ok(()));
+        for (from, to, says) in [
+            ("weight = 3", "weight = 1001", "between 0 and 1000, not 1001"),
+            ("weight = 3", "weight = -1", "line 29: invalid value: integer `-1`"),
+            ("weight = 3", "weight = 1.5", "line 29: invalid type: floating point `1.5`"),
+            ("port = 7001", "port = 7001\nweight = 1", "only replicas share reads"),
+        ] {
+            let error = check(from, to).expect_err(to).to_string();
+            assert!(error.contains(says) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub async fn run(
         consistency: level(&config),
         wait_ms: config.consistency.wait_ms,
         site_timeout_ms: config.all_sites.timeout_ms,
+        weights: config.weights(),
         database: config.database().to_owned(),
         shown: shown(&config),
     };

@@ -304,14 +304,16 @@ impl<S: Stream> Admin<S> {
 
     async fn replicas(&self, mut table: Table) -> Table {
         let newest = self.newest_now().await;
-        for replica in &self.relay.replicas {
+        for (number, replica) in self.relay.replicas.iter().enumerate() {
             let lag = newest.map(|newest| newest.0.saturating_sub(replica.applied().0));
             let lag_ms = match lag {
                 Some(0) => Some(0),
                 Some(_) => self.age_ms(replica.applied().next()).await,
                 None => None,
             };
-            table.row(self.replica_row(replica, lag, lag_ms));
+            let mut row = self.replica_row(replica, lag, lag_ms);
+            row.extend(self.share_of(number));
+            table.row(row);
         }
         table
     }
@@ -339,6 +341,14 @@ impl<S: Stream> Admin<S> {
             us(99),
             (!reason.is_empty()).then_some(reason),
         ]
+    }
+
+    /// Which share of reads a replica gets.
+    fn share_of(&self, number: usize) -> [Option<String>; 3] {
+        let shown = self.relay.balance.borrow().shown(number, self.relay.now());
+        let is_readable = self.relay.replicas[number].state().is_readable();
+        let percent = if is_readable { (shown.share * 100.0).round() } else { 0.0 };
+        [shown.weight.to_string(), percent.to_string(), format!("{:.2}", shown.slowdown)].map(Some)
     }
 
     /// What keeps replicas from following, if it isn't their own fault.

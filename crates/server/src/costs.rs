@@ -26,6 +26,12 @@ impl Costs {
         self.us.get(&statement).copied().unwrap_or(0)
     }
 
+    /// The same, if anything is known of it.
+    pub fn expected(&mut self, statement: u64) -> Option<Duration> {
+        let us = self.expected_us(statement);
+        (us > 0).then(|| Duration::from_micros(us.into()))
+    }
+
     /// A statement took so long.
     pub fn took(&mut self, statement: u64, duration: Duration) {
         let us = u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);

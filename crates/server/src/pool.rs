@@ -27,6 +27,7 @@ use crate::room::{self, Room};
 use crate::socket;
 use crate::startup_key::StartupKey;
 use hihooi_session::sites::{PerSite, SiteId};
+use hihooi_session::standing::Outlier;
 use hihooi_session::state::CarriedSettings;
 
 /// Connections that are opened until what the role starts with has stayed the same meanwhile.
@@ -116,6 +117,8 @@ pub struct Pool {
     pub(crate) permits: Arc<Semaphore>,
     #[expect(clippy::vec_box, reason = "it changes hands with every transaction and is large")]
     pub(crate) idle: RefCell<Vec<Box<Backend>>>,
+    /// Whether the server refuses the role's connections.
+    pub(crate) refusals: RefCell<Outlier>,
 }
 
 impl Pool {
@@ -289,7 +292,8 @@ impl Pools {
                 SiteId::Replica(number) => Some(self.replicas[number].clone()),
             };
             let (key, size) = (key.clone(), self.limits.size);
-            Rc::new(Pool { key, replica, size, permits, idle: RefCell::default() })
+            let (idle, refusals) = Default::default();
+            Rc::new(Pool { key, replica, size, permits, idle, refusals })
         };
         self.pools.borrow_mut().entry(key.clone()).or_insert_with(new).clone()
     }
@@ -542,6 +546,13 @@ impl Pools {
 
     fn forget(&self, backend: &Backend) {
         self.fence.forget(&backend.identity.record);
+    }
+
+    /// Whether a read would have to wait until another gives its connection back.
+    #[must_use]
+    pub fn is_full(&self, pool: &Pool) -> bool {
+        let has_room = || !pool.idle.borrow().is_empty() || self.rooms[pool.site()].has_place();
+        pool.permits.available_permits() == 0 || !has_room()
     }
 
     /// Closes idle connections to other databases than this one, so that DROP DATABASE can

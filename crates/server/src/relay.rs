@@ -27,12 +27,14 @@ use tracing::warn;
 use crate::backend::Identity;
 use crate::costs::Costs;
 use crate::objects::{NamedObjects, ObjectsAt};
-use crate::pool::{Limits, Pools};
+use crate::pool::{Limits, Pool, Pools};
 use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
+use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::own_types::{Objects, OwnTypes};
-use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
+use hihooi_session::route::{Consistency, Reason, Route};
 use hihooi_session::sites::{PerSite, SiteId};
+use hihooi_session::standing::Admission;
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
@@ -59,6 +61,8 @@ pub struct Settings {
     pub wait_ms: u64,
     /// A site that answers nothing for so long is out of routing, milliseconds.
     pub site_timeout_ms: u64,
+    /// The replicas' shares of reads, in the order of the configuration.
+    pub weights: Vec<u32>,
     /// The replicated database.
     pub database: String,
     /// The configuration as `SHOW CONFIG` tells it: key, value.
@@ -92,6 +96,9 @@ pub struct Replication {
 
 /// Tells how long entries take to a replica, by its name.
 pub type ApplyStatsOf = Arc<dyn Fn(&str) -> Option<ApplyStats> + Send + Sync>;
+
+/// The pools that a session has used, by site.
+pub type OwnPools = PerSite<Option<Rc<Pool>>>;
 
 /// Counters of a site, for SHOW STATS.
 #[derive(Debug, Default)]
@@ -141,6 +148,43 @@ impl Drop for RunsAt {
     fn drop(&mut self) {
         let active = &self.relay.counters[self.site].active;
         active.set(active.get() - 1);
+    }
+}
+
+/// Counts a read as outstanding at a replica for as long as it lives.
+pub struct Reading {
+    relay: Rc<Relay>,
+    replica: usize,
+    /// The answers a second that are due for it while its answer is awaited.
+    due: Option<f64>,
+}
+
+impl Reading {
+    /// A read of this statement was given to a replica; whether it was sent already.
+    #[must_use]
+    pub fn new(relay: Rc<Relay>, (replica, is_sent): (usize, bool), statement: u64) -> Reading {
+        let mut balance = relay.balance.borrow_mut();
+        balance.began(replica);
+        let expected = || relay.first_bytes.borrow_mut().expected(statement);
+        let due = is_sent.then(|| balance.sent(replica, relay.now(), expected()));
+        drop(balance);
+        Reading { relay, replica, due }
+    }
+
+    /// Where it is, and whether its answer is awaited.
+    #[must_use]
+    pub fn at(&self) -> (usize, bool) {
+        (self.replica, self.due.is_some())
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut balance = self.relay.balance.borrow_mut();
+        if let Some(due) = self.due {
+            balance.done(self.replica, due);
+        }
+        balance.ended(self.replica);
     }
 }
 
@@ -203,6 +247,12 @@ pub struct Relay {
     pub pools: Rc<Pools>,
     /// What statements usually take.
     pub costs: RefCell<Costs>,
+    /// What they take at replicas until the first byte of the answer.
+    pub first_bytes: RefCell<Costs>,
+    /// Which replica gets a read.
+    pub balance: RefCell<Balance>,
+    /// A site should be asked at once whether it answers.
+    pub suspected: PerSite<Notify>,
     /// Statements that replicas describe by types of their own.
     pub own_types: RefCell<OwnTypes>,
     /// Which of a replica's objects are which of the primary's, in the replicas' order.
@@ -277,6 +327,7 @@ impl Relay {
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             counters: sites.map(|_| Counters::default()),
+            suspected: sites.map(|_| Notify::new()),
             pools: Rc::new(Pools::new(
                 sites.clone(),
                 &replication.replicas,
@@ -288,6 +339,8 @@ impl Relay {
             replicas: replication.replicas,
             is_primary_silent: Cell::new(false),
             costs: RefCell::default(),
+            first_bytes: RefCell::default(),
+            balance: RefCell::new(Balance::new(settings.weights.iter().copied(), seed())),
             own_types: RefCell::default(),
             objects,
             catalog_set: Notify::new(),
@@ -484,6 +537,14 @@ impl Relay {
         }
     }
 
+    /// A replica has begun to answer a read of this statement, so long after it was sent.
+    pub fn answered(&self, replica: usize, statement: u64, after: Duration) {
+        let mut first_bytes = self.first_bytes.borrow_mut();
+        let expected = first_bytes.expected(statement);
+        first_bytes.took(statement, after);
+        self.balance.borrow_mut().answered(replica, self.now(), after, expected);
+    }
+
     /// A part of what a read reads, in words.
     #[must_use]
     pub fn describe(&self, part: Part) -> String {
@@ -535,22 +596,22 @@ impl Relay {
     }
 
     /// A route for a read that any fresh replica may serve; waits for one if that pays.
-    pub async fn route_read(&self, read: ReadRequest<'_>) -> Route {
-        Route { class: read.items.class(), ..self.route_by_need(read).await }
+    pub async fn route_read(&self, read: ReadRequest<'_>, pools: &OwnPools) -> Route {
+        Route { class: read.items.class(), ..self.route_by_need(read, pools).await }
     }
 
-    async fn route_by_need(&self, read: ReadRequest<'_>) -> Route {
+    async fn route_by_need(&self, read: ReadRequest<'_>, pools: &OwnPools) -> Route {
         let mut need = self.freshness.borrow().need(read.items);
-        match self.try_replica(&need, &read) {
-            Try::Chosen(candidate) => return found(candidate, &need, Reason::Fresh),
+        match self.choose(&need, &read, pools) {
+            Choice::Replica(candidate) => return found(candidate, &need, Reason::Fresh),
             // There may be some whose objects aren't known.
-            Try::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
-            Try::NoReplica => return Route::primary(Reason::NoReplica),
-            Try::NotFresh => {}
+            Choice::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
+            Choice::NoReplica => return Route::primary(Reason::NoReplica),
+            Choice::NotFresh => {}
         }
         let decider = Some(self.freshness.borrow().decider(read.items));
         if self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get()
-            && let Some(candidate) = self.wait_for_replica(&mut need, &read).await
+            && let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await
         {
             return Route { decider, ..found(candidate, &need, Reason::Waited) };
         }
@@ -558,26 +619,35 @@ impl Relay {
         Route { needed, decider, ..Route::primary(Reason::NotFresh) }
     }
 
-    fn try_replica(&self, need: &Need, read: &ReadRequest<'_>) -> Try {
-        let readable = |(number, replica): &(usize, &Arc<Replica>)| {
-            let site = SiteId::Replica(*number);
-            replica.state().is_readable()
-                && !read.not.contains(&site)
-                && (!read.own_types || self.objects_at(site).is_some())
-        };
-        let replicas = || self.replicas.iter().enumerate().filter(readable);
-        let candidates = replicas().map(|(number, replica)| Candidate {
-            number,
-            applied: replica.applied(),
-            load: self.counters.replicas[number].active.get(),
+    fn choose(&self, need: &Need, read: &ReadRequest<'_>, pools: &OwnPools) -> Choice {
+        let now = self.now();
+        let candidates = self.replicas.iter().enumerate().map(|(number, replica)| {
+            let site = SiteId::Replica(number);
+            let pool = pools[site].as_deref();
+            let admission =
+                pool.map_or(Admission::Full, |pool| pool.refusals.borrow().admission(now));
+            Candidate {
+                number,
+                applied: replica.applied(),
+                is_readable: replica.state().is_readable(),
+                is_barred: read.not.contains(&site)
+                    || admission == Admission::Nothing
+                    || read.own_types && self.objects_at(site).is_none(),
+                is_full: pool.is_some_and(|pool| self.pools.is_full(pool)),
+            }
         });
-        let turn = self.turn.get().wrapping_add(1);
-        self.turn.set(turn);
-        match choose(candidates, self.replicas.len(), need, read.consistency, turn) {
-            Some(candidate) => Try::Chosen(candidate),
-            None if replicas().next().is_none() => Try::NoReplica,
-            None => Try::NotFresh,
+        self.turn.set(self.turn.get().wrapping_add(1));
+        let mut balance = self.balance.borrow_mut();
+        let choice = balance.choose(candidates, need, read.consistency, now);
+        if let Some(number) = balance.take_suspect() {
+            self.suspected.replicas[number].notify_one();
         }
+        if let Choice::Replica(candidate) = choice
+            && let Some(pool) = &pools[SiteId::Replica(candidate.number)]
+        {
+            pool.refusals.borrow_mut().tried(now, balance.jitter());
+        }
+        choice
     }
 
     /// Whether a replica still has what a route to it was chosen for.
@@ -593,7 +663,12 @@ impl Relay {
         self.replicas.iter().any(|replica| replica.state().applies())
     }
 
-    async fn wait_for_replica(&self, need: &mut Need, read: &ReadRequest<'_>) -> Option<Candidate> {
+    async fn wait_for_replica(
+        &self,
+        need: &mut Need,
+        read: &ReadRequest<'_>,
+        pools: &OwnPools,
+    ) -> Option<Candidate> {
         let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
         let catalog_version = self.catalog_version();
         loop {
@@ -605,11 +680,13 @@ impl Relay {
                 return None;
             }
             self.freshness.borrow().refresh(need, read.items);
-            match self.try_replica(need, read) {
-                Try::Chosen(candidate) => return Some(candidate),
-                Try::NoReplica => return None,
-                Try::NotFresh if need.unresolved.is_empty() && !self.any_applies() => return None,
-                Try::NotFresh => {}
+            match self.choose(need, read, pools) {
+                Choice::Replica(candidate) => return Some(candidate),
+                Choice::NoReplica => return None,
+                Choice::NotFresh if need.unresolved.is_empty() && !self.any_applies() => {
+                    return None;
+                }
+                Choice::NotFresh => {}
             }
             let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
             tokio::select! {
@@ -638,8 +715,10 @@ fn found(candidate: Candidate, need: &Need, reason: Reason) -> Route {
     }
 }
 
-enum Try {
-    Chosen(Candidate),
-    NotFresh,
-    NoReplica,
+/// A seed for what need not be a secret.
+fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // Without random numbers probes come at regular intervals, no more.
+    let _ = getrandom::fill(&mut seed);
+    u64::from_ne_bytes(seed)
 }

@@ -59,8 +59,12 @@ impl Room {
 
     /// A place, if one is free and nobody waits for it.
     pub(crate) fn take(self: &Rc<Self>) -> Option<Place> {
-        let is_free = self.waiting.borrow().is_empty() && self.taken.get() < self.bound.get();
-        is_free.then(|| self.occupy())
+        self.has_place().then(|| self.occupy())
+    }
+
+    /// Whether a place is free and nobody waits for it.
+    pub(crate) fn has_place(&self) -> bool {
+        self.waiting.borrow().is_empty() && self.taken.get() < self.bound.get()
     }
 
     /// Queues up for a place. Who was given `Idle` and found nothing may queue up in front.

@@ -27,10 +27,10 @@ use crate::backend::Backend;
 use crate::client::{self, Client};
 use crate::handshake::Cancel;
 use crate::pool::{Pool, Refusal};
-use crate::relay::{Relay, RunningOn, RunsAt, SessionInfo, count};
+use crate::relay::{OwnPools, Reading, Relay, RunningOn, RunsAt, SessionInfo, count};
 use crate::socket::{self, Stream};
 use crate::startup_key::{StartupKey, Welcome};
-use hihooi_session::sites::{PerSite, SiteId};
+use hihooi_session::sites::SiteId;
 
 /// What the relay lends a session.
 struct Lent<'a>(&'a Relay);
@@ -116,9 +116,10 @@ pub struct Served<S> {
     actions: Actions,
     /// The connection that was leased; its side of the session is there meanwhile.
     server: Option<Box<Backend>>,
-    /// Its pools, by site.
-    pools: PerSite<Option<Rc<Pool>>>,
+    /// Its pools, by site, as far as it has looked for them.
+    pools: OwnPools,
     runs_at: Option<RunsAt>,
+    reading: Option<Reading>,
 }
 
 impl<S: Stream> Served<S> {
@@ -154,6 +155,7 @@ impl<S: Stream> Served<S> {
             actions: Actions::default(),
             server: None,
             runs_at: None,
+            reading: None,
             relay,
             info,
             id,
@@ -206,6 +208,19 @@ impl<S: Stream> Served<S> {
         let site = self.session.runs_at();
         if site != self.runs_at.as_ref().map(RunsAt::site) {
             self.runs_at = site.map(|site| RunsAt::new(self.relay.clone(), site));
+        }
+        self.note_reading();
+    }
+
+    /// Keeps count of what is outstanding at replicas.
+    fn note_reading(&mut self) {
+        let at = self.session.reads_at();
+        if at == self.reading.as_ref().map(Reading::at) {
+            return;
+        }
+        self.reading = None;
+        if let Some((at, read)) = at.zip(self.session.wanted()) {
+            self.reading = Some(Reading::new(self.relay.clone(), at, read.statement));
         }
     }
 
@@ -341,8 +356,12 @@ impl<S: Stream> Served<S> {
                 }
             }
             Action::Route => {
+                // A session's first read already avoids full pools.
+                for number in 0..self.pools.replicas.len() {
+                    self.pool(SiteId::Replica(number));
+                }
                 if let Some(read) = self.session.wanted() {
-                    let route = self.relay.route_read(read).await;
+                    let route = self.relay.route_read(read, &self.pools).await;
                     self.step(Event::Routed(route));
                 }
             }
@@ -375,27 +394,51 @@ impl<S: Stream> Served<S> {
             Action::OwnTypes(statement, needs) => {
                 self.relay.own_types.borrow_mut().seen(statement, needs);
             }
+            Action::Answered(SiteId::Replica(number), statement, after) => {
+                self.relay.answered(number, statement, after);
+            }
+            Action::Failed(SiteId::Replica(number)) => {
+                self.relay.balance.borrow_mut().failed(number, self.relay.now());
+            }
+            Action::Answered(SiteId::Primary, ..) | Action::Failed(SiteId::Primary) => {}
             Action::Close => {}
         }
     }
 
-    async fn lease(&mut self, site: SiteId) -> Event<'static> {
+    fn pool(&mut self, site: SiteId) -> &Rc<Pool> {
         let (relay, startup) = (&self.relay, &self.startup);
-        let pool = self.pools[site].get_or_insert_with(|| relay.pools.pool(site, startup)).clone();
+        self.pools[site].get_or_insert_with(|| relay.pools.pool(site, startup))
+    }
+
+    async fn lease(&mut self, site: SiteId) -> Event<'static> {
+        let pool = self.pool(site).clone();
+        let (relay, startup) = (&self.relay, &self.startup);
         let settings = self.session.settings();
         match relay.pools.acquire(&pool, startup, settings, self.id).await {
             Ok(mut server) => {
+                pool.refusals.borrow_mut().worked(relay.now());
                 let up = server.lend();
                 self.runs_on(&server);
                 self.server = Some(server);
                 Event::Leased(up)
             }
             Err(refusal) => {
-                if site != SiteId::Primary {
+                if let SiteId::Replica(number) = site {
+                    self.note_refused(number, &pool, &refusal);
                     self.warn_refused(site, &refusal);
                 }
                 Event::Refused(refusal.report(&self.relay.sites[site].name, &self.startup))
             }
+        }
+    }
+
+    /// A server that refuses a role may take others; one that can't be reached takes none.
+    fn note_refused(&self, number: usize, pool: &Pool, refusal: &Refusal) {
+        let (mut balance, now) = (self.relay.balance.borrow_mut(), self.relay.now());
+        match refusal {
+            Refusal::Server(_) => pool.refusals.borrow_mut().failed(now, balance.jitter()),
+            Refusal::Unreachable(_) => balance.failed(number, now),
+            Refusal::Full { .. } | Refusal::NoRoom { .. } => {}
         }
     }
 

@@ -7,6 +7,9 @@
 //! connections broke: it is out of routing, and its reads run elsewhere. When it answers again, its
 //! applier connects anew and brings it back.
 //!
+//! A replica whose reads were due to be answered and aren't (`session/src/standing.rs`) is asked at once: no
+//! further read is sent there before it answers.
+//!
 //! Whether a site has read its configuration anew (`pg_reload_conf()`, a restart) is asked with it.
 //!
 //! The primary's statements are never cut off: nobody else could run them, and a COMMIT among them
@@ -36,10 +39,13 @@ pub async fn watch(relay: Rc<Relay>, site: SiteId) {
     let why = format!("no answer within {half_ms} ms: the server is frozen or out of reach");
     let mut probe = Probe::new(&relay, site);
     loop {
-        sleep(half).await;
+        // Sooner if its reads aren't answered.
+        let _ = timeout(half, relay.suspected[site].notified()).await;
         {
             let mut answered = pin!(probe.until_answered());
-            if timeout(half, answered.as_mut()).await.is_err() {
+            if timeout(half, answered.as_mut()).await.is_ok() {
+                relay.is_alive(site);
+            } else {
                 relay.set_silence(site, Some(why.clone()));
                 answered.await;
                 relay.set_silence(site, None);
@@ -115,6 +121,13 @@ fn is_answer(error: &Error) -> bool {
 }
 
 impl Relay {
+    /// A site has answered.
+    fn is_alive(&self, site: SiteId) {
+        if let SiteId::Replica(number) = site {
+            self.balance.borrow_mut().is_alive(number, self.now());
+        }
+    }
+
     /// A site does not answer, and why that is thought; or it answers again.
     fn set_silence(&self, site: SiteId, why: Option<String>) {
         let is_silent = why.is_some();

@@ -86,6 +86,10 @@ pub enum Action {
     Count(SiteId, Counter),
     /// A read took so long.
     Took(u64, Duration),
+    /// A replica has begun to answer a read of this statement, so long after it was sent.
+    Answered(SiteId, u64, Duration),
+    /// A read's connection to a replica failed; it may run elsewhere.
+    Failed(SiteId),
     /// What this statement needs, since a replica described it by types of its own.
     OwnTypes(u64, Needs),
     /// The session has ended: the client gets what is written, then its connection is closed.

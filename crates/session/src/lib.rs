@@ -17,12 +17,14 @@
 //! - [`state`]: what outlives a transaction, as the server tells it.
 //! - [`sites`]: sites, and what there is one of for each.
 //! - [`route`]: where a statement runs, and why.
+//! - [`balance`]: which of the replicas that are fresh enough; [`standing`]: what is known of how each does its reads.
 //! - [`own_types`]: types of users in what a replica describes.
 //!
 //! Pure: no socket, clock, task, pool or shared state; everything can be sent to another thread. What this crate
 //! must NOT know: where bytes come from and go to.
 
 pub mod answers;
+pub mod balance;
 pub mod downstream;
 mod effects;
 pub mod events;
@@ -38,6 +40,7 @@ pub mod route;
 pub mod session;
 mod simple;
 pub mod sites;
+pub mod standing;
 pub mod state;
 #[cfg(test)]
 mod tests;

@@ -231,5 +231,10 @@ fn is_fatal(body: &[u8]) -> bool {
 /// server that shuts down, starts or crashed (57P01 to 57P03), a role or database that isn't
 /// there.
 fn elsewhere(code: &str) -> bool {
-    matches!(code, "25006" | "57P01" | "57P02" | "57P03")
+    code == "25006" || is_going_away(code)
+}
+
+/// Whether an error tells of a server that shuts down, starts or crashed.
+pub(crate) fn is_going_away(code: &str) -> bool {
+    matches!(code, "57P01" | "57P02" | "57P03")
 }

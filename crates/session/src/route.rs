@@ -1,6 +1,6 @@
 //! Where a statement runs, decided once, with its reason (Hihooi section 5; I3).
 
-use hihooi_replication::freshness::{Decider, Need};
+use hihooi_replication::freshness::Decider;
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Class;
 
@@ -126,76 +126,5 @@ impl Route {
             number(self.applied),
             self.reason.as_str()
         )
-    }
-}
-
-/// A replica as the choice sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// Its number.
-    pub number: usize,
-    /// Its applied prefix.
-    pub applied: Tsid,
-    /// Statements that run there now.
-    pub load: usize,
-}
-
-/// The least loaded of the candidates, at most `count`, that has all a read needs; among equals
-/// the first after `turn`.
-#[must_use]
-pub fn choose(
-    candidates: impl Iterator<Item = Candidate>,
-    count: usize,
-    need: &Need,
-    consistency: Consistency,
-    turn: usize,
-) -> Option<Candidate> {
-    let fresh = |candidate: &Candidate| match consistency {
-        Consistency::WeakSi => true,
-        Consistency::Gssi => need.unresolved.is_empty() && candidate.applied >= need.tsid,
-    };
-    let count = count.max(1);
-    let shift = count - turn % count;
-    let order = |candidate: &Candidate| (candidate.load, (candidate.number + shift) % count);
-    candidates.filter(fresh).min_by_key(order)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(number: usize, applied: u64, load: usize) -> Candidate {
-        Candidate { number, applied: Tsid(applied), load }
-    }
-
-    fn need(tsid: u64) -> Need {
-        Need { tsid: Tsid(tsid), unresolved: vec![] }
-    }
-
-    #[test]
-    fn i3_only_a_replica_that_applied_what_is_needed_is_chosen() {
-        let candidates = [at(1, 10, 0), at(2, 12, 5)];
-        let number = |tsid| {
-            choose(candidates.into_iter(), 2, &need(tsid), Consistency::Gssi, 0).map(|c| c.number)
-        };
-        assert_eq!(number(10), Some(1));
-        assert_eq!(number(11), Some(2));
-        assert_eq!(number(13), None);
-    }
-
-    #[test]
-    fn weak_si_takes_the_least_loaded_however_old() {
-        let candidates = [at(1, 0, 1), at(2, 0, 0)];
-        let chosen = choose(candidates.into_iter(), 2, &need(99), Consistency::WeakSi, 0);
-        assert_eq!(chosen.map(|c| c.number), Some(2));
-    }
-
-    #[test]
-    fn equals_take_turns() {
-        let candidates = [at(1, 0, 0), at(2, 0, 0)];
-        let number = |turn| {
-            choose(candidates.into_iter(), 2, &need(0), Consistency::Gssi, turn).map(|c| c.number)
-        };
-        assert_ne!(number(0), number(1));
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Statement};
-use hihooi_wire::backend::{ErrorFields, Report, Severity, Status};
+use hihooi_wire::backend::{self, ErrorFields, Report, Severity, Status};
 use hihooi_wire::frontend::{self, tag};
 
 use crate::answers::{Audience, Sent};
@@ -81,6 +81,8 @@ pub(crate) struct Work {
     not: Vec<SiteId>,
     /// When it was sent on its way, if that is measured.
     began: Option<Duration>,
+    /// When a replica got it, until that begins to answer.
+    sent: Option<Duration>,
     /// So many messages of the unit are written.
     next: usize,
     pub(crate) copy: CopyIn,
@@ -100,6 +102,7 @@ impl Work {
             goes_on: false,
             not: Vec::new(),
             began: None,
+            sent: None,
             next: 0,
             copy: CopyIn::No,
             was_held: false,
@@ -171,6 +174,17 @@ impl Session {
             own_types: wanted.own_types,
             not,
         })
+    }
+
+    /// The replica that has a read of the session's or is to get it, and whether its answer hasn't begun.
+    #[must_use]
+    pub fn reads_at(&self) -> Option<(usize, bool)> {
+        let work = self.work.as_ref()?;
+        let is_there = matches!(self.phase, Phase::Leasing | Phase::Answering(_));
+        match work.route.site {
+            SiteId::Replica(number) if is_there => Some((number, work.sent.is_some())),
+            _ => None,
+        }
     }
 
     fn ask_route(&mut self, env: &dyn Env, out: &mut Actions) {
@@ -322,6 +336,7 @@ impl Session {
                 up.objects = objects;
                 up.begin_unit();
                 write_read(up, &work.what);
+                work.sent = Some(env.now());
                 session.hold = Hold::UntilRows;
                 Then::Read
             }
@@ -411,6 +426,7 @@ impl Session {
 
     /// Looks at what the server sent.
     pub(crate) fn server_sent(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) {
+        self.note_answer(bytes, env, out);
         let Some(up) = &mut self.up else { return };
         let mut goes_on = if up.input.is_empty() {
             let (used, step) = self.look_at(bytes, env, out);
@@ -436,6 +452,16 @@ impl Session {
             goes_on = self.act_on(step, env, out);
         }
         self.go_on_if_answered(env, out);
+    }
+
+    /// Tells how soon a replica has begun to answer a read. An error shows nothing of that.
+    fn note_answer(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) {
+        let Some(work) = &mut self.work else { return };
+        let (Some(sent), Some(wanted)) = (work.sent.take(), &work.wanted) else { return };
+        if bytes.first() != Some(&backend::tag::ERROR) {
+            let after = env.now().saturating_sub(sent);
+            out.push_back(Action::Answered(work.route.site, wanted.statement, after));
+        }
     }
 
     /// Takes apart what the server sent, up to the first step; how many bytes are done with.
@@ -473,8 +499,10 @@ impl Session {
             Step::Ready(_) | Step::Failed => self.end_copy(),
             Step::Refused(fields) => {
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
-                if fields.code() == "25006" {
-                    out.push_back(Action::Count(site, Counter::Misjudged));
+                match fields.code() {
+                    "25006" => out.push_back(Action::Count(site, Counter::Misjudged)),
+                    code if relaying::is_going_away(code) => out.push_back(Action::Failed(site)),
+                    _ => {}
                 }
                 self.discard(out);
                 out.push_back(Action::Count(site, Counter::Error));
@@ -705,6 +733,7 @@ impl Session {
         self.take_back();
         if let Some(work) = &mut self.work {
             work.not.push(work.route.site);
+            work.sent = None;
         }
         self.ask_route(env, out);
     }
@@ -716,7 +745,7 @@ impl Session {
         if let Some(work) = &mut self.work {
             let statement = work.wanted.as_ref().map_or(0, |wanted| wanted.statement);
             out.push_back(Action::OwnTypes(statement, needs));
-            (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
+            (work.route, work.began, work.sent) = (Route::primary(Reason::Unsafe), None, None);
         }
         self.lease(env, out);
     }
@@ -741,12 +770,16 @@ impl Session {
         self.end_copy();
         match self.phase {
             Phase::Answering(Then::Carried) => {
+                if site != SiteId::Primary {
+                    out.push_back(Action::Failed(site));
+                }
                 let what = format!("{} is not available", env.site_name(site));
                 let report = Report::error("57P03", what).detail(why);
                 let hint = "Retry later; SHOW SERVERS in database hihooi tells the state.";
                 return self.refused(report.hint(hint), env, out);
             }
             Phase::Answering(Then::Read) => {
+                out.push_back(Action::Failed(site));
                 out.push_back(Action::Count(site, Counter::Error));
                 if self.hold == Hold::UntilRows || makes(Mistake::RetriedAfterRow) {
                     self.discard(out);

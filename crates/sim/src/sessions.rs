@@ -17,11 +17,12 @@ use hihooi_check::{History, Level, Op, Outcome, Transaction, judge};
 use hihooi_replication::freshness::{Freshness, WriteId};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Granularity, Items, RelId};
+use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::downstream::Downstream;
 use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
-use hihooi_session::route::{Candidate, Consistency, Reason, Route, choose};
+use hihooi_session::route::{Consistency, Reason, Route};
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::catalog_builder::RelationRow;
@@ -110,7 +111,7 @@ struct Relay {
     statements: RefCell<BTreeMap<(Bytes, Bytes), Arc<Prepared>>>,
     /// How many commits each replica shows.
     applied: Vec<Rc<Cell<usize>>>,
-    turn: Cell<usize>,
+    balance: RefCell<Balance>,
 }
 
 fn catalog(version: u64, tables: u32) -> Catalog {
@@ -148,11 +149,12 @@ impl Relay {
         let candidates = (0..REPLICAS).filter(may_serve).map(|number| Candidate {
             number,
             applied: Tsid(self.applied(number) as u64),
-            load: 0,
+            is_readable: true,
+            is_barred: false,
+            is_full: false,
         });
-        self.turn.set(self.turn.get() + 1);
-        match choose(candidates, REPLICAS, &need, consistency, self.turn.get()) {
-            Some(Candidate { number, applied, .. }) => Route {
+        match self.balance.borrow_mut().choose(candidates, &need, consistency, self.now()) {
+            Choice::Replica(Candidate { number, applied, .. }) => Route {
                 site: SiteId::Replica(number),
                 needed: Some(need.tsid),
                 applied: Some(applied),
@@ -160,7 +162,7 @@ impl Relay {
                 decider: None,
                 reason: Reason::Fresh,
             },
-            None => Route::primary(Reason::NotFresh),
+            _ => Route::primary(Reason::NotFresh),
         }
     }
 }
@@ -306,7 +308,7 @@ impl World {
             freshness: RefCell::new(Freshness::new(Tsid::ZERO)),
             statements: RefCell::default(),
             applied: (0..REPLICAS).map(|_| Rc::default()).collect(),
-            turn: Cell::new(0),
+            balance: RefCell::new(Balance::new([1; REPLICAS], seed)),
         };
         let mut world = World {
             setup,

@@ -103,6 +103,17 @@ pub(super) const COMMANDS: &[Command] = &[
             ),
             ("apply_p99_us", "the same, 99th percentile"),
             ("reason", "why it is in this state or behind; NULL if there is nothing to say"),
+            ("weight", "its share of reads, compared with other replicas' (`[[site]]` weight)"),
+            (
+                "share_percent",
+                "how much of its weight it gets now: less than 100 after it was away, 0 while it isn't read, or its \
+                 reads fail or aren't answered (docs/routes.md)",
+            ),
+            (
+                "slowdown",
+                "how many times as long its reads take as these statements usually do; 1.00 if there were none \
+                 lately",
+            ),
         ],
     },
     Command {

@@ -551,7 +551,10 @@ impl World {
             Action::Hash(passwords) => format!("Hash({passwords:?})"),
             other => format!("{other:?}"),
         };
-        self.trace.push(format!("  do {shown}"));
+        // (How soon a replica answers changes nothing for the session.)
+        if !matches!(action, Action::Answered(..)) {
+            self.trace.push(format!("  do {shown}"));
+        }
         match action {
             Action::Lease(site) => self.lease(site),
             Action::Release(up) => self.release(up),
