@@ -121,7 +121,8 @@ impl Balance {
             Consistency::WeakSi => true,
             Consistency::Gssi => need.unresolved.is_empty() && rated.candidate.applied >= need.tsid,
         });
-        let probe = self.rated.iter().find(|rated| rated.is_probe).copied();
+        let is_probe = |rated: &&Rated| rated.is_probe && !rated.candidate.is_full;
+        let probe = self.rated.iter().find(is_probe).copied();
         let Some(chosen) = probe.or_else(|| self.least_wait()) else { return Choice::NotFresh };
         self.take_turn(&chosen, now);
         Choice::Replica(chosen.candidate)
@@ -138,6 +139,7 @@ impl Balance {
 
     /// The one whose turn it is among those with the least wait.
     fn least_wait(&mut self) -> Option<Rated> {
+        self.rated.retain(|rated| !rated.is_probe);
         if self.rated.iter().any(|rated| !rated.candidate.is_full) {
             self.rated.retain(|rated| !rated.candidate.is_full);
         }
@@ -516,6 +518,13 @@ mod tests {
         assert_eq!(cluster.choose(0), Some(0));
         cluster.candidates[0].is_full = false;
         cluster.candidates[0].is_barred = true;
+        assert_eq!(cluster.choose(0), Some(1));
+        // A probe that waits for a connection tells nothing.
+        let now = cluster.now;
+        (0..3).for_each(|_| cluster.balance.failed(1, now));
+        cluster.now += ms(1_000);
+        assert_eq!(cluster.choose(0), None);
+        cluster.candidates[1].is_full = false;
         assert_eq!(cluster.choose(0), Some(1));
     }
 
