@@ -273,7 +273,7 @@ fn a_role_that_a_replica_refuses_reads_elsewhere() {
     assert!((1..20).contains(&refused()), "tried {} times", refused());
     let mut other = cluster.connect();
     let others = during(&cluster, || (0..400).for_each(|n| read(&mut other, n % 2 == 0)));
-    assert!((0.25..0.75).contains(&share(others)), "others read there: {others:?}");
+    assert!(others[1] > 20, "others read there: {others:?}");
 
     set_hba(&own);
     let before = reads(&cluster)[1];

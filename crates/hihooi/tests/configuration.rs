@@ -119,6 +119,10 @@ fn whose_configuration_it_is_makes_no_difference() {
     alter(&cluster, "replica1", &["RESET ALL"]);
     alter(&cluster, "replica2", &["RESET ALL", "SET TimeZone = 'Asia/Tokyo'"]);
     cluster.kill_site("replica2");
+    // Its processes answer for a moment more.
+    eventually("replica2 is known to be dead", || {
+        cluster.show_replicas()["replica2"]["state"] == "failed"
+    });
     let wanted = cluster.direct("primary").value(ASK);
     expect(&mut session, &wanted);
 }
