@@ -110,6 +110,8 @@ pub struct Replica {
     /// The server.
     pub site: Site,
     applied: AtomicU64,
+    /// Up to here, COMMITs have been sent to it.
+    sent: AtomicU64,
     /// How often an applier has begun there.
     rounds: AtomicU64,
     /// The state in force, a [`State`].
@@ -145,6 +147,7 @@ impl Replica {
         Replica {
             site,
             applied: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
             state: AtomicU8::new(State::Failed as u8),
             is_silent: AtomicBool::new(false),
@@ -165,6 +168,16 @@ impl Replica {
     #[must_use]
     pub fn applied(&self) -> Tsid {
         Tsid(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Up to here, COMMITs have been sent to it: nothing beyond is visible there.
+    pub fn sent(&self) -> Tsid {
+        Tsid(self.sent.load(Ordering::Acquire))
+    }
+
+    /// A COMMIT of the entries up to here is about to be sent to it.
+    pub fn set_sent(&self, tsid: Tsid) {
+        self.sent.store(tsid.0, Ordering::Release);
     }
 
     /// Its state.
@@ -219,6 +232,7 @@ impl Replica {
     /// An applier begins there, behind this applied prefix.
     pub fn begin_round(&self, applied: Tsid) {
         self.rounds.fetch_add(1, Ordering::AcqRel);
+        self.set_sent(applied);
         self.set_applied(applied);
     }
 

@@ -110,6 +110,15 @@ pub enum Event {
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
+    /// Get ready to execute these consecutive entries, which will be asked for when what they wait for is committed.
+    Prepare {
+        /// The worker.
+        worker: usize,
+        /// The first entry.
+        first: Tsid,
+        /// The last entry.
+        last: Tsid,
+    },
     /// Execute these consecutive entries in one transaction, without committing.
     Execute {
         /// The worker.
@@ -123,6 +132,8 @@ pub enum Effect {
     Commit {
         /// The worker.
         worker: usize,
+        /// The last of the entries.
+        last: Tsid,
     },
     /// Roll back what the worker executed.
     Abort {
@@ -135,6 +146,10 @@ pub enum Effect {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
+    /// The worker gets ready for it; it may be executed once everything up to there is committed.
+    Preparing {
+        needs: Tsid,
+    },
     Executing,
     /// Executing, to be rolled back afterwards.
     Doomed,
@@ -267,7 +282,9 @@ impl Schedule {
         self.take(event, &mut effects);
         if !self.diverged {
             self.commit_oldest(&mut effects);
+            self.execute_prepared(&mut effects);
             self.dispatch(&mut effects);
+            self.prepare(&mut effects);
         }
         effects
     }
@@ -358,7 +375,7 @@ impl Schedule {
         let Some(group) = self.groups[worker].as_mut() else { return };
         match group.phase {
             Phase::Executing => group.phase = Phase::Doomed,
-            Phase::Executed => {
+            Phase::Preparing { .. } | Phase::Executed => {
                 group.phase = Phase::Aborting;
                 effects.push(Effect::Abort { worker });
             }
@@ -379,8 +396,9 @@ impl Schedule {
             group.first == head && group.phase == Phase::Executed && group.last <= limit
         });
         if let Some(worker) = ready {
-            self.groups[worker].as_mut().expect("just found").phase = Phase::Committing;
-            effects.push(Effect::Commit { worker });
+            let group = self.groups[worker].as_mut().expect("just found");
+            group.phase = Phase::Committing;
+            effects.push(Effect::Commit { worker, last: group.last });
         }
     }
 
@@ -395,6 +413,45 @@ impl Schedule {
         }
     }
 
+    /// Lets the group begin that was prepared, if what it waits for is committed.
+    fn execute_prepared(&mut self, effects: &mut Vec<Effect>) {
+        let applied = self.applied;
+        let may_start =
+            |group: &Group| matches!(group.phase, Phase::Preparing { needs } if needs <= applied);
+        let Some(worker) = self.worker_of(may_start) else { return };
+        let Some(group) = &mut self.groups[worker] else { return };
+        group.phase = Phase::Executing;
+        effects.push(Effect::Execute { worker, first: group.first, last: group.last });
+    }
+
+    /// Has a worker that has nothing to do get ready for the next group, if it waits for such as are on their way
+    /// only, and more entries wouldn't fit.
+    fn prepare(&mut self, effects: &mut Vec<Effect>) {
+        let is_preparing = |group: &Group| matches!(group.phase, Phase::Preparing { .. });
+        let is_graph = matches!(self.dependencies, Dependencies::Graph(_));
+        let is_careful = self.applied.next() <= self.careful;
+        if !is_graph || is_careful || self.worker_of(is_preparing).is_some() {
+            return;
+        }
+        let Some(worker) = self.groups.iter().position(Option::is_none) else { return };
+        let end = self.end_of_dispatch();
+        let Some(first) = (0..end).find(|index| !self.entries[*index].taken) else { return };
+        // All before the first are on their way.
+        let last = self.extend(first, end, self.tsid(first));
+        let is_full = last + 1 < end && self.tsid(last + 1) <= self.gate;
+        if self.entries[first].is_everything || !is_full {
+            return;
+        }
+        let begin = self.tsid(first);
+        let needs = self.entries.range(first..=last).flat_map(|entry| &entry.needs);
+        let needs = needs.filter(|needed| **needed < begin).max().copied().unwrap_or_default();
+        let phase = Phase::Preparing { needs };
+        let group = Group { first: begin, last: self.tsid(last), phase, alone: false };
+        self.mark(&group, true);
+        self.groups[worker] = Some(group);
+        effects.push(Effect::Prepare { worker, first: group.first, last: group.last });
+    }
+
     fn next_unit(&self) -> Option<(Tsid, Tsid)> {
         if self.applied.next() <= self.careful {
             return self.next_careful();
@@ -402,7 +459,7 @@ impl Schedule {
         let end = self.end_of_dispatch();
         let is_next = |index: &usize| !self.entries[*index].taken && self.may_start(*index);
         let first = (0..end).find(is_next)?;
-        let last = self.extend(first, end);
+        let last = self.extend(first, end, self.applied.next());
         Some((self.tsid(first), self.tsid(last)))
     }
 
@@ -431,8 +488,9 @@ impl Schedule {
 
     /// The last entry of the group that starts at `first`. Entries that may be committed already
     /// are taken together when many wait, or when they would wait for this group anyway; one that
-    /// the primary may not show for long never holds back those before it.
-    fn extend(&self, first: usize, end: usize) -> usize {
+    /// the primary may not show for long never holds back those before it. It waits for none from `open` on, but for
+    /// those of the group.
+    fn extend(&self, first: usize, end: usize, open: Tsid) -> usize {
         if !matches!(self.dependencies, Dependencies::Graph(_)) {
             return first;
         }
@@ -448,8 +506,7 @@ impl Schedule {
                 && self.tsid(last + 1) <= self.gate;
             let alone = next.taken || next.is_everything;
             let waits_for_group = next.needs.last().is_some_and(|last| *last >= begin);
-            let waits_for_others =
-                next.needs.iter().any(|needed| *needed > self.applied && *needed < begin);
+            let waits_for_others = next.needs.iter().any(|needed| (open..begin).contains(needed));
             if !fits || alone || waits_for_others || !(crowded || waits_for_group) {
                 break;
             }
@@ -501,6 +558,10 @@ mod tests {
         Effect::Execute { worker, first: Tsid(first), last: Tsid(last) }
     }
 
+    fn commit(worker: usize, last: u64) -> Effect {
+        Effect::Commit { worker, last: Tsid(last) }
+    }
+
     fn small() -> Limits {
         Limits { workers: 3, window: 64, crowd: 4, group_entries: 4, group_bytes: 1000 }
     }
@@ -514,9 +575,9 @@ mod tests {
         assert_eq!(schedule.step(arrived(&[3])), [execute(2, 14, 14)]);
         assert_eq!(schedule.step(Event::Gate(Tsid(14))), []);
         assert_eq!(schedule.step(Event::Executed(1)), [], "12 waits for 11 (I2)");
-        assert_eq!(schedule.step(Event::Executed(0)), [Effect::Commit { worker: 0 }]);
+        assert_eq!(schedule.step(Event::Executed(0)), [commit(0, 11)]);
         let then = schedule.step(Event::Committed(0));
-        assert_eq!(then, [Effect::Commit { worker: 1 }, execute(0, 13, 13)]);
+        assert_eq!(then, [commit(1, 12), execute(0, 13, 13)]);
     }
 
     #[test]
@@ -524,7 +585,7 @@ mod tests {
         let mut schedule = schedule(0);
         schedule.step(arrived(&[1]));
         assert_eq!(schedule.step(Event::Executed(0)), []);
-        assert_eq!(schedule.step(Event::Gate(Tsid(1))), [Effect::Commit { worker: 0 }]);
+        assert_eq!(schedule.step(Event::Gate(Tsid(1))), [commit(0, 1)]);
     }
 
     #[test]
@@ -565,7 +626,7 @@ mod tests {
         schedule.step(Event::Executed(1));
         schedule.step(Event::Gate(Tsid(3)));
         assert_eq!(schedule.step(Event::Hold(Some(Tsid(1)))), [Effect::Abort { worker: 1 }]);
-        assert_eq!(schedule.step(Event::Executed(0)), [Effect::Commit { worker: 0 }]);
+        assert_eq!(schedule.step(Event::Executed(0)), [commit(0, 1)]);
         schedule.step(Event::Aborted(1));
         schedule.step(Event::Committed(0));
         assert_eq!(schedule.step(Event::Executed(2)), [Effect::Abort { worker: 2 }]);
@@ -575,6 +636,22 @@ mod tests {
         assert_eq!(released, [execute(0, 2, 2), execute(1, 3, 3)]);
     }
 
+    #[test]
+    fn the_next_group_is_prepared_while_what_it_waits_for_is_on_its_way() {
+        let mut schedule = schedule(0);
+        for _ in 0..10 {
+            schedule.step(arrived(&[1]));
+        }
+        let prepare =
+            |worker, first, last| Effect::Prepare { worker, first: Tsid(first), last: Tsid(last) };
+        assert_eq!(schedule.step(Event::Gate(Tsid(10))), [prepare(1, 2, 5)]);
+        assert_eq!(schedule.step(Event::Executed(0)), [commit(0, 1)]);
+        let then = schedule.step(Event::Committed(0));
+        assert_eq!(then, [execute(1, 2, 5), prepare(0, 6, 9)]);
+        assert_eq!(schedule.step(Event::Failed(1)), [Effect::Abort { worker: 0 }]);
+        assert_eq!(schedule.step(Event::Aborted(0)), [execute(0, 2, 2)], "one by one");
+    }
+
     /// The stupid twin: knows every entry's keys and every worker's group, compares all with all.
     struct Twin {
         keys: Vec<Vec<u8>>,
@@ -582,16 +659,28 @@ mod tests {
         committed: u64,
         gate: u64,
         failures: usize,
+        prepared: Option<(usize, Tsid, Tsid)>,
     }
 
     impl Twin {
+        fn is_prepared(&self, worker: usize) -> bool {
+            self.prepared.is_some_and(|prepared| prepared.0 == worker)
+        }
+
         fn obey(&mut self, effects: &[Effect]) {
             for effect in effects {
                 match *effect {
+                    Effect::Prepare { worker, first, last } => {
+                        assert_eq!((self.groups[worker], self.prepared), (None, None));
+                        assert!(last.0 - first.0 < 4 && first.0 > self.committed);
+                        self.prepared = Some((worker, first, last));
+                    }
                     Effect::Execute { worker, first, last } => self.execute(worker, first, last),
-                    Effect::Commit { worker } => {
+                    Effect::Abort { worker } if self.is_prepared(worker) => self.prepared = None,
+                    Effect::Commit { worker, last: told } => {
                         let (first, last, executed) = self.groups[worker].expect("a group");
                         assert!(executed && first == self.committed + 1 && last <= self.gate);
+                        assert_eq!(told.0, last);
                     }
                     Effect::Abort { worker } => assert!(self.groups[worker].expect("a group").2),
                     Effect::Diverged(tsid) => panic!("{tsid} failed but once"),
@@ -600,6 +689,9 @@ mod tests {
         }
 
         fn execute(&mut self, worker: usize, first: Tsid, last: Tsid) {
+            if self.is_prepared(worker) {
+                assert_eq!(self.prepared.take(), Some((worker, first, last)));
+            }
             assert_eq!(self.groups[worker], None);
             assert!(last.0 - first.0 < 4 && first.0 > self.committed);
             let running: Vec<u64> =
@@ -627,7 +719,7 @@ mod tests {
         ) {
             let mut schedule = Schedule::new(method, small(), Tsid::ZERO);
             let mut twin =
-                Twin { keys, groups: vec![None; 3], committed: 0, gate: 0, failures: 0 };
+                Twin { keys, groups: vec![None; 3], committed: 0, gate: 0, failures: 0, prepared: None };
             let mut arrived_count = 0;
             let mut committing = None;
             let mut aborting = [false; 3];
@@ -650,10 +742,14 @@ mod tests {
                         twin.groups[worker] = None;
                         Event::Failed(worker)
                     }
-                    (5, Some(_)) if committing != Some(worker) && !aborting[worker] => {
+                    (5, group)
+                        if (group.is_some() || twin.is_prepared(worker))
+                            && committing != Some(worker)
+                            && !aborting[worker] =>
+                    {
                         Event::InTheWay(worker)
                     }
-                    (6 | 7, Some(_)) if aborting[worker] => {
+                    (6 | 7, _) if aborting[worker] => {
                         aborting[worker] = false;
                         twin.groups[worker] = None;
                         Event::Aborted(worker)
@@ -670,7 +766,7 @@ mod tests {
                 twin.obey(&effects);
                 for effect in &effects {
                     match *effect {
-                        Effect::Commit { worker } => committing = Some(worker),
+                        Effect::Commit { worker, .. } => committing = Some(worker),
                         Effect::Abort { worker } => aborting[worker] = true,
                         _ => {}
                     }
@@ -694,18 +790,19 @@ mod tests {
             twin.obey(&pending);
             for effect in pending.drain(..) {
                 match effect {
-                    Effect::Commit { worker } => *committing = Some(worker),
+                    Effect::Commit { worker, .. } => *committing = Some(worker),
                     Effect::Abort { worker } => aborting[worker] = true,
                     _ => {}
                 }
             }
             let Some(event) = (0..3).find_map(|worker| {
-                let (first, last, executed) = twin.groups[worker]?;
                 if aborting[worker] {
                     aborting[worker] = false;
                     twin.groups[worker] = None;
-                    Some(Event::Aborted(worker))
-                } else if *committing == Some(worker) {
+                    return Some(Event::Aborted(worker));
+                }
+                let (first, last, executed) = twin.groups[worker]?;
+                if *committing == Some(worker) {
                     *committing = None;
                     twin.groups[worker] = None;
                     twin.committed = last;

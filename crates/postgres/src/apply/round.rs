@@ -397,11 +397,18 @@ impl<'a> Round<'a> {
     async fn step(&mut self, event: Event) -> Result<(), End> {
         for effect in self.schedule.step(event) {
             match effect {
+                Effect::Prepare { worker, first, last } => {
+                    let group = self.group(first, last);
+                    self.order(worker, Order::Prepare(group)).await?;
+                }
                 Effect::Execute { worker, first, last } => {
                     let group = self.group(first, last);
                     self.order(worker, Order::Execute(group)).await?;
                 }
-                Effect::Commit { worker } => self.order(worker, Order::Commit).await?,
+                Effect::Commit { worker, last } => {
+                    self.config.replica.set_sent(last);
+                    self.order(worker, Order::Commit).await?;
+                }
                 Effect::Abort { worker } => self.order(worker, Order::Abort).await?,
                 Effect::Diverged(tsid) => return Err(self.diverged(tsid)),
             }

@@ -2,7 +2,8 @@
 //! and checks that each changed exactly the rows that it must (row format).
 //!
 //! Two round trips a group: one for everything up to the last change, one for the commit, which is
-//! sent when the schedule says so. Keeps I5: progress is part of the same commit.
+//! sent when the schedule says so. Keeps I5: progress is part of the same commit. What a group sends first can be
+//! written while the one before it is being executed on another connection.
 
 mod batches;
 
@@ -85,6 +86,10 @@ pub(super) struct Session {
     without_domains: bool,
     /// Changes are made as they came in this transaction.
     as_they_came: bool,
+    /// What is to be sent for the next group is being written, but must not be sent.
+    is_preparing: bool,
+    /// The last entry of the group that is prepared, and where it begins in the buffer.
+    prepared_group: Option<(Tsid, usize)>,
     /// Up to here, the operator has repeated at the replica what could not be applied.
     repaired: Tsid,
 }
@@ -125,6 +130,8 @@ impl Session {
             path: None,
             without_domains: false,
             as_they_came: false,
+            is_preparing: false,
+            prepared_group: None,
             repaired,
         })
     }
@@ -134,14 +141,56 @@ impl Session {
         self.connection.key().process
     }
 
-    /// Runs a group's changes, without committing; whether what they change in the end was tried and refused.
-    /// After a failure the transaction is rolled back.
-    pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
+    /// Writes what is to be sent for a group, without sending it, if that is possible. It is to be executed, or
+    /// aborted, next.
+    pub(super) async fn get_ready(&mut self, group: &Group) -> std::result::Result<(), Failure> {
+        self.start(group);
+        let done = self.write_ahead(group).await;
+        // If it failed, its execution tells.
+        if self.failed.take().is_some() {
+            self.unprepare();
+        }
+        done.map_err(|error| lost(&error))
+    }
+
+    async fn write_ahead(&mut self, group: &Group) -> Result<()> {
+        let Some(net) = self.net(group).await? else { return Ok(()) };
+        // Before a TRUNCATE the replica is asked for partitions.
+        let is_truncate = |change: &Change| matches!(change, Change::Truncate { .. });
+        if net.as_they_came.iter().any(|(_, change)| is_truncate(change)) {
+            return Ok(());
+        }
+        self.prepared_group = Some((group.last().tsid, self.connection.buffer().len()));
+        self.is_preparing = true;
+        self.begin(group)?;
+        let done = self.carry_out_net(group.last().tsid, net).await;
+        self.is_preparing = false;
+        done
+    }
+
+    /// Drops what is prepared; whether anything was.
+    fn unprepare(&mut self) -> bool {
+        let Some((_, begin)) = self.prepared_group.take() else { return false };
+        self.connection.buffer().truncate(begin);
+        self.expected.clear();
+        self.gathered = None;
+        // Among it may be the Parse of statements.
+        self.forget();
+        true
+    }
+
+    fn start(&mut self, group: &Group) {
         if group.generation != self.generation {
             self.forget();
             self.generation = group.generation;
         }
         (self.as_they_came, self.without_domains) = (false, false);
+    }
+
+    /// Runs a group's changes, without committing; whether what they change in the end was tried and refused.
+    /// After a failure the transaction is rolled back.
+    pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
+        self.start(group);
         let done = self.run(group).await;
         let mut done = self.after(done).await;
         // What doesn't fit is found out, and told, by changes that are made as they came.
@@ -174,8 +223,11 @@ impl Session {
         self.after(done).await
     }
 
-    /// Rolls back what was executed.
+    /// Rolls back what was executed, or drops what is prepared.
     pub(super) async fn abort(&mut self) -> std::result::Result<(), Failure> {
+        if self.unprepare() {
+            return Ok(());
+        }
         self.forget();
         self.connection.query("ROLLBACK").await.map(drop).map_err(|error| lost(&error))
     }
@@ -196,8 +248,11 @@ impl Session {
     }
 
     async fn run(&mut self, group: &Group) -> Result<()> {
-        self.begin(group)?;
+        if self.prepared_group.take().is_some_and(|(last, _)| last == group.last().tsid) {
+            return self.settle().await;
+        }
         let net = if self.as_they_came { None } else { self.net(group).await? };
+        self.begin(group)?;
         if let Some(net) = net {
             self.carry_out_net(group.last().tsid, net).await?;
             return self.settle().await;
@@ -534,7 +589,9 @@ impl Session {
             if lines.len() >= GATHERED_MAX {
                 frontend::copy_data(&lines, self.connection.buffer());
                 lines.clear();
-                self.connection.flush().await?;
+                if !self.is_preparing {
+                    self.connection.flush().await?;
+                }
             }
         }
         frontend::copy_data(&lines, self.connection.buffer());
@@ -700,7 +757,10 @@ impl Session {
 
     /// Sends and reads when much has gathered.
     async fn keep_flowing(&mut self) -> Result<()> {
-        if self.expected.len() >= AHEAD_MAX || self.expected_bytes >= AHEAD_BYTES_MAX {
+        if self.is_preparing {
+            // What one group sends is bounded by its size.
+            Ok(())
+        } else if self.expected.len() >= AHEAD_MAX || self.expected_bytes >= AHEAD_BYTES_MAX {
             self.settle().await
         } else if self.connection.buffer().len() >= GATHERED_MAX {
             self.connection.flush().await
@@ -711,6 +771,7 @@ impl Session {
 
     /// Sends everything and reads all answers. What failed is in `self.failed` afterwards.
     async fn settle(&mut self) -> Result<()> {
+        debug_assert!(!self.is_preparing, "nothing is sent yet");
         self.carry_out();
         self.expected_bytes = 0;
         frontend::sync(self.connection.buffer());

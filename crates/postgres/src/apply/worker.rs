@@ -11,6 +11,8 @@ pub(super) const ORDERS_LEN: usize = 4;
 /// What a worker is to do.
 #[derive(Debug)]
 pub(super) enum Order {
+    /// Get ready to execute a group.
+    Prepare(Group),
     Execute(Group),
     Commit,
     Abort,
@@ -47,7 +49,7 @@ pub(super) async fn run(
             }
         };
         let Some(order) = order else { break };
-        let outcome = obey(&mut session, &mut group, order).await;
+        let Some(outcome) = obey(&mut session, &mut group, order).await else { continue };
         let is_lost = matches!(outcome, Outcome::Failed(Failure::Lost(_)));
         if outcomes.send((number, outcome)).await.is_err() || is_lost {
             return;
@@ -56,8 +58,10 @@ pub(super) async fn run(
     session.close().await;
 }
 
-async fn obey(session: &mut Session, group: &mut Option<Group>, order: Order) -> Outcome {
-    match order {
+/// What came of an order; nothing is told of one that isn't over.
+async fn obey(session: &mut Session, group: &mut Option<Group>, order: Order) -> Option<Outcome> {
+    Some(match order {
+        Order::Prepare(next) => return session.get_ready(&next).await.err().map(Outcome::Failed),
         Order::Execute(next) => {
             let done = session.execute(group.insert(next)).await;
             done.map_or_else(Outcome::Failed, |is_net_refused| Outcome::Executed { is_net_refused })
@@ -71,5 +75,5 @@ async fn obey(session: &mut Session, group: &mut Option<Group>, order: Order) ->
             *group = None;
             session.abort().await.map_or_else(Outcome::Failed, |()| Outcome::Aborted)
         }
-    }
+    })
 }
