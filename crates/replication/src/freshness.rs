@@ -35,6 +35,7 @@ use ahash::AHashMap;
 
 use crate::ids::{Lsn, Tsid, Xid};
 use crate::items::{ColumnId, Columns, Item, Items, Key, RelId, Rows, Span};
+use crate::primary_equivalent::LastCommits;
 
 /// Beyond this many tables the index collapses them into "everything" (I8).
 pub const TABLES_MAX: usize = 100_000;
@@ -256,6 +257,7 @@ pub struct Freshness {
     recent: AHashMap<u32, Tsid>,
     recent_order: VecDeque<(u32, Tsid)>,
     passed: Lsn,
+    last_commits: LastCommits,
 }
 
 impl Freshness {
@@ -279,6 +281,7 @@ impl Freshness {
     /// known of the schema isn't to be trusted.
     pub fn begin_as(&mut self, id: WriteId, items: Items, may_define: bool) {
         self.everything.defining += u32::from(may_define);
+        self.last_commits.commit(&items);
         match &items {
             Items::Nothing => {}
             Items::Everything => self.everything.unresolved += 1,
@@ -355,6 +358,7 @@ impl Freshness {
     /// found.
     pub fn entry(&mut self, tsid: Tsid, xid: u32, items: &Items) {
         self.newest = self.newest.max(tsid);
+        self.last_commits.entry(tsid, items);
         let own = self.by_xid.get(&xid).copied();
         match items {
             Items::Nothing => {}
@@ -469,6 +473,12 @@ impl Freshness {
     #[must_use]
     pub fn need(&self, items: &Items) -> Need {
         Need { tsid: self.last(items), unresolved: self.overlapping(items) }
+    }
+
+    /// The last commits, by what they touched.
+    #[must_use]
+    pub fn last_commits(&self) -> &LastCommits {
+        &self.last_commits
     }
 
     /// What of these items decides how far a replica must have come for a read that arrives now.

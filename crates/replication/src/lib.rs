@@ -9,6 +9,7 @@ pub mod ids;
 pub mod items;
 pub mod note;
 pub mod pgoutput;
+pub mod primary_equivalent;
 pub mod retention;
 pub mod schedule;
 pub mod written;

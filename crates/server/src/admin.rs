@@ -467,6 +467,7 @@ impl<S: Stream> Admin<S> {
                 number(&counters.commits),
                 number(&counters.errors),
                 number(&counters.misjudged),
+                number(&counters.discarded),
             ]);
         }
         table

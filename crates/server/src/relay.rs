@@ -18,6 +18,7 @@ use hihooi_postgres::site::{Replica, Site};
 use hihooi_replication::freshness::{Freshness, Need, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
+use hihooi_replication::primary_equivalent::{Dispatched, names_several_rows};
 use hihooi_replication::written::Written;
 use hihooi_session::events::{Outcome, Prepared, ReadRequest};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
@@ -115,6 +116,8 @@ pub struct Counters {
     pub errors: Cell<u64>,
     /// Writes that were taken for reads and refused by a replica.
     pub misjudged: Cell<u64>,
+    /// Answers of replicas that were discarded.
+    pub discarded: Cell<u64>,
 }
 
 /// Adds one.
@@ -601,19 +604,30 @@ impl Relay {
     }
 
     async fn route_by_need(&self, read: ReadRequest<'_>, pools: &OwnPools) -> Route {
-        let mut need = self.freshness.borrow().need(read.items);
+        let (mut need, commits) = {
+            let freshness = self.freshness.borrow();
+            (freshness.need(read.items), freshness.last_commits().commits())
+        };
+        let is_checked = read.consistency == Consistency::Gssi && names_several_rows(read.items);
+        let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
         match self.choose(&need, &read, pools) {
-            Choice::Replica(candidate) => return found(candidate, &need, Reason::Fresh),
+            Choice::Replica(candidate) => {
+                let sent = self.replicas[candidate.number].sent();
+                return found(candidate, &need, dispatched(sent), Reason::Fresh);
+            }
             // There may be some whose objects aren't known.
             Choice::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
             Choice::NoReplica => return Route::primary(Reason::NoReplica),
             Choice::NotFresh => {}
         }
         let decider = Some(self.freshness.borrow().decider(read.items));
-        if self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get()
-            && let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await
-        {
-            return Route { decider, ..found(candidate, &need, Reason::Waited) };
+        if self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get() {
+            // Whichever it will be.
+            let sent = self.replicas.iter().map(|replica| replica.sent()).min().unwrap_or_default();
+            if let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await {
+                let found = found(candidate, &need, dispatched(sent), Reason::Waited);
+                return Route { decider, ..found };
+            }
         }
         let needed = need.unresolved.is_empty().then_some(need.tsid);
         Route { needed, decider, ..Route::primary(Reason::NotFresh) }
@@ -648,6 +662,14 @@ impl Relay {
             pool.refusals.borrow_mut().tried(now, balance.jitter());
         }
         choice
+    }
+
+    /// Whether the answer of a replica may show two transactions in another order than the primary did.
+    pub fn may_be_forked(&self, route: &Route, items: &Items) -> bool {
+        let Some((dispatched, replica)) = route.dispatched.zip(self.replica(route.site)) else {
+            return false;
+        };
+        self.freshness.borrow().last_commits().may_be_forked(items, dispatched, replica.sent())
     }
 
     /// Whether a replica still has what a route to it was chosen for.
@@ -704,13 +726,19 @@ impl Relay {
     }
 }
 
-fn found(candidate: Candidate, need: &Need, reason: Reason) -> Route {
+fn found(
+    candidate: Candidate,
+    need: &Need,
+    dispatched: Option<Dispatched>,
+    reason: Reason,
+) -> Route {
     Route {
         site: SiteId::Replica(candidate.number),
         needed: Some(need.tsid),
         applied: Some(candidate.applied),
         class: None,
         decider: None,
+        dispatched,
         reason,
     }
 }

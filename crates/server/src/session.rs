@@ -88,6 +88,10 @@ impl Env for Lent<'_> {
         self.0.still_serves(route)
     }
 
+    fn may_be_forked(&self, route: &Route, items: &Items) -> bool {
+        self.0.may_be_forked(route, items)
+    }
+
     fn was_ended(&self, site: SiteId, pid: i32) -> bool {
         self.0.replica(site).is_some_and(|replica| replica.has_ended_session(pid))
     }
@@ -472,6 +476,7 @@ impl<S: Stream> Served<S> {
             Counter::Read => &counters.reads,
             Counter::Write => &counters.writes,
             Counter::Error => &counters.errors,
+            Counter::Discarded => &counters.discarded,
             Counter::Misjudged => {
                 warn!("a write was taken for a read; the primary runs it");
                 &counters.misjudged

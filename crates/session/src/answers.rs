@@ -134,6 +134,12 @@ impl Answers {
         matches!(self.queue.front(), Some((_, Audience::Simple)))
     }
 
+    /// Whether what comes now answers a simple query, sent as such.
+    #[must_use]
+    pub fn is_query(&self) -> bool {
+        matches!(self.queue.front(), Some((Sent::Query, _)))
+    }
+
     /// Whether what comes now answers a message that the session put into a unit of the client's.
     #[must_use]
     pub fn is_hidden(&self) -> bool {

@@ -110,6 +110,9 @@ pub enum Counter {
     Error,
     /// A write that was taken for a read and refused by a replica.
     Misjudged,
+    /// An answer of a replica that was discarded, since it may have shown two transactions in another order than the
+    /// primary did.
+    Discarded,
 }
 
 /// What became of a write.
@@ -188,6 +191,8 @@ pub trait Env {
     fn objects(&self, site: SiteId) -> Option<Arc<Objects>>;
     /// Whether a replica still has what a route to it was chosen for.
     fn still_serves(&self, route: &Route) -> bool;
+    /// Whether the answer of a replica may show two transactions in another order than the primary did.
+    fn may_be_forked(&self, route: &Route, items: &Items) -> bool;
     /// Whether the applier of a replica has ended what this backend ran.
     fn was_ended(&self, site: SiteId, pid: i32) -> bool;
     /// Whether the next read's duration is to be told.

@@ -29,6 +29,11 @@ pub enum Step {
     /// A held answer describes something by a type that has another OID at the primary, and this is needed to
     /// answer nevertheless.
     OwnTypes(Needs),
+    /// What is held back shows the moments that it will show, or as much as can be held back.
+    Bound {
+        /// It shows all of them.
+        all: bool,
+    },
 }
 
 /// Whether the answer's beginning is held back from the client, so that another site can be
@@ -39,7 +44,15 @@ pub enum Hold {
     No,
     /// Hold back until a row, a command's end, or an error that is the statement's own.
     UntilRows,
+    /// Hold back until so many portals are bound, whose rows are those of one moment each; then it is looked at
+    /// whether the answer may stand ([`Step::Bound`]).
+    UntilBound(usize),
+    /// The answer may not stand: nothing of it is relayed.
+    Drop,
 }
+
+/// So much of an answer is held back for portals that are bound behind it.
+const HELD_LEN_MAX: usize = 64 * 1024;
 
 /// Looks at frames up to the first that the session must act on: how many bytes are done with,
 /// and the step.
@@ -61,6 +74,9 @@ pub fn look_at(
             continue;
         }
         let Some(head) = frame::peek(rest)? else { break };
+        if let Some(step) = bound(head, client, server, hold) {
+            return Ok((used, Some(step)));
+        }
         if rest.len() < head.len {
             if head.len > WHOLE_FRAME_LEN_MAX && is_data(head.tag) {
                 begin_passing(head, client, server, hold);
@@ -77,6 +93,28 @@ pub fn look_at(
     Ok((used, None))
 }
 
+/// Whether, before this message, an answer shows all moments that it will show, of which it has to be looked at.
+fn bound(
+    head: frame::Frame,
+    client: &Downstream,
+    server: &Upstream,
+    hold: &mut Hold,
+) -> Option<Step> {
+    let Hold::UntilBound(left) = *hold else { return None };
+    let is_next = match server.answers.is_query() {
+        true => head.tag == tag::ROW_DESCRIPTION || commits_answer(head.tag),
+        false => head.tag == tag::BIND_COMPLETE,
+    };
+    if is_next && left > 1 {
+        *hold = Hold::UntilBound(left - 1);
+    }
+    let is_too_much = client.output.len() + head.len > HELD_LEN_MAX;
+    match is_next && left == 1 {
+        true => Some(Step::Bound { all: true }),
+        false => is_too_much.then_some(Step::Bound { all: false }),
+    }
+}
+
 fn is_data(tag: u8) -> bool {
     matches!(tag, tag::DATA_ROW | tag::COPY_DATA)
 }
@@ -89,9 +127,12 @@ fn begin_passing(
 ) {
     undefer(client, server);
     let verdict = server.answers.received(head.tag, &[]);
-    *hold = Hold::No;
+    let is_dropped = *hold == Hold::Drop;
+    if !is_dropped {
+        *hold = Hold::No;
+    }
     server.passing.rest = head.len;
-    server.passing.relay = verdict.relay && !client.gone;
+    server.passing.relay = verdict.relay && !client.gone && !is_dropped;
 }
 
 fn pass(bytes: &[u8], client: &mut Downstream, server: &mut Upstream) -> usize {
@@ -117,12 +158,16 @@ fn take(
     if tag == tag::ERROR && server.is_replica {
         let fields = ErrorFields::read(body)?;
         was_in_the_way = fields.code() == QUERY_CANCELED && was_ended();
-        if *hold == Hold::UntilRows && (was_in_the_way || elsewhere(fields.code())) {
-            return Ok(Some(Step::Refused(Box::new(fields))));
+        match *hold {
+            Hold::UntilRows | Hold::UntilBound(_) if was_in_the_way || elsewhere(fields.code()) => {
+                return Ok(Some(Step::Refused(Box::new(fields))));
+            }
+            // Who cancelled the read cancelled it however often it runs.
+            Hold::Drop if was_in_the_way || fields.code() != QUERY_CANCELED => {}
+            _ => *hold = Hold::No,
         }
-        *hold = Hold::No;
     }
-    if *hold == Hold::UntilRows {
+    if matches!(*hold, Hold::UntilRows | Hold::UntilBound(_)) {
         let sees = !server.answers.is_hidden();
         if let Some(needs) = own_types::needs(tag, body, sees, server.objects.as_deref())? {
             return Ok(Some(Step::OwnTypes(needs)));
@@ -131,7 +176,8 @@ fn take(
     let at_commit = server.answers.is_at_commit();
     let is_us = server.answers.is_us();
     let is_simple = server.answers.is_simple();
-    let verdict = server.answers.received(tag, body);
+    let mut verdict = server.answers.received(tag, body);
+    verdict.relay &= *hold != Hold::Drop;
     let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
     if let Some(error) = refused {
         undefer(client, server);
@@ -158,7 +204,7 @@ fn take(
         if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
             server.names_done += 1;
         }
-        if commits_answer(tag) {
+        if commits_answer(tag) && *hold == Hold::UntilRows {
             *hold = Hold::No;
         }
     }

@@ -3,6 +3,7 @@
 use hihooi_replication::freshness::Decider;
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Class;
+use hihooi_replication::primary_equivalent::Dispatched;
 
 use crate::sites::SiteId;
 
@@ -52,6 +53,8 @@ pub enum Reason {
     ExplicitBlock,
     /// No replica was fresh enough in time.
     NotFresh,
+    /// Replicas' answers may have shown two transactions in another order than the primary did.
+    Discarded,
     /// A replica can't be trusted to give the primary's answer.
     Unsafe,
     /// The session's state lives on one connection.
@@ -75,6 +78,7 @@ impl Reason {
             Reason::InWriteTransaction => "in_write_transaction",
             Reason::ExplicitBlock => "explicit_block",
             Reason::NotFresh => "not_fresh",
+            Reason::Discarded => "discarded",
             Reason::Unsafe => "unsafe",
             Reason::SessionState => "session_state",
             Reason::Isolation => "isolation",
@@ -97,6 +101,9 @@ pub struct Route {
     pub class: Option<Class>,
     /// What it waited for, or was not there, if that was looked for.
     pub decider: Option<Decider>,
+    /// When that was decided, if the answer is to be discarded when it may show two transactions in another order
+    /// than the primary did.
+    pub dispatched: Option<Dispatched>,
     /// Why.
     pub reason: Reason,
 }
@@ -111,6 +118,7 @@ impl Route {
             applied: None,
             class: None,
             decider: None,
+            dispatched: None,
             reason,
         }
     }

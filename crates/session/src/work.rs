@@ -79,6 +79,9 @@ pub(crate) struct Work {
     goes_on: bool,
     /// Replicas that failed.
     not: Vec<SiteId>,
+    /// So many answers were discarded, since they may have shown two transactions in another order than the
+    /// primary did.
+    discarded: u32,
     /// When it was sent on its way, if that is measured.
     began: Option<Duration>,
     /// When a replica got it, until that begins to answer.
@@ -101,6 +104,7 @@ impl Work {
             wanted: None,
             goes_on: false,
             not: Vec::new(),
+            discarded: 0,
             began: None,
             sent: None,
             next: 0,
@@ -132,6 +136,17 @@ impl Work {
             What::Unit(unit) => unit.ops.iter().filter_map(Op::statement).any(is_such),
             What::Storing(_) => false,
         }
+    }
+}
+
+/// A read of which so many answers were discarded runs on the primary.
+const DISCARDED_MAX: u32 = 2;
+
+/// At how many moments a read looks at the data: when a portal is bound, or a simple query runs.
+fn moments(what: &What) -> usize {
+    match what {
+        What::Unit(unit) => unit.ops.iter().filter(|op| matches!(op, Op::Bind { .. })).count(),
+        What::Query(_) | What::Storing(_) => 1,
     }
 }
 
@@ -196,6 +211,10 @@ impl Session {
                 work.route = Route::primary(Reason::Unsafe);
                 return self.lease(env, out);
             }
+        }
+        if work.discarded >= DISCARDED_MAX {
+            work.route = Route::primary(Reason::Discarded);
+            return self.lease(env, out);
         }
         // What came since may name rows otherwise than the read does.
         let version = env.catalog_version();
@@ -337,7 +356,10 @@ impl Session {
                 up.begin_unit();
                 write_read(up, &work.what);
                 work.sent = Some(env.now());
-                session.hold = Hold::UntilRows;
+                session.hold = match work.route.dispatched {
+                    Some(_) => Hold::UntilBound(moments(&work.what)),
+                    None => Hold::UntilRows,
+                };
                 Then::Read
             }
             What::Query(query) => {
@@ -509,7 +531,33 @@ impl Session {
                 self.try_elsewhere(env, out);
             }
             Step::OwnTypes(needs) => self.try_at_primary(needs, env, out),
+            Step::Bound { all } => self.bound(all, env, out),
         }
+    }
+
+    /// A replica's answer is there as far as it shows at which moments it looked: whether it may stand (I3).
+    fn bound(&mut self, all: bool, env: &dyn Env, out: &mut Actions) {
+        let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
+        let items = work.wanted.as_ref().map_or(&Items::Everything, Wanted::items);
+        if all && (!env.may_be_forked(&work.route, items)) {
+            self.hold = Hold::UntilRows;
+            return;
+        }
+        work.discarded = if all { work.discarded + 1 } else { DISCARDED_MAX };
+        out.push_back(Action::Count(work.route.site, Counter::Discarded));
+        up.names_done = 0;
+        self.down.output.clear();
+        self.hold = Hold::Drop;
+    }
+
+    /// A read's answer was discarded: it is asked for once more.
+    fn run_again(&mut self, env: &dyn Env, out: &mut Actions) {
+        self.hold = Hold::No;
+        if let Some(mut up) = self.up.take() {
+            let is_reusable = up.is_clean() && !up.write_cleanup();
+            out.push_back(if is_reusable { Action::Release(up) } else { Action::Discard(up) });
+        }
+        self.ask_route(env, out);
     }
 
     /// Whether the client's COPY data goes to the server.
@@ -561,6 +609,7 @@ impl Session {
         match then {
             Then::Carried => self.carried(env, out),
             Then::Written(written) => self.has_run(written, env, out),
+            Then::Read if self.hold == Hold::Drop => self.run_again(env, out),
             Then::Read => {
                 self.hold = Hold::No;
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
@@ -752,7 +801,7 @@ impl Session {
 
     /// The client gets nothing of what a replica said.
     fn take_back(&mut self) {
-        if self.hold == Hold::UntilRows {
+        if self.hold != Hold::No {
             self.down.output.clear();
         }
         self.hold = Hold::No;
@@ -781,7 +830,7 @@ impl Session {
             Phase::Answering(Then::Read) => {
                 out.push_back(Action::Failed(site));
                 out.push_back(Action::Count(site, Counter::Error));
-                if self.hold == Hold::UntilRows || makes(Mistake::RetriedAfterRow) {
+                if self.hold != Hold::No || makes(Mistake::RetriedAfterRow) {
                     self.discard(out);
                     return self.try_elsewhere(env, out);
                 }

@@ -17,6 +17,7 @@ use hihooi_check::{History, Level, Op, Outcome, Transaction, judge};
 use hihooi_replication::freshness::{Freshness, WriteId};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Granularity, Items, RelId};
+use hihooi_replication::primary_equivalent::{Dispatched, names_several_rows};
 use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::downstream::Downstream;
 use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
@@ -160,6 +161,10 @@ impl Relay {
                 applied: Some(applied),
                 class: items.class(),
                 decider: None,
+                dispatched: names_several_rows(items).then(|| Dispatched {
+                    commits: self.freshness.borrow().last_commits().commits(),
+                    sent: applied,
+                }),
                 reason: Reason::Fresh,
             },
             _ => Route::primary(Reason::NotFresh),
@@ -210,6 +215,13 @@ impl Env for Relay {
     fn still_serves(&self, route: &Route) -> bool {
         let SiteId::Replica(number) = route.site else { return false };
         route.applied.is_none_or(|applied| Tsid(self.applied(number) as u64) >= applied)
+    }
+    fn may_be_forked(&self, route: &Route, items: &Items) -> bool {
+        let SiteId::Replica(number) = route.site else { return false };
+        let sent = Tsid(self.applied(number) as u64);
+        let freshness = self.freshness.borrow();
+        let is_forked = |at| freshness.last_commits().may_be_forked(items, at, sent);
+        route.dispatched.is_some_and(is_forked)
     }
     fn was_ended(&self, _: SiteId, _: i32) -> bool {
         false

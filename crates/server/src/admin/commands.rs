@@ -176,6 +176,11 @@ pub(super) const COMMANDS: &[Command] = &[
                 "statements that were sent to a replica as reads and turned out to write; they \
                  ran on the primary instead",
             ),
+            (
+                "discarded",
+                "answers of a replica that were discarded, since they may have shown two transactions in \
+                 another order than the primary did; the reads ran again",
+            ),
         ],
     },
     Command {

@@ -8,6 +8,7 @@
 //! .                       the end of a packet of which nothing comes
 //! ~                       it says nothing for long
 //! foreign                 connections that it gets have other sessions' sequence numbers
+//! forked                  one more answer of a replica is discarded
 //! behind, known           the catalog lacks what the stream brought; it has it again
 //! ```
 //! Messages: `Q text`, `F` (function call), `P name text`, `B portal name`, `Dp portal`, `Ds name`, `E portal`,
@@ -37,6 +38,7 @@ pub(super) enum Packet {
     Bytes(Vec<u8>),
     Wait,
     Foreign,
+    Forked,
     Behind(bool),
 }
 
@@ -46,6 +48,7 @@ impl Packet {
             Packet::Bytes(bytes) => world.send(bytes),
             Packet::Wait => world.wait(),
             Packet::Foreign => world.numbers_are_foreign = true,
+            Packet::Forked => world.forked(),
             Packet::Behind(is_behind) => world.set_behind(*is_behind),
         }
     }
@@ -84,10 +87,11 @@ impl Script {
             is_open = false;
             match line {
                 "own" => script.is_own = true,
-                "~" | "foreign" | "behind" | "known" => {
+                "~" | "foreign" | "forked" | "behind" | "known" => {
                     script.packets.push(match line {
                         "~" => Packet::Wait,
                         "foreign" => Packet::Foreign,
+                        "forked" => Packet::Forked,
                         line => Packet::Behind(line == "behind"),
                     });
                     script.given.push(vec![line.to_owned()]);
@@ -111,7 +115,7 @@ impl Script {
     pub(super) fn expected(&self) -> Option<Vec<Vec<u8>>> {
         let bytes = |packet: &Packet| match packet {
             Packet::Bytes(bytes) => Some(bytes.clone()),
-            Packet::Wait | Packet::Foreign | Packet::Behind(_) => None,
+            _ => None,
         };
         let packets: Vec<_> = self.packets.iter().filter_map(bytes).collect();
         (!self.is_own).then(|| direct(&packets))

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hihooi_replication::freshness::WriteId;
+use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items, RelId};
+use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_sql::catalog_builder::{FunctionRow, RelationRow, Volatility};
 use hihooi_sql::{Analysis, Builder, Cache, Catalog, SearchPath};
 use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
@@ -82,6 +84,8 @@ struct Lent {
     now: Cell<u64>,
     /// The catalog lacks what the stream brought.
     is_behind: Cell<bool>,
+    /// So many answers of replicas may show another order than the primary did.
+    forked: Cell<u32>,
 }
 
 thread_local! {
@@ -132,6 +136,7 @@ impl Lent {
             },
             now: Cell::new(0),
             is_behind: Cell::new(false),
+            forked: Cell::new(0),
         }
     }
 }
@@ -187,6 +192,11 @@ impl Env for Lent {
     }
     fn still_serves(&self, _: &Route) -> bool {
         true
+    }
+    fn may_be_forked(&self, _: &Route, _: &Items) -> bool {
+        let left = self.forked.get();
+        self.forked.set(left.saturating_sub(1));
+        left > 0
     }
     fn was_ended(&self, _: SiteId, _: i32) -> bool {
         false
@@ -261,7 +271,10 @@ impl World {
             has_plain_strings: true,
             idle_limit: None,
         };
-        LENT.with(|lent| lent.is_behind.set(false));
+        LENT.with(|lent| {
+            lent.is_behind.set(false);
+            lent.forked.set(0);
+        });
         World {
             env: LENT.with(Rc::clone),
             session: Session::new(opened, Downstream::default()),
@@ -302,6 +315,11 @@ impl World {
             self.event(Event::Deadline);
             self.run();
         }
+    }
+
+    /// One more answer of a replica may show another order than the primary did.
+    pub(super) fn forked(&mut self) {
+        self.env.forked.set(self.env.forked.get() + 1);
     }
 
     /// The catalog falls behind, or catches up.
@@ -569,7 +587,11 @@ impl World {
                 let site =
                     [0, 1].map(SiteId::Replica).into_iter().find(|site| !read.not.contains(site));
                 let route = match site {
-                    Some(site) => Route { site, ..Route::primary(Reason::Fresh) },
+                    // Every read is looked at, as if it named several rows.
+                    Some(site) => {
+                        let dispatched = Some(Dispatched { commits: 0, sent: Tsid::ZERO });
+                        Route { site, dispatched, ..Route::primary(Reason::Fresh) }
+                    }
                     None => Route::primary(Reason::NoReplica),
                 };
                 self.event(Event::Routed(route));
