@@ -169,7 +169,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     let welcome = Rc::new(Welcome {
         parameters: server.parameters.clone(),
         path: SearchPath::new(&found.path),
-        is_serializable: found.is_serializable,
+        isolation: found.isolation,
         idle_limit: found.idle_limit,
     });
     relay.pools.release(server);

@@ -146,10 +146,11 @@ impl<S: Stream> Served<S> {
                 consistency: relay.settings.consistency,
                 wait_ms: relay.settings.wait_ms,
                 granularity: Granularity::default(),
+                statement_routing: true,
             },
             custom: custom.cloned().collect(),
             path: welcome.path.clone(),
-            is_serializable: welcome.is_serializable,
+            isolation: welcome.isolation,
             has_plain_strings: !welcome.parameters.contains(&off),
             idle_limit: welcome.idle_limit,
         };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hihooi_sql::SearchPath;
+use hihooi_sql::{Isolation, SearchPath};
 use hihooi_wire::startup::Startup;
 
 use crate::defaults::Defaults;
@@ -63,8 +63,8 @@ pub struct Welcome {
     pub parameters: Vec<(String, String)>,
     /// Where unqualified names are looked up.
     pub path: SearchPath,
-    /// Whether transactions are SERIALIZABLE unless they say otherwise.
-    pub is_serializable: bool,
+    /// The isolation level of transactions, unless they say otherwise.
+    pub isolation: Isolation,
     /// How long the session may wait for its client outside of a transaction.
     pub idle_limit: Option<Duration>,
 }

@@ -146,7 +146,7 @@ impl Session {
             return self.end(End::Fatal(report.detail(fields.to_string())), out);
         }
         let values = if look == Look::All {
-            self.is_serializable = found.is_serializable;
+            self.isolation = found.isolation;
             self.idle_limit = found.idle_limit;
             self.has_plain_strings = found.has_plain_strings;
             self.path = Some(SearchPath::new(&found.path));

@@ -90,6 +90,7 @@ impl Session {
             self.names.undo_after(0);
             return self.refuse_extended(&report, goes_on);
         }
+        let Some(unit) = self.cross_in_unit(unit, env) else { return };
         let first = unit.ops.iter().find_map(Op::statement);
         let (ends, work) = match self.ends_as_whole(&unit) {
             None => (unit.ends, Err(self.reason_for(first))),

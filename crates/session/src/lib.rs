@@ -25,6 +25,7 @@
 
 pub mod answers;
 pub mod balance;
+mod block;
 pub mod downstream;
 mod effects;
 pub mod events;

@@ -17,6 +17,8 @@ pub(crate) enum Mistake {
     SyncSkipped,
     /// The failure of a query of the session's own counts as the client's unit's.
     OwnFailureIsTheirs,
+    /// A block that no server has begun goes on though a statement failed in it.
+    FailedGoesOn,
     /// The session's state is looked at in the middle of a unit, which commits it.
     SettledAmidUnit,
 }

@@ -91,6 +91,11 @@ impl Names {
         self.changes.clear();
     }
 
+    /// The first part of the unit has succeeded, with so many changes.
+    pub(crate) fn keep_first(&mut self, count: usize) {
+        self.changes.drain(..count.min(self.changes.len()));
+    }
+
     /// The unit has failed behind so many changes.
     pub(crate) fn undo_after(&mut self, done: usize) {
         for change in self.changes.drain(done.min(self.changes.len())..).rev() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hihooi_replication::items::{Granularity, Items};
-use hihooi_sql::{Analysis, Hint, Kind, Replica, Statement, Unsafe};
+use hihooi_sql::{Analysis, Hint, Isolation, Kind, Replica, Statement, Unsafe};
 use hihooi_wire::frontend::{self, Bind, Target, tag};
 
 use crate::answers::{Audience, Sent};
@@ -88,7 +88,7 @@ impl Session {
         if !self.opened.is_replicated || !env.has_replicas() {
             return Err(Reason::NoReplica);
         }
-        if self.is_serializable {
+        if self.isolation == Isolation::Serializable {
             return Err(Reason::Isolation);
         }
         if env.is_catalog_stale() {
@@ -101,6 +101,9 @@ impl Session {
     pub(crate) fn routable_unit(&self, unit: &Unit, env: &dyn Env) -> Result<Wanted, Reason> {
         self.may_route(env)?;
         let mut wanted = Wanted { catalog_version: env.catalog_version(), ..Wanted::default() };
+        if !self.leaves_no_portal(unit) {
+            return Err(Reason::ExplicitBlock);
+        }
         let mut items = Items::Nothing;
         let mut has_run = false;
         for op in &unit.ops {
@@ -119,7 +122,8 @@ impl Session {
                 let hint = is_routable(statement, &prepared.query)?;
                 wanted.consistency = wanted.consistency.or(hint);
                 // To be parsed and described, a statement needs nothing but the schema.
-                if matches!(op, Op::Bind { .. }) {
+                if let Op::Bind { message, .. } = op {
+                    self.fits_block(statement, message.body())?;
                     items = items.union(&statement.reads_with(&RunValues::of(op)));
                 }
             }

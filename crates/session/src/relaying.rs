@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use hihooi_wire::ProtocolError;
-use hihooi_wire::backend::{ErrorFields, Report, Status, tag};
+use hihooi_wire::backend::{self, ErrorFields, Report, Status, tag};
 use hihooi_wire::frame;
 
 use crate::answers::Event;
@@ -194,6 +194,11 @@ fn take(
         if server.is_replica {
             let at = client.output.len() - body.len();
             own_types::to_primary(tag, &mut client.output[at..], server.objects.as_deref())?;
+        }
+        if tag == tag::READY_FOR_QUERY && server.is_in_block {
+            let status = if server.failed { Status::Failed } else { Status::Block };
+            client.output.truncate(client.output.len() - message.len());
+            backend::ready_for_query(status, &mut client.output);
         }
         if tag == tag::NOTIFICATION && body.starts_with(&server.pid.to_be_bytes()) {
             // Its own: clients know them by the number that they were told.

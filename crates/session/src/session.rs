@@ -13,11 +13,14 @@ use std::time::Duration;
 use bytes::BytesMut;
 use hihooi_replication::freshness::WriteId;
 use hihooi_replication::items::Items;
-use hihooi_sql::{Analysis, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement};
+use hihooi_sql::{
+    Analysis, Isolation, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
+};
 use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::frontend::tag;
 
 use crate::answers::Audience;
+use crate::block::Block;
 use crate::downstream::{Downstream, Message};
 use crate::effects::Doubts;
 use crate::events::{Action, Actions, Env, Event, protocol_report};
@@ -69,8 +72,8 @@ pub struct Opened {
     pub custom: Vec<(String, String)>,
     /// Where unqualified names are looked up.
     pub path: SearchPath,
-    /// Transactions are SERIALIZABLE unless they say otherwise.
-    pub is_serializable: bool,
+    /// The isolation level of transactions, unless they say otherwise.
+    pub isolation: Isolation,
     /// `standard_conforming_strings` is on.
     pub has_plain_strings: bool,
     /// How long it may wait for its client outside of a transaction.
@@ -149,13 +152,15 @@ pub struct Session {
     /// Settings with a dot in their names that its texts named.
     pub(crate) custom_settings: BTreeSet<Box<str>>,
     pub(crate) path: Option<SearchPath>,
-    pub(crate) is_serializable: bool,
+    pub(crate) isolation: Isolation,
     pub(crate) idle_limit: Option<Duration>,
     /// What was run since the last look at the session's state may have changed the path.
     pub(crate) is_path_unknown: bool,
     /// `standard_conforming_strings` is on: texts with backslashes mean what the analysis takes them
     /// for.
     pub(crate) has_plain_strings: bool,
+    /// A block that no server has begun.
+    pub(crate) block: Option<Block>,
     pub(crate) pin: Option<Pin>,
     /// Why the session must keep its connection until DISCARD ALL.
     pub(crate) lasting_pin: Option<Pin>,
@@ -196,10 +201,11 @@ impl Session {
             settings: Arc::default(),
             custom_settings: BTreeSet::new(),
             path: Some(opened.path.clone()),
-            is_serializable: opened.is_serializable,
+            isolation: opened.isolation,
             idle_limit: opened.idle_limit,
             is_path_unknown: false,
             has_plain_strings: opened.has_plain_strings,
+            block: None,
             pin: None,
             lasting_pin: None,
             transaction: Transaction::default(),
@@ -293,7 +299,11 @@ impl Session {
             Phase::Idle if !self.gathered.is_empty() => {
                 (self.open != Open::Skipping).then_some(PAUSE)
             }
-            Phase::Idle if self.up.is_none() && self.down.input.is_empty() => self.idle_limit,
+            Phase::Idle
+                if self.up.is_none() && self.block.is_none() && self.down.input.is_empty() =>
+            {
+                self.idle_limit
+            }
             _ => None,
         }
     }
@@ -467,7 +477,11 @@ impl Session {
 
     /// The transaction status that the client knows of.
     pub(crate) fn status(&self) -> Status {
-        self.up.as_ref().map_or(Status::Idle, |up| up.status)
+        match (&self.block, &self.up) {
+            (Some(block), _) => block.status(),
+            (None, Some(up)) => up.status,
+            (None, None) => Status::Idle,
+        }
     }
 
     /// Whether a transaction block is open.
@@ -634,7 +648,7 @@ impl Session {
 
     /// Why a unit that isn't routed runs on the primary.
     pub(crate) fn reason_for(&self, statement: Option<&Statement>) -> Reason {
-        if self.is_in_block() {
+        if self.is_in_block() && self.block.as_ref().is_none_or(|block| block.has_failed()) {
             return if self.transaction.writes.is_empty() {
                 Reason::ExplicitBlock
             } else {
@@ -644,7 +658,7 @@ impl Session {
         match statement {
             _ if self.pin.is_some() => Reason::SessionState,
             Some(statement) if statement.is_write() => Reason::Write,
-            _ if self.is_serializable => Reason::Isolation,
+            _ if self.isolation == Isolation::Serializable => Reason::Isolation,
             _ => Reason::Unsafe,
         }
     }

@@ -76,12 +76,18 @@ impl Session {
             let answer = self.own_command(command, env);
             return self.answer_simple(answer);
         }
+        if let Some(bound) = self.bound(statement, &text, env) {
+            let command = self.cross(bound);
+            return self.answer_simple(Ok(Answer::Done(command)));
+        }
+        let fits = |hint| self.fits_block(statement, &text).map(|()| hint);
         let routable = match self.up {
             Some(_) => self.may_route(env).and_then(|()| is_routable(statement, &text)),
             None => {
                 is_routable(statement, &text).and_then(|hint| self.may_route(env).map(|()| hint))
             }
         };
+        let routable = routable.and_then(fits);
         let query = Query { message, text: text.clone(), facts: facts.clone() };
         let work = |reason| Work::new(What::Query(query), Route::primary(reason));
         let work = match routable {

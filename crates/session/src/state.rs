@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hihooi_sql::Isolation;
 use postgres_protocol::escape::escape_literal;
 
 /// Settings that a session has beyond its start-up, by name.
@@ -27,8 +28,8 @@ pub struct SessionState {
     pub path: Vec<String>,
     /// Why the session must keep its connection, if it must.
     pub pin: Option<Pin>,
-    /// Whether transactions are SERIALIZABLE unless they say otherwise.
-    pub is_serializable: bool,
+    /// The isolation level of transactions, unless they say otherwise.
+    pub isolation: Isolation,
     /// `standard_conforming_strings` is on.
     pub has_plain_strings: bool,
     /// How long the session may wait for its client outside of a transaction (`idle_session_timeout`).
@@ -141,7 +142,11 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
             }
             (Some("path"), Some(path), Some(user)) => state.path = schemas(&path, &user),
             (Some("modes"), Some(isolation), Some(idle)) => {
-                state.is_serializable = isolation == "serializable";
+                state.isolation = match &*isolation {
+                    "serializable" => Isolation::Serializable,
+                    "repeatable read" => Isolation::RepeatableRead,
+                    _ => Isolation::ReadCommitted,
+                };
                 state.idle_limit = time(&idle);
             }
             (Some("strings"), Some(plain), _) => state.has_plain_strings = plain == "on",

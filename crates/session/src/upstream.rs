@@ -77,6 +77,8 @@ pub struct Upstream {
     /// Whether row descriptions of such a reply are held back: a server runs what writes to its end before it
     /// describes the rows.
     pub defers_rows: bool,
+    /// It runs a statement of a block that is open for the client only.
+    pub is_in_block: bool,
     /// The server has said why it closes the connection.
     pub said_goodbye: bool,
 }
@@ -122,6 +124,7 @@ impl Upstream {
         self.names_done = 0;
         self.failed = false;
         self.defers_rows = false;
+        self.is_in_block = false;
     }
 
     /// Whether nothing is under way and another client could use it after its settings are

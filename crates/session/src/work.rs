@@ -155,6 +155,8 @@ fn moments(what: &What) -> usize {
 pub(crate) enum Then {
     /// The connection has the session's settings.
     Carried,
+    /// The primary has begun the client's block.
+    Begun,
     /// A part of the unit has run.
     Written(Written),
     /// A replica has answered.
@@ -292,6 +294,21 @@ impl Session {
         }
     }
 
+    /// The primary is where the client's block is.
+    fn begun(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(up) = &mut self.up else { return };
+        up.answers.take_rows();
+        let error = up.answers.take_error();
+        if up.status == Status::Idle {
+            let fields = error.map(|error| ErrorFields::read(&error).unwrap_or_default());
+            let what = "the transaction could not be begun on the primary";
+            let report = Report::error("08006", what);
+            return self.refused(report.detail(fields.unwrap_or_default().to_string()), env, out);
+        }
+        self.block = None;
+        self.write(env, out);
+    }
+
     /// There is no connection to be had.
     pub(crate) fn refused(&mut self, report: Report, env: &dyn Env, out: &mut Actions) {
         let Some(work) = &mut self.work else { return };
@@ -299,8 +316,12 @@ impl Session {
             self.discard(out);
             return self.try_elsewhere(env, out);
         }
-        let has_state = self.is_in_block() || self.pin.is_some();
+        let has_begun = self.is_in_block() && self.block.is_none();
+        let has_state = has_begun || self.pin.is_some();
         self.discard(out);
+        if let Some(block) = &mut self.block {
+            block.has_run(true);
+        }
         if has_state {
             let report = Report { severity: Severity::Fatal, ..report };
             return self.end(End::Fatal(report), out);
@@ -335,6 +356,13 @@ impl Session {
             out.extend(self.up.take().map(Action::Release));
             return self.try_elsewhere(env, out);
         }
+        if work.is_at_primary()
+            && let (Some(block), Some(up)) = (&self.block, &mut self.up)
+        {
+            up.write_own_query(&block.replay());
+            self.work = Some(work);
+            return self.await_own(Then::Begun);
+        }
         let at_primary = work.is_at_primary();
         let objects = env.objects(work.route.site);
         let names_own = work.wanted.as_ref().is_some_and(|wanted| wanted.own_types);
@@ -354,6 +382,7 @@ impl Session {
             _ if !at_primary => {
                 up.objects = objects;
                 up.begin_unit();
+                up.is_in_block = session.block.is_some();
                 write_read(up, &work.what);
                 work.sent = Some(env.now());
                 session.hold = match work.route.dispatched {
@@ -531,12 +560,12 @@ impl Session {
                 self.try_elsewhere(env, out);
             }
             Step::OwnTypes(needs) => self.try_at_primary(needs, env, out),
-            Step::Bound { all } => self.bound(all, env, out),
+            Step::Bound { all } => self.judge(all, env, out),
         }
     }
 
     /// A replica's answer is there as far as it shows at which moments it looked: whether it may stand (I3).
-    fn bound(&mut self, all: bool, env: &dyn Env, out: &mut Actions) {
+    fn judge(&mut self, all: bool, env: &dyn Env, out: &mut Actions) {
         let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
         let items = work.wanted.as_ref().map_or(&Items::Everything, Wanted::items);
         if all && (!env.may_be_forked(&work.route, items)) {
@@ -608,12 +637,16 @@ impl Session {
         }
         match then {
             Then::Carried => self.carried(env, out),
+            Then::Begun => self.begun(env, out),
             Then::Written(written) => self.has_run(written, env, out),
             Then::Read if self.hold == Hold::Drop => self.run_again(env, out),
             Then::Read => {
                 self.hold = Hold::No;
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 out.push_back(Action::Count(site, Counter::Read));
+                if let (Some(block), Some(up)) = (&mut self.block, &self.up) {
+                    block.has_run(up.failed);
+                }
                 self.settle(env, out);
             }
             Then::Asked => self.asked(env, out),
@@ -818,7 +851,7 @@ impl Session {
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         self.end_copy();
         match self.phase {
-            Phase::Answering(Then::Carried) => {
+            Phase::Answering(Then::Carried | Then::Begun) => {
                 if site != SiteId::Primary {
                     out.push_back(Action::Failed(site));
                 }

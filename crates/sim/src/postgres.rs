@@ -468,10 +468,10 @@ impl Connection {
                     format!("{word} 1")
                 });
             }
-            "begin" => {
+            word @ ("begin" | "start") => {
                 // (In a unit that has begun a transaction already, its snapshot stays.)
                 self.status = Status::Block;
-                self.done("BEGIN");
+                self.done(if word == "begin" { "BEGIN" } else { "START TRANSACTION" });
             }
             "commit" if self.status == Status::Failed => {
                 self.roll_back();

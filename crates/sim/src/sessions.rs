@@ -27,7 +27,7 @@ use hihooi_session::route::{Consistency, Reason, Route};
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::catalog_builder::RelationRow;
-use hihooi_sql::{Analysis, Builder, Cache, Catalog, SearchPath};
+use hihooi_sql::{Analysis, Builder, Cache, Catalog, Isolation, SearchPath};
 use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
 use hihooi_wire::frame;
 use hihooi_wire::frontend::{self, Parse, Target};
@@ -355,10 +355,11 @@ impl World {
                 consistency: Consistency::Gssi,
                 wait_ms: 0,
                 granularity: Granularity::Range,
+                statement_routing: true,
             },
             custom: Vec::new(),
             path: SearchPath::new(["public"]),
-            is_serializable: false,
+            isolation: Isolation::ReadCommitted,
             has_plain_strings: true,
             idle_limit: None,
         };

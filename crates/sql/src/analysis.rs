@@ -122,6 +122,7 @@ fn unparsable(range: Range<usize>) -> Statement {
         may_commit_inside: true,
         answers_more: true,
         lists_prepared: false,
+        reads_clock: true,
     }
 }
 
@@ -139,6 +140,7 @@ fn empty(range: Range<usize>) -> Statement {
         may_commit_inside: false,
         answers_more: false,
         lists_prepared: false,
+        reads_clock: false,
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Statement {
     pub answers_more: bool,
     /// It lists the session's prepared statements or cursors, among which a proxy's own would be seen.
     pub lists_prepared: bool,
+    /// It may depend on when its transaction began (`now()`).
+    pub reads_clock: bool,
 }
 
 impl Analysis {
@@ -163,9 +165,10 @@ pub struct TransactionModes {
 }
 
 /// PostgreSQL's isolation levels; READ UNCOMMITTED is READ COMMITTED (manual, section 13.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
     /// Each statement has its own snapshot.
+    #[default]
     ReadCommitted,
     /// One snapshot per transaction.
     RepeatableRead,

@@ -29,11 +29,29 @@ pub(crate) struct Leaves {
     casts: SessionEffect,
     /// Of event triggers.
     event_triggers: SessionEffect,
+    /// What may depend on when the transaction began.
+    clocks: Clocks,
     /// The settings with a dot in their names that code gives a value or asks for.
     pub custom_settings: Vec<Box<str>>,
 }
 
+/// Whose code may depend on when the transaction began: `now()` and the like.
+#[derive(Debug, Default)]
+struct Clocks {
+    names: BTreeSet<String>,
+    operators: Vec<Box<str>>,
+    has_casts: bool,
+}
+
 impl Leaves {
+    /// Whether what a text runs may depend on when the transaction began, by its words.
+    pub fn reads_clock(&self, text: &str) -> bool {
+        let is_clock = |word: &str| is_clock(word) || self.clocks.names.contains(word);
+        self.clocks.has_casts
+            || self.clocks.operators.iter().any(|operator| text.contains(&**operator))
+            || words(text).any(|word| is_clock(&word.text))
+    }
+
     /// What a function may leave, or what runs where a relation is read or written.
     pub fn of_name(&self, name: &str) -> Option<&SessionEffect> {
         self.by_name.get(&first_word(name)).map(|effect| &**effect)
@@ -93,6 +111,7 @@ impl Leaves {
 #[derive(Default)]
 struct Named {
     own: SessionEffect,
+    reads_clock: bool,
     /// The names whose code may run its code.
     mentioned_by: BTreeSet<usize>,
 }
@@ -176,6 +195,7 @@ impl<'a> Graph<'a> {
         self.custom_settings.extend(std::mem::take(&mut own.custom_settings));
         let index = self.index(name);
         self.names[index].own.merge(&own);
+        self.names[index].reads_clock |= words(body).any(|word| is_clock(&word.text));
         let mut mentions = if body.is_empty() { BTreeSet::new() } else { self.casts.clone() };
         for word in words(body) {
             mentions.extend(self.indices.get(&word.text));
@@ -208,7 +228,29 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn leaves(self) -> Leaves {
+    /// Gives what depends on the clock to all that may run it.
+    fn clocks(&mut self) -> Clocks {
+        let mut next: Vec<usize> =
+            (0..self.names.len()).filter(|&n| self.names[n].reads_clock).collect();
+        while let Some(index) = next.pop() {
+            for other in self.names[index].mentioned_by.clone() {
+                if !std::mem::replace(&mut self.names[other].reads_clock, true) {
+                    next.push(other);
+                }
+            }
+        }
+        let reads_clock = |index: &usize| self.names[*index].reads_clock;
+        let names = self.indices.iter().filter(|(_, index)| reads_clock(index));
+        let operators = self.operators.iter().filter(|(_, index)| reads_clock(index));
+        Clocks {
+            names: names.map(|(name, _)| name.clone()).collect(),
+            operators: operators.map(|(name, _)| (*name).into()).collect(),
+            has_casts: self.casts.iter().any(reads_clock),
+        }
+    }
+
+    fn leaves(mut self) -> Leaves {
+        let clocks = self.clocks();
         let shared: Vec<_> = self.names.into_iter().map(|named| Arc::new(named.own)).collect();
         let all = |indices: &BTreeSet<usize>| {
             let mut effect = SessionEffect::default();
@@ -220,6 +262,7 @@ impl<'a> Graph<'a> {
             operators: operators.filter(|(_, effect)| !effect.is_none()).collect(),
             casts: all(&self.casts),
             event_triggers: all(&self.event_triggers),
+            clocks,
             custom_settings: self.custom_settings.into_iter().collect(),
             by_name: self
                 .indices
@@ -244,6 +287,26 @@ fn of_language(function: &Function) -> Option<SessionEffect> {
         Function { compiled: true, .. } => Some(SessionEffect::default()),
         _ => None,
     }
+}
+
+/// Whether a word may mean something that depends on when the transaction began: a function, or a date or time by
+/// that name.
+fn is_clock(word: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "age",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtime",
+        "localtimestamp",
+        "now",
+        "timetz",
+        "today",
+        "tomorrow",
+        "transaction_timestamp",
+        "yesterday",
+    ];
+    WORDS.binary_search(&word).is_ok()
 }
 
 /// Whether a word may begin a command for which event triggers fire.

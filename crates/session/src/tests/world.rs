@@ -13,7 +13,7 @@ use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items, RelId};
 use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_sql::catalog_builder::{FunctionRow, RelationRow, Volatility};
-use hihooi_sql::{Analysis, Builder, Cache, Catalog, SearchPath};
+use hihooi_sql::{Analysis, Builder, Cache, Catalog, Isolation, SearchPath};
 use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
 use hihooi_wire::frame;
 use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
@@ -264,10 +264,11 @@ impl World {
                 consistency: Consistency::Gssi,
                 wait_ms: 0,
                 granularity: Granularity::Range,
+                statement_routing: true,
             },
             custom: Vec::new(),
             path: SearchPath::new(["public"]),
-            is_serializable: false,
+            isolation: Isolation::ReadCommitted,
             has_plain_strings: true,
             idle_limit: None,
         };
@@ -702,7 +703,7 @@ pub(super) fn show_answer(message: &[u8]) -> String {
 
 /// What a server is sent, a word a message.
 fn show_sent(bytes: &[u8]) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\n', " ");
     let mut words = String::new();
     for message in frames(bytes) {
         let (tag, body) = (message[0], frame::body(&message));

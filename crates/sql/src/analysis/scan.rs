@@ -177,6 +177,7 @@ impl<'c, 't> Scan<'c, 't> {
             may_commit_inside: self.may_commit_inside,
             answers_more: self.answers_more,
             lists_prepared: self.lists_prepared,
+            reads_clock: self.catalog.leaves.reads_clock(self.text),
             replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
             reads,
             writes,
