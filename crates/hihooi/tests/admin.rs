@@ -193,10 +193,15 @@ fn last_route_tells_where_and_why() {
     let (site, reason, told) = route("SELECT * FROM routed FOR UPDATE");
     assert_eq!((site.as_str(), reason.as_str()), ("primary", "unsafe"), "{}", told.text);
     route("BEGIN");
+    let (site, ..) = route("SELECT * FROM routed");
+    assert!(site.starts_with("replica"));
+    route("SAVEPOINT s");
     let (site, reason, told) = route("SELECT * FROM routed");
-    assert_eq!(site, "primary");
-    assert!(["explicit_block", "in_write_transaction"].contains(&reason.as_str()), "{}", told.text);
-    route("COMMIT");
+    assert_eq!((site.as_str(), reason.as_str()), ("primary", "explicit_block"), "{}", told.text);
+    route("DELETE FROM routed");
+    let (_, reason, told) = route("SELECT * FROM routed");
+    assert_eq!(reason, "in_write_transaction", "{}", told.text);
+    route("ROLLBACK");
     route("CREATE TEMP TABLE routed_temp (id int)");
     let (site, reason, told) = route("SELECT * FROM routed_temp");
     assert_eq!(site, "primary", "{}", told.text);

@@ -88,7 +88,7 @@ impl Session {
         if !self.opened.is_replicated || !env.has_replicas() {
             return Err(Reason::NoReplica);
         }
-        if self.isolation == Isolation::Serializable {
+        if self.block.is_none() && self.isolation == Isolation::Serializable {
             return Err(Reason::Isolation);
         }
         if env.is_catalog_stale() {

@@ -1,0 +1,263 @@
+//! Transaction blocks that no server has begun yet (Hihooi section 5.2): BEGIN is answered here, and the reads in the
+//! block are routed one by one, as outside of it, since at READ COMMITTED each has a snapshot of its own (manual,
+//! "Read Committed Isolation Level"). The first statement that isn't such a read begins the transaction on the
+//! primary; from then on all of it runs there. A block that needs nothing of the primary ends here, too.
+
+use bytes::Bytes;
+use hihooi_sql::{Isolation, Kind, Statement, TransactionModes};
+use hihooi_wire::backend::{self, Status, tag as server_tag};
+use hihooi_wire::frontend::{self, Bind, tag};
+
+use crate::events::Env;
+use crate::mistakes::{Mistake, makes};
+use crate::route::Reason;
+use crate::session::{Open, Session};
+use crate::unit::{Ends, Op, Unit};
+
+/// What fails a transaction whose block has failed here. The primary's log tells why.
+const FAIL: &str = "ROLLBACK TO SAVEPOINT \"a read failed at a replica\"";
+
+/// A block that the client has opened and no server has begun.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The statement that opened it.
+    begin: Bytes,
+    /// A statement has run in it.
+    has_run: bool,
+    /// A statement failed: the block can only be rolled back.
+    has_failed: bool,
+}
+
+/// What opens or ends such a block.
+#[derive(Clone, Debug)]
+pub(crate) enum Bound {
+    /// This statement opens it.
+    Begin(Bytes),
+    /// COMMIT.
+    Commit,
+    /// ROLLBACK.
+    Rollback,
+}
+
+impl Block {
+    /// The status of which the client is told.
+    pub(crate) fn status(&self) -> Status {
+        if self.has_failed { Status::Failed } else { Status::Block }
+    }
+
+    /// Whether it can only be rolled back.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// What brings a server to where the block is. (Behind a statement that has run, SET TRANSACTION fails.)
+    pub(crate) fn replay(&self) -> String {
+        let begin = String::from_utf8_lossy(&self.begin);
+        let run = if self.has_run { "\n;SELECT" } else { "" };
+        let fail = if self.has_failed { format!("\n;{FAIL}") } else { String::new() };
+        format!("{begin}{run}{fail}")
+    }
+
+    /// A statement has run in it, or failed.
+    pub(crate) fn has_run(&mut self, failed: bool) {
+        self.has_run = true;
+        self.has_failed |= failed && !makes(Mistake::FailedGoesOn);
+    }
+}
+
+impl Session {
+    /// Whether a lone statement opens or ends a block of which no server has to know.
+    pub(crate) fn bound(
+        &self,
+        statement: &Statement,
+        text: &Bytes,
+        env: &dyn Env,
+    ) -> Option<Bound> {
+        match (&statement.kind, &self.block) {
+            (Kind::Begin(modes), None) if self.may_defer(modes, env) => {
+                // With a hint, it isn't for replicas.
+                let is_plain = !text.trim_ascii_start().starts_with(b"/*");
+                is_plain.then(|| Bound::Begin(text.clone()))
+            }
+            (Kind::Commit { chain: false }, Some(_)) => Some(Bound::Commit),
+            (Kind::Rollback { chain: false }, Some(_)) => Some(Bound::Rollback),
+            _ => None,
+        }
+    }
+
+    /// Whether a block with these modes can be begun later.
+    fn may_defer(&self, modes: &TransactionModes, env: &dyn Env) -> bool {
+        let isolation = modes.isolation.unwrap_or(self.isolation);
+        self.own.statement_routing
+            && self.up.is_none()
+            && self.open == Open::No
+            && isolation == Isolation::ReadCommitted
+            && self.opened.is_replicated
+            && env.has_replicas()
+    }
+
+    /// Opens or ends a block; the command tag.
+    pub(crate) fn cross(&mut self, bound: Bound) -> &'static str {
+        match bound {
+            Bound::Begin(begin) => {
+                let starts = first_word(&begin).eq_ignore_ascii_case(b"start");
+                self.block = Some(Block { begin, has_run: false, has_failed: false });
+                if starts { "START TRANSACTION" } else { "BEGIN" }
+            }
+            Bound::Commit => match self.block.take() {
+                Some(Block { has_failed: true, .. }) => "ROLLBACK",
+                _ => "COMMIT",
+            },
+            Bound::Rollback => {
+                self.block = None;
+                "ROLLBACK"
+            }
+        }
+    }
+
+    /// Whether a read, which could run at a replica, can also in the block that is open, if one is: outside of its
+    /// transaction. `values` is where it may say "now".
+    pub(crate) fn fits_block(&self, statement: &Statement, values: &[u8]) -> Result<(), Reason> {
+        match &self.block {
+            Some(block) if block.has_failed => Err(Reason::ExplicitBlock),
+            Some(_) if statement.reads_clock || names_a_day(values) => Err(Reason::Unsafe),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing of a unit has to outlive it in its block: no portal does, outside of one.
+    pub(crate) fn leaves_no_portal(&self, unit: &Unit) -> bool {
+        let is_plain = |op: &Op| match op {
+            Op::Bind { message, .. } => {
+                Bind::read(message.body()).is_ok_and(|bind| bind.portal.is_empty())
+            }
+            Op::Portal(message) if message.tag == tag::EXECUTE => {
+                frontend::read_execute(message.body()).is_ok_and(|(_, rows)| rows == 0)
+            }
+            _ => true,
+        };
+        let count = |is_such: fn(&Op) -> bool| unit.ops.iter().filter(|op| is_such(op)).count();
+        let binds = count(|op| matches!(op, Op::Bind { .. }));
+        self.block.is_none() || binds <= count(Op::executes) && unit.ops.iter().all(is_plain)
+    }
+
+    /// How many of a unit's first messages open or end a block of which no server has to know.
+    fn bound_of_unit(&self, unit: &Unit, env: &dyn Env) -> Option<(usize, Bound)> {
+        let mut bound = None;
+        for (index, op) in unit.ops.iter().enumerate() {
+            match op {
+                Op::Parse { is_taken: true, .. } => return None,
+                Op::Parse { prepared, facts, .. }
+                | Op::DescribeStatement { prepared: Some((prepared, facts)), .. }
+                | Op::Bind { prepared: Some((prepared, facts)), .. } => {
+                    let [statement] = &*facts.statements else { return None };
+                    let of_this = self.bound(statement, &prepared.query, env)?;
+                    if let Op::Bind { message, .. } = op {
+                        if !binds_nothing(message.body()) {
+                            return None;
+                        }
+                        bound = Some(of_this);
+                    }
+                }
+                Op::Portal(message) if message.tag == tag::EXECUTE => {
+                    return bound.map(|bound| (index + 1, bound));
+                }
+                Op::Portal(message) if message.tag == tag::DESCRIBE && bound.is_some() => {}
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Answers what of a unit opens or ends a block of which no server has to know; what is left of the unit, if
+    /// anything.
+    pub(crate) fn cross_in_unit(&mut self, mut unit: Unit, env: &dyn Env) -> Option<Unit> {
+        let Some((count, bound)) = self.bound_of_unit(&unit, env) else { return Some(unit) };
+        let ops = unit.ops.split_off(count);
+        let rest = Unit { ops, audience: unit.audience, ends: unit.ends };
+        if !rest.ops.is_empty() && !self.reads_behind(&bound, &rest, env) {
+            unit.ops.extend(rest.ops);
+            return Some(unit); // it is the primary's as a whole
+        }
+        let command = self.cross(bound);
+        for op in &unit.ops {
+            let out = self.output();
+            match op {
+                Op::Parse { .. } => backend::empty(server_tag::PARSE_COMPLETE, out),
+                Op::Bind { .. } => backend::empty(server_tag::BIND_COMPLETE, out),
+                Op::DescribeStatement { .. } => {
+                    frontend::message(server_tag::PARAMETER_DESCRIPTION, out, |out| {
+                        out.extend_from_slice(&[0, 0]);
+                    });
+                    backend::empty(server_tag::NO_DATA, out);
+                }
+                Op::Portal(message) if message.tag == tag::EXECUTE => {
+                    backend::command_complete(command, out);
+                }
+                _ => backend::empty(server_tag::NO_DATA, out),
+            }
+        }
+        let parsed = unit.ops.iter().filter(|op| matches!(op, Op::Parse { .. })).count();
+        self.names.keep_first(parsed);
+        if rest.ops.is_empty() {
+            if unit.ends != Ends::Flush {
+                self.write_ready();
+            }
+            return None;
+        }
+        self.down.settle();
+        Some(rest)
+    }
+
+    /// Whether it opens a block in which what comes behind it can run at a replica.
+    fn reads_behind(&mut self, bound: &Bound, rest: &Unit, env: &dyn Env) -> bool {
+        if !matches!(bound, Bound::Begin(_)) || rest.ends == Ends::Flush {
+            return false;
+        }
+        self.cross(bound.clone());
+        let reads = self.routable_unit(rest, env).is_ok();
+        self.block = None;
+        reads
+    }
+}
+
+/// Whether a Bind has no values.
+fn binds_nothing(body: &[u8]) -> bool {
+    Bind::read(body)
+        .is_ok_and(|bind| bind.portal.is_empty() && bind.rest.starts_with(&[0, 0, 0, 0]))
+}
+
+/// Whether a text or values may name a moment that depends on when the transaction began: as a word, in any case.
+fn names_a_day(text: &[u8]) -> bool {
+    const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
+    let is_part = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
+    WORDS.iter().any(|word| {
+        text.windows(word.len()).enumerate().any(|(at, found)| {
+            found.eq_ignore_ascii_case(word)
+                && !is_part(at.checked_sub(1).and_then(|before| text.get(before)))
+                && !is_part(text.get(at + word.len()))
+        })
+    })
+}
+
+/// The first word of a statement.
+fn first_word(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_a_day_is_seen() {
+        for text in [&b"select 'now'"[..], b"x\0\0\0\x05TODAY", b"'tomorrow'::date"] {
+            assert!(names_a_day(text), "{}", text.escape_ascii());
+        }
+        for text in [&b"select known from snow"[..], b"unknown", b"nowhere", b""] {
+            assert!(!names_a_day(text), "{}", text.escape_ascii());
+        }
+    }
+}
