@@ -157,7 +157,7 @@ fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
         return;
     }
     let mut session = table("blocks_levels");
-    let mut read = |session: &mut Session, begin: &str| {
+    let read = |session: &mut Session, begin: &str| {
         session.run(begin);
         session.number("SELECT n FROM blocks_levels WHERE id = 1");
         let at = at(session);

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use harness::client::Session;
 use harness::{Cluster, Options, alone, eventually, shared};
 use hihooi_wire::backend::tag;
-use hihooi_wire::frontend;
+use hihooi_wire::frontend::{self, Parse};
 
 /// All replicas stand still as long as this lives.
 struct Still;
@@ -430,4 +430,51 @@ fn a_resume_of_a_pause_is_no_word_on_later_ddl() {
     cluster.caught_up();
     session.run("UPDATE t SET x = 2");
     cluster.assert_equal("SELECT * FROM t");
+}
+
+/// Whoever prepares a statement behind DDL gets it as it is then, though others have the same one from before, and
+/// servers' connections have theirs.
+#[test]
+fn a_statement_prepared_behind_ddl_is_new() {
+    let _alone = alone();
+    let mut session = shared().connect();
+    session.run("DROP TABLE IF EXISTS review_new");
+    session.run("CREATE TABLE review_new (id int PRIMARY KEY); INSERT INTO review_new VALUES (1)");
+    shared().caught_up();
+    let text = "UPDATE review_new SET id = id RETURNING *";
+    let named = |session: &mut Session| {
+        let mut out = BytesMut::new();
+        Parse { statement: b"review_new", query: text.as_bytes(), types: &[0, 0] }.write(&mut out);
+        frontend::sync(&mut out);
+        session.send(&out).expect("sent");
+        session.answers().expect("prepared");
+    };
+    let run = |session: &mut Session| {
+        let mut out = BytesMut::new();
+        frontend::bind(b"", b"review_new", std::iter::empty(), &mut out);
+        frontend::describe(frontend::Target::Portal, b"", &mut out);
+        frontend::execute(b"", 0, &mut out);
+        frontend::sync(&mut out);
+        session.send(&out).expect("sent");
+        session.answers().map(|mut answers| answers.remove(0).columns.len())
+    };
+    // Two connections to the primary have it.
+    let (mut a, mut b) = (shared().connect(), shared().connect());
+    named(&mut a);
+    named(&mut b);
+    a.run("BEGIN; SAVEPOINT s");
+    assert_eq!(run(&mut b).expect("one column"), 1);
+    assert_eq!(run(&mut a).expect("one column"), 1);
+    a.run("COMMIT");
+    session.run("ALTER TABLE review_new ADD z int");
+    let mut c = shared().connect();
+    named(&mut c);
+    for _ in 0..2 {
+        a.run("BEGIN; SAVEPOINT s");
+        for _ in 0..3 {
+            assert_eq!(run(&mut c).expect("it was prepared behind the DDL"), 2);
+        }
+        a.run("COMMIT");
+        assert_eq!(run(&mut c).expect("it was prepared behind the DDL"), 2);
+    }
 }

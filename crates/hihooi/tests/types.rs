@@ -213,6 +213,8 @@ fn i1_replicas_tell_types_and_tables_as_the_primary_does() {
         ("one that isn't described", extended("SELECT ms FROM x", &[], None, binary, false)),
         ("a record in binary", extended("SELECT p FROM x", &[], None, binary, true)),
         ("a row in binary", extended("SELECT row(m) FROM x", &[], None, binary, true)),
+        // They hash OIDs.
+        ("a hash", query("SELECT hashenum(m), hash_array(ms), hash_record(p) FROM x")),
     ];
     for (what, packet) in &at_primary {
         // The first may find out only when a replica has described it.

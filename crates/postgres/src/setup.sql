@@ -254,6 +254,23 @@ BEGIN
 END
 $$;
 
+-- Whether values of a type have enums in them: their hashes are those of OIDs, which are each server's own.
+CREATE FUNCTION hihooi.has_enums(t oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE part(type) AS (
+        SELECT t
+        UNION
+        SELECT u.type FROM part p JOIN pg_type y ON y.oid = p.type, LATERAL (
+            SELECT y.typelem WHERE y.typcategory = 'A'
+            UNION ALL SELECT y.typbasetype WHERE y.typtype = 'd'
+            UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE y.oid IN (r.rngtypid, r.rngmultitypid)
+            UNION ALL SELECT a.atttypid FROM pg_attribute a
+                WHERE y.typtype = 'c' AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+            ) u(type))
+    SELECT EXISTS (SELECT FROM part p JOIN pg_type y ON y.oid = p.type WHERE y.typtype = 'e')
+$$;
+
 -- Raises an error if a table can't be replicated.
 CREATE FUNCTION hihooi.check_table(t oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -277,6 +294,15 @@ BEGIN
             bad.name, t::regclass, bad.type
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Store it as text, or make the table temporary.';
+    END IF;
+    SELECT a.attname AS name, a.atttypid::regtype AS type INTO bad
+        FROM pg_partitioned_table p, unnest(p.partattrs) k(number) JOIN pg_attribute a ON a.attnum = k.number
+        WHERE p.partrelid = t AND p.partstrat = 'h' AND a.attrelid = t AND hihooi.has_enums(a.atttypid);
+    IF FOUND THEN
+        RAISE 'table % is partitioned by hash of column "%", whose type % hashes otherwise at each server, so it'
+            ' can''t be replicated', t::regclass, bad.name, bad.type
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Partition it by list, or by hash of another column.';
     END IF;
 END
 $$;

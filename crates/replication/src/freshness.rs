@@ -294,6 +294,12 @@ impl Freshness {
         self.writes.insert(id, Write { items, may_define, state: State::InFlight });
     }
 
+    /// Whether a write that isn't resolved may change the schema.
+    #[must_use]
+    pub fn defines(&self, id: WriteId) -> bool {
+        self.writes.get(&id).is_some_and(|write| write.may_define)
+    }
+
     /// The write turned out to have committed nothing.
     pub fn nothing(&mut self, id: WriteId) {
         self.resolve(id);

@@ -40,6 +40,9 @@ use hihooi_session::standing::Admission;
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
 const STATEMENTS_MAX: usize = 100_000;
+
+/// Text, parameter types, and the schema for which a statement was prepared.
+type StatementKey = (Bytes, Bytes, (u64, u64));
 /// The duration of one read in so many is measured.
 const MEASURED_EVERY: usize = 16;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
@@ -288,7 +291,9 @@ pub struct Relay {
     pub apply_stats: ApplyStatsOf,
     acknowledged: mpsc::Sender<u64>,
     analyser: RefCell<Analyser>,
-    statements: RefCell<AHashMap<(Bytes, Bytes), Weak<Prepared>>>,
+    statements: RefCell<AHashMap<StatementKey, Weak<Prepared>>>,
+    /// Changes of the schema that may have been committed since the catalog was read.
+    definitions: Cell<u64>,
     next_statement: Cell<u64>,
     turn: Cell<usize>,
     lag_us: Cell<u32>,
@@ -370,6 +375,7 @@ impl Relay {
                 read_at: None,
             }),
             statements: RefCell::default(),
+            definitions: Cell::new(0),
             next_statement: Cell::new(1),
             turn: Cell::new(0),
             lag_us: Cell::new(LAG_US_AT_FIRST),
@@ -505,10 +511,12 @@ impl Relay {
         self.analyser.borrow().catalog.version()
     }
 
-    /// The one statement of this text and these parameter types.
+    /// The one statement of this text and these parameter types, for those who prepare it while the schema is as it
+    /// is: servers keep what a statement meant when they prepared it.
     pub fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
-        let key = (query, types);
+        let schema = (self.catalog_version(), self.definitions.get());
+        let key = (query, types, schema);
         if let Some(prepared) = statements.get(&key).and_then(Weak::upgrade) {
             return prepared;
         }
@@ -518,7 +526,7 @@ impl Relay {
         let id = self.next_statement.get();
         self.next_statement.set(id + 1);
         // Own memory: the message it came in is larger.
-        let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1));
+        let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1), schema);
         let prepared = Arc::new(Prepared { id, query: key.0.clone(), types: key.1.clone() });
         statements.insert(key, Arc::downgrade(&prepared));
         prepared
@@ -574,6 +582,9 @@ impl Relay {
     /// What became of a write after a unit was answered without an error of the connection.
     pub fn end_write(&self, write: WriteId, outcome: Outcome) {
         let mut freshness = self.freshness.borrow_mut();
+        if freshness.defines(write) {
+            self.definitions.set(self.definitions.get() + 1);
+        }
         match outcome {
             Outcome::Nothing => freshness.nothing(write),
             Outcome::Committed(xid) => {

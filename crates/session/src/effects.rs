@@ -10,12 +10,16 @@ use hihooi_sql::{Discard, Kind, SearchPath, SessionCommand, SessionEffect, State
 use hihooi_wire::backend::{self, Report};
 
 use crate::events::{Actions, Env};
+use crate::relaying::QUERY_CANCELED;
 use crate::session::{End, Session, may_change_path, mentions};
 use crate::state::{self, CarriedSettings, Pin};
 use crate::upstream::Upstream;
+use crate::work::Then;
 
 /// Texts are kept for another look up to this length.
 const UNSURE_LEN_MAX: usize = 64 << 10;
+/// A session's state is asked for so many times, if that is cancelled.
+const LOOKS_MAX: u32 = 5;
 
 /// What the catalog may not know of what ran in a session.
 #[derive(Debug, Default)]
@@ -117,31 +121,43 @@ impl Session {
             up.forget_statements();
         }
         self.note_lasting(&effects);
-        let (look, query) = if is_visible(&effects) {
-            let mut custom = self.custom_settings.clone();
-            custom.extend(env.custom_settings());
-            (Look::All, state::query(custom.iter().map(|name| &**name)))
+        let look = if is_visible(&effects) {
+            Look::All
         } else if !effects.custom_settings.is_empty() {
             // Nothing else depends on them, so that the rest is as it was.
-            let query = state::query_custom(effects.custom_settings.iter().map(|name| &**name));
             self.asked_names = effects.custom_settings;
-            (Look::Custom, query)
+            Look::Custom
         } else {
             self.pin = self.pin.or(self.lasting_pin);
             return Look::Nothing;
         };
-        up.write_own_query(&query);
+        up.write_own_query(&self.look_query(look, env));
         look
     }
 
+    fn look_query(&self, look: Look, env: &dyn Env) -> String {
+        if look == Look::Custom {
+            return state::query_custom(self.asked_names.iter().map(|name| &**name));
+        }
+        let mut custom = self.custom_settings.clone();
+        custom.extend(env.custom_settings());
+        state::query(custom.iter().map(|name| &**name))
+    }
+
     /// The server has told it.
-    pub(crate) fn looked(&mut self, look: Look, env: &dyn Env, out: &mut Actions) {
+    pub(crate) fn looked(&mut self, look: Look, asked: u32, env: &dyn Env, out: &mut Actions) {
         let Some(up) = &mut self.up else { return };
         let found = state::read(&up.answers.take_rows());
         if let Some(error) = up.answers.take_error() {
+            let fields = backend::ErrorFields::read(&error).unwrap_or_default();
+            // A cancel can reach the server twice, or late: it was meant for the client's statement.
+            if fields.code() == QUERY_CANCELED && asked < LOOKS_MAX {
+                let query = self.look_query(look, env);
+                self.with_server(|_, up| up.write_own_query(&query));
+                return self.await_own(Then::Looked(look, asked + 1));
+            }
             // Nobody may get a connection of which it isn't known what is left in it.
             self.discard(out);
-            let fields = backend::ErrorFields::read(&error).unwrap_or_default();
             let report = Report::fatal("08006", "the session's state can't be told");
             return self.end(End::Fatal(report.detail(fields.to_string())), out);
         }

@@ -266,7 +266,7 @@ fn settle_deferred(tag: u8, at_commit: bool, client: &mut Downstream, server: &m
 }
 
 /// SQLSTATE of what was cancelled: by its client, a timeout, or a replica's applier.
-const QUERY_CANCELED: &str = "57014";
+pub(crate) const QUERY_CANCELED: &str = "57014";
 
 /// For a read that a replica's applier ended, behind rows that the client has.
 fn in_the_way() -> Report {

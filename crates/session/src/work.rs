@@ -25,7 +25,7 @@ use crate::mistakes::{Mistake, makes};
 use crate::own_types::Needs;
 use crate::passwords::{Held, Storing};
 use crate::read::{Wanted, can_be_sent, is_binary, write_read};
-use crate::relaying::{self, Hold, Step};
+use crate::relaying::{self, Hold, QUERY_CANCELED, Step};
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, unknown_outcome};
 use crate::simple::{How, drops_database, ends_transaction};
@@ -165,8 +165,8 @@ pub(crate) enum Then {
     Asked,
     /// What committed by itself has been noted.
     Followed,
-    /// The session's state is known.
-    Looked(Look),
+    /// The session's state is known, after it was asked for so many times.
+    Looked(Look, u32),
     /// Names that were needed for the unit are gone.
     Cleaned,
 }
@@ -296,17 +296,21 @@ impl Session {
 
     /// The primary is where the client's block is.
     fn begun(&mut self, env: &dyn Env, out: &mut Actions) {
-        let Some(up) = &mut self.up else { return };
+        let (Some(block), Some(up)) = (&self.block, &mut self.up) else { return };
         up.answers.take_rows();
         let error = up.answers.take_error();
-        if up.status == Status::Idle {
-            let fields = error.map(|error| ErrorFields::read(&error).unwrap_or_default());
-            let what = "the transaction could not be begun on the primary";
-            let report = Report::error("08006", what);
-            return self.refused(report.detail(fields.unwrap_or_default().to_string()), env, out);
+        if up.status == block.status() {
+            self.block = None;
+            return self.write(env, out);
         }
-        self.block = None;
-        self.write(env, out);
+        let fields = ErrorFields::read(&error.unwrap_or_default()).unwrap_or_default();
+        let report = match fields.code() {
+            // It was meant for the client's statement, which was not sent yet.
+            QUERY_CANCELED => Report::error(QUERY_CANCELED, fields.message()),
+            _ => Report::error("08006", "the transaction could not be begun on the primary")
+                .detail(fields.to_string()),
+        };
+        self.refused(report, env, out);
     }
 
     /// There is no connection to be had.
@@ -655,7 +659,7 @@ impl Session {
                 self.with_server(|session, up| session.land(up, out));
                 self.settle(env, out);
             }
-            Then::Looked(look) => self.looked(look, env, out),
+            Then::Looked(look, asked) => self.looked(look, asked, env, out),
             Then::Cleaned => self.give_back(env, out),
         }
     }
@@ -763,7 +767,7 @@ impl Session {
         });
         match look {
             Some(Some(Look::Nothing)) => self.clean(env, out),
-            Some(Some(look)) => self.await_own(Then::Looked(look)),
+            Some(Some(look)) => self.await_own(Then::Looked(look, 1)),
             _ => self.done(env, out),
         }
     }

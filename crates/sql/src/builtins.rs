@@ -53,6 +53,9 @@ fn special(name: &str) -> Option<Builtin> {
         | "pg_sequence_last_value"
         | "pg_sequence_parameters"
         | "pg_get_sequence_data" => Builtin::Primary(Unsafe::Sequence),
+        // They hash OIDs of enums' values, which are each server's own.
+        "hashenum" | "hashenumextended" => Builtin::Primary(Unsafe::ServerState),
+        _ if is_hash_of_parts(name) => Builtin::Primary(Unsafe::ServerState),
         "set_config" => Builtin::SetConfig,
         "setseed" => Builtin::SetSeed,
         "current_setting" => Builtin::CurrentSetting,
@@ -66,6 +69,12 @@ fn special(name: &str) -> Option<Builtin> {
         _ if is_about_catalog(name) => Builtin::ReadsAnything(Unsafe::SystemCatalog),
         _ => return None,
     })
+}
+
+/// They hash values that may have enums in them.
+fn is_hash_of_parts(name: &str) -> bool {
+    let whole = name.strip_suffix("_extended").unwrap_or(name);
+    matches!(whole, "hash_array" | "hash_record" | "hash_range" | "hash_multirange")
 }
 
 /// They look into the system catalogs by OID or by name.

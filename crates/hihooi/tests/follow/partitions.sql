@@ -174,3 +174,19 @@ ALTER TABLE follow_parts.p_moved SET SCHEMA :schema;
 INSERT INTO p VALUES (2);
 -- check
 DROP SCHEMA follow_parts CASCADE;
+
+-- case: partitions by hash of enums, whose hashes are each server's own
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN moods AS mood[];
+-- refused
+CREATE TABLE p (id int, m mood) PARTITION BY HASH (id, m);
+-- refused
+CREATE TABLE p (id int, m moods) PARTITION BY HASH (m);
+CREATE TABLE p (id int, m mood) PARTITION BY LIST (m);
+CREATE TABLE p_sad PARTITION OF p FOR VALUES IN ('sad');
+CREATE TABLE p_ok PARTITION OF p FOR VALUES IN ('ok');
+CREATE TABLE q (id int, m mood) PARTITION BY HASH (id);
+CREATE TABLE q0 PARTITION OF q FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE q1 PARTITION OF q FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+INSERT INTO p VALUES (1, 'ok'), (2, 'sad');
+INSERT INTO q SELECT id, 'ok' FROM generate_series(1, 10) id;

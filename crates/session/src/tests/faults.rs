@@ -16,6 +16,10 @@ fn hit(script: &Script, at: usize, fault: Fault) -> (Vec<String>, usize) {
         compare(&mut world, &got, &expected);
     }
     world.judge_end();
+    let is_fatal = |frame: &Vec<u8>| show_all(std::slice::from_ref(frame)).starts_with("E:FATAL");
+    if fault == Fault::Cancelled && got.iter().any(is_fatal) {
+        world.wrong.push("I1: a cancel ends the session".to_owned());
+    }
     world.probe();
     world.end();
     let events = world.events;
