@@ -1,0 +1,293 @@
+"""How the cluster scales if each PostgreSQL server has a fixed part of a processor: hihooi and three replicas beside
+the primary alone.
+
+On one machine servers take each other's time, so that more of them can't show what they bring. Here each is in
+control groups of its own (version 1: `cpu` with a quota, `cpuacct` to count), and the rest of the machine is for
+clients and hihooi. Needs root.
+"""
+
+import os
+import pathlib
+import random
+import subprocess
+import time
+from statistics import median
+
+import sampler
+import slices
+from cluster import Trouble
+from report import spread, table
+from wire import Connection, ServerError
+
+REPLICAS = 3
+CLIENTS = 16
+SCALE = 10
+QUOTA = 0.2  # processors for each server
+PERIOD_US = 100_000  # the kernel's default
+REST_S = 1  # between slices, so that nobody begins with its quota used up
+
+# The primary alone: the replicated database at the primary itself (which pays for sending its log), and a database
+# of the same server that isn't replicated.
+VARIANTS = ["direct", "plain", "hihooi"]
+WORKLOADS = {
+    "reads only": ["-b", "select-only"],
+    "95 % reads": ["-b", "select-only@95", "-b", "simple-update@5"],
+    "80 % reads": ["-b", "select-only@80", "-b", "simple-update@20"],
+}
+TARGETS = {"95 % reads": 2.5}
+READ = [("read by key", "SELECT abalance FROM pgbench_accounts WHERE aid = :aid")]
+
+
+def _mounted(controller):
+    """Where the version 1 hierarchy of a controller is mounted."""
+    for line in pathlib.Path("/proc/mounts").read_text().splitlines():
+        _, folder, kind, options = line.split()[:4]
+        if kind == "cgroup" and controller in options.split(","):
+            return pathlib.Path(folder)
+    return None
+
+
+def unavailable():
+    """Why servers can't be given quotas here; nothing if they can."""
+    if os.getuid() != 0:
+        return "only root may give servers quotas"
+    folder = _mounted("cpu")
+    if not folder or not _mounted("cpuacct") or not (folder / "cpu.cfs_quota_us").exists():
+        return "there are no control groups of version 1 with quotas for processors"
+    return None
+
+
+class Quotas:
+    """A control group for each server, from `with` to its end."""
+
+    def __init__(self, cluster, quota, period_us):
+        self.cluster, self.quota, self.period_us = cluster, quota, period_us
+        self.name = f"hihooi-bench-{os.getpid()}"
+        self.tops = list(dict.fromkeys(_mounted(kind) / self.name for kind in ("cpu", "cpuacct")))
+
+    def __enter__(self):
+        try:
+            for site in self.cluster.sites:
+                self._limit(site)
+        except OSError as error:
+            self._remove()
+            raise Trouble(f"the servers get no quotas: {error}") from error
+        return self
+
+    def __exit__(self, *_):
+        self._remove()
+
+    def _limit(self, site):
+        for top in self.tops:
+            (top / site).mkdir(parents=True)
+        group = self._folder("cpu", site)
+        (group / "cpu.cfs_period_us").write_text(str(self.period_us))
+        (group / "cpu.cfs_quota_us").write_text(str(round(self.quota * self.period_us)))
+        self._move(site)
+
+    def _folder(self, kind, site):
+        return _mounted(kind) / self.name / site
+
+    def _move(self, site):
+        """The postmaster first: what it starts from then on is in its groups."""
+        postmaster = self.postmaster(site)
+        for pid in [postmaster, *_children(postmaster)]:
+            for top in self.tops:
+                try:
+                    (top / site / "cgroup.procs").write_text(str(pid))
+                except ProcessLookupError:
+                    pass  # it has ended
+
+    def postmaster(self, site):
+        file = self.cluster.work / "data" / site / "postmaster.pid"
+        return int(file.read_text().split()[0])
+
+    def used(self):
+        """Seconds of processor time so far, by server, and seconds that it was held back."""
+        found = {}
+        for site in self.cluster.sites:
+            stat = (self._folder("cpu", site) / "cpu.stat").read_text().split()
+            nanoseconds = int((self._folder("cpuacct", site) / "cpuacct.usage").read_text())
+            throttled = int(stat[stat.index("throttled_time") + 1])
+            found[site] = (nanoseconds / 1e9, throttled / 1e9)
+        return found
+
+    def _remove(self):
+        """The processes go back to the roots, then the groups can go. Tried some times: servers fork meanwhile."""
+        for top in self.tops:
+            for _ in range(50):
+                _empty(top)
+                if not top.exists():
+                    break
+                time.sleep(0.1)
+
+
+def _empty(top):
+    for group in [*top.glob("*/"), top]:
+        if not group.exists():
+            continue
+        for pid in (group / "cgroup.procs").read_text().split():
+            try:
+                (top.parent / "cgroup.procs").write_text(pid)
+            except OSError:
+                pass  # it has ended
+        try:
+            group.rmdir()
+        except OSError:
+            pass  # not empty yet
+
+
+def _children(parent):
+    file = pathlib.Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in file.read_text().split()]
+
+
+def prepare(cluster, say):
+    """pgbench's tables, through hihooi, and in a database that isn't replicated."""
+    say(f"loading pgbench's tables, scale {SCALE}, twice")
+    connection = Connection(cluster.ports["direct"])
+    connection.query("CREATE DATABASE plain")
+    connection.close()
+    for port, database in ((cluster.ports["hihooi"], "postgres"), (cluster.ports["direct"], "plain")):
+        command = [f"{cluster.pg}/pgbench", "-i", "-q", "-s", str(SCALE), "-h", "127.0.0.1", "-p", str(port), database]
+        done = subprocess.run(command, env=slices.ENVIRONMENT, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Trouble(f"pgbench -i failed: {done.stderr}")
+    if cluster.catch_up() is None:
+        raise Trouble("the replicas don't get pgbench's tables")
+
+
+def measure(cluster, rounds, seconds, period_us, say):
+    """By workload: rounds of slices, of each variant."""
+    found = {}
+    with Quotas(cluster, QUOTA, period_us) as quotas:
+        before = {site: quotas.postmaster(site) for site in cluster.sites}
+        for workload, options in WORKLOADS.items():
+            say(f"{workload}, {CLIENTS} clients, servers with {QUOTA} processors: {rounds} rounds")
+            run = [*options, "-M", "prepared"]
+            found[workload] = slices.rounds(
+                rounds, VARIANTS, lambda variant, run=run: _slice(cluster, quotas, variant, seconds, run)
+            )
+        after = {site: quotas.postmaster(site) for site in cluster.sites}
+    if before != after:
+        raise Trouble("a server was started anew meanwhile, and so lost its quota")
+    return found
+
+
+def _slice(cluster, quotas, variant, seconds, options):
+    """Transactions per second; of the servers, time used and held back; through hihooi, reads by site and routes."""
+    time.sleep(REST_S)
+    used, reads = quotas.used(), cluster.reads()
+    if variant == "hihooi":
+        asking = sampler.Sampler(cluster.ports["hihooi"], [READ], _values, {})
+        asking.start()
+    process = _pgbench(cluster, variant, seconds, options)
+    replicas, start = [], time.monotonic()
+    while variant == "hihooi" and process.poll() is None:
+        replicas += _replicas(cluster, time.monotonic() - start)
+        time.sleep(0.5)
+    slice = slices.result(process)
+    elapsed = time.monotonic() - start
+    after = quotas.used()
+    slice["processors"] = {site: (after[site][0] - used[site][0]) / elapsed for site in used}
+    slice["held_back_s"] = {site: after[site][1] - used[site][1] for site in used}
+    if variant == "hihooi":
+        slice["routes"] = asking.stop()
+        slice["replicas"] = replicas
+        slice["reads"] = {site: count - reads[site] for site, count in cluster.reads().items()}
+    slice["caught_up_s"] = cluster.catch_up()
+    return slice
+
+
+def _pgbench(cluster, variant, seconds, options):
+    port = cluster.ports["hihooi" if variant == "hihooi" else "direct"]
+    database = "plain" if variant == "plain" else "postgres"
+    command = [f"{cluster.pg}/pgbench", "-h", "127.0.0.1", "-p", str(port), "-n", "-s", str(SCALE)]
+    command += ["-c", str(CLIENTS), "-j", "2", "-T", str(seconds), *options, database]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=slices.ENVIRONMENT, stdout=pipe, stderr=pipe, text=True)
+    cluster.started.append(process)  # ends with the run if the run is interrupted
+    return process
+
+
+def _values():
+    return {"aid": random.randint(1, SCALE * 100_000)}
+
+
+def _replicas(cluster, at):
+    """SHOW REPLICAS: name, state, entries behind, milliseconds behind, share, slowdown."""
+    try:
+        rows = cluster.admin("SHOW REPLICAS")
+    except (OSError, ServerError):
+        return []
+    return [[round(at, 1), row[0], row[1], row[3], row[4], row[9], row[10]] for row in rows]
+
+
+def summary(name, raw):
+    """The README of a run."""
+    lines = [f"# {name}", "", "Made by `make bench-quotas`; what is measured and how: "
+             "[bench/README.md](../../README.md).", "", "## Set-up", ""]
+    lines += [f"- {key}: {value}" for key, value in raw["set_up"].items()]
+    lines += [f"- a primary and {REPLICAS} replicas, each with {QUOTA} processors in periods of "
+              f"{raw['period_us'] / 1000:.0f} ms; {CLIENTS} clients, prepared statements, scale {SCALE}; "
+              f"{raw['rounds']} rounds of {raw['seconds']} s slices", "", "## Throughput", ""]
+    lines += _throughput(raw["quotas"])
+    lines += ["## The servers, through hihooi", ""] + _servers(raw["quotas"])
+    lines += ["## Sampled reads by key", ""] + _routes(raw["quotas"])
+    lines += ["## Also", "", f"- `hihooi verify` after all of it: {raw['verify']}.", "- Raw figures: `raw.json`.", ""]
+    return "\n".join(lines)
+
+
+def _throughput(found):
+    rows = []
+    for workload, rounds in found.items():
+        ratios = {
+            base: [one["hihooi"]["tps"] / one[base]["tps"] for one in rounds] for base in ("direct", "plain")
+        }
+        target = TARGETS.get(workload)
+        reached = ""
+        if target:
+            reached = f"at least {target}: " + ("passed" if median(ratios["direct"]) >= target else "**missed**")
+        speeds = [spread([one[variant]["tps"] for one in rounds], 0) for variant in VARIANTS]
+        rows.append((workload, *speeds, spread(ratios["direct"], 2), spread(ratios["plain"], 2), reached))
+    head = ("workload", "primary alone, tx/s", "not replicated, tx/s", "through hihooi, tx/s",
+            "hihooi to primary", "to not replicated", "target")
+    return table(head, rows) + [
+        "Medians (quartiles) over the rounds, ratios within each. Not replicated: another database of the primary's "
+        "server.", "",
+    ]
+
+
+def _servers(found):
+    rows = []
+    for workload, rounds in found.items():
+        slices_of = [one["hihooi"] for one in rounds]
+        total = sum(sum(slice["reads"].values()) for slice in slices_of) or 1
+        for site in slices_of[0]["processors"]:
+            reads = sum(slice["reads"][site] for slice in slices_of)
+            lags = [int(row[3]) for slice in slices_of for row in slice["replicas"] if row[1] == site and row[3]]
+            slow = [float(row[6]) for slice in slices_of for row in slice["replicas"] if row[1] == site and row[6]]
+            rows.append((
+                workload, site, f"{100 * reads / total:.1f} %",
+                f"{median(slice['processors'][site] for slice in slices_of):.3f}",
+                f"{median(slice['held_back_s'][site] for slice in slices_of):.2f}",
+                f"{median(lags):.0f}, {max(lags)}" if lags else "",
+                f"{median(slow):.2f}, {max(slow):.2f}" if slow else "",
+            ))
+    head = ("workload", "server", "of the reads", "processors", "held back in a slice, s",
+            "entries behind: median, most", "slowdown: median, most")
+    return table(head, rows)
+
+
+def _routes(found):
+    rows = []
+    for workload, rounds in found.items():
+        counts = {}
+        for one in rounds:
+            for route in one["hihooi"]["routes"]:
+                kind = (route["where"], route["class"], route["reason"], route["detail"])
+                counts[kind] = counts.get(kind, 0) + route["count"]
+        total = sum(counts.values())
+        for kind, count in sorted(counts.items(), key=lambda item: -item[1]):
+            rows.append((workload, f"{100 * count / total:.2f} % of {total}", *kind))
+    return table(("workload", "reads", "where", "class", "reason", "detail"), rows)

@@ -1,0 +1,103 @@
+"""The share of autocommit reads that the primary serves while clients write as fast as they can, by what reads are
+told apart, in the workloads of the Hihooi paper's section 7.1; and why, read by read.
+"""
+
+import granularity
+import sampler
+import tpcc
+import ycsb
+from report import table
+
+
+def measure(cluster, seconds, say):
+    """By workload and granularity: reads by site, transactions a second, routes of sampled reads."""
+    found = {}
+    for benchmark in (ycsb, tpcc):
+        say(f"loading {benchmark.__name__}'s tables")
+        for statement in benchmark.SCHEMA:
+            granularity.query(cluster, statement)
+        cluster.catch_up()
+        for name, text in benchmark.SCRIPTS.items():
+            (cluster.work / f"{name}.sql").write_text(text)
+        for mix, weights in benchmark.MIXES.items():
+            say(mix)
+            found[mix] = {
+                level: _one(cluster, benchmark, weights, level, seconds)
+                for level in granularity.GRANULARITIES
+            }
+    return found
+
+
+def _one(cluster, benchmark, weights, level, seconds):
+    options = ["-M", "prepared"]
+    options += [f"-f{cluster.work / name}.sql@{weight}" for name, weight in weights.items()]
+    groups = [
+        [(shape, benchmark.READS[shape]) for shape in benchmark.SHAPES[name]]
+        for name in weights
+        if name in benchmark.SHAPES
+    ]
+    cluster.catch_up()
+    asking = sampler.Sampler(
+        cluster.ports["hihooi"], groups, benchmark.values, benchmark.LEARN, level
+    )
+    asking.start()
+    try:
+        run = granularity.one(cluster, level, seconds, options)
+    finally:
+        routes = asking.stop()
+    return {**run, "caught_up_s": cluster.catch_up(), "routes": routes}
+
+
+def summary(name, raw):
+    """The README of a run."""
+    lines = [f"# {name}", "", "Made by `make bench-shares`; what is measured and how: "
+             "[bench/README.md](../../README.md).", "", "## Set-up", ""]
+    lines += [f"- {key}: {value}" for key, value in raw["set_up"].items()]
+    lines += [f"- {granularity.CLIENTS} clients of pgbench, prepared statements, {raw['seconds']} s each, and one client that "
+              "samples; two replicas, on the same machine", ""]
+    lines += ["## Reads that no replica served", ""] + _shares(raw["shares"])
+    lines += ["## Why, at granularity `range`", ""] + _reasons(raw["shares"])
+    lines += ["## Also", "", f"- `hihooi verify` after all of it: {raw['verify']}.", "- Raw figures: `raw.json`.", ""]
+    return "\n".join(lines)
+
+
+def _shares(found):
+    rows = []
+    for mix, runs in found.items():
+        shares = [f"{100 * run['at_primary']:.2f} %" for run in runs.values()]
+        speeds = " / ".join(f"{run['tps']:.0f}" for run in runs.values())
+        rows.append((mix, *shares, by_key(runs["range"]["routes"]), speeds))
+    head = ("workload", *granularity.GRANULARITIES, "reads by key, sampled, at `range`", "transactions/s")
+    return table(head, rows) + [
+        "The paper's share is 15 % of the reads in TPC-C write-heavy; the target here is 5 % of the reads by key.", "",
+    ]
+
+
+def by_key(routes):
+    """The primary's share of the sampled reads that name a row by its whole key."""
+    whole = [*tpcc.BY_KEY, "read by key"]
+    counts = {"primary": 0, "replica": 0}
+    for route in routes:
+        if route["read"] in whole:
+            counts[route["where"]] += route["count"]
+    total = sum(counts.values())
+    return f"{100 * counts['primary'] / total:.2f} % of {total}" if total else "-"
+
+
+def _reasons(found):
+    rows = []
+    for mix, runs in found.items():
+        routes = runs["range"]["routes"]
+        totals = {}
+        for route in routes:
+            totals[route["read"]] = totals.get(route["read"], 0) + route["count"]
+        for route in routes:
+            if route["where"] == "primary" or route["reason"] == "waited":
+                share = 100 * route["count"] / totals[route["read"]]
+                rows.append((mix, route["read"], f"{share:.1f} % of {totals[route['read']]}", route["class"],
+                             f"{route['reason']}, {route['where']}", route["detail"]))
+    head = ("workload", "read", "sampled", "class", "reason, where", "detail")
+    return table(head, rows) + [
+        "One more client ran the workload's reads in turn and asked about each. Other reads ran at a replica that was "
+        "fresh at once.", "",
+    ]
