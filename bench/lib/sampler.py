@@ -9,11 +9,13 @@ import threading
 
 from wire import Connection
 
+NAME = r"(?<!:):([a-z]+)"  # but not of a type, after ::
 PAUSE_S = 0.002  # between two reads
 
 
 class Sampler(threading.Thread):
-    """Runs groups of reads in turn, each a list of (name, text with :names of values), until `stop`.
+    """Runs groups of reads in turn, each a list of (name, text with :names of values), until `stop`: as prepared
+    statements with a parameter for each :name, like pgbench.
 
     `values()` gives values for one group, `learn` what a read's first value adds to them.
     """
@@ -23,10 +25,21 @@ class Sampler(threading.Thread):
         self.connection = Connection(port)
         self.connection.query(f"SET hihooi.granularity = '{granularity}'")
         self.groups, self.values, self.learn = groups, values, learn
+        self.statements = {}
+        for group in groups:
+            for name, text in group:
+                self._prepare(name, text)
         self.counts = collections.Counter()
         self.examples = {}
         self.failure = None
         self.done = threading.Event()
+
+    def _prepare(self, name, text):
+        names = re.findall(NAME, text)
+        numbers = iter(range(1, len(names) + 1))
+        prepared = re.sub(NAME, lambda _: f"${next(numbers)}", text)
+        self.connection.prepare(name, prepared)
+        self.statements[name] = (prepared, names)
 
     def run(self):
         try:
@@ -38,10 +51,11 @@ class Sampler(threading.Thread):
 
     def _group(self, group):
         values = self.values()
-        for name, text in group:
-            statement = filled(text, values)
-            rows = self.connection.query(statement)
-            self._note(name, statement)
+        for name, _ in group:
+            text, names = self.statements[name]
+            given = [values[wanted] for wanted in names]
+            rows = self.connection.run(name, given)
+            self._note(name, f"{text} {given}")
             if rows and name in self.learn:
                 values.update(self.learn[name](rows[0][0]))
             self.done.wait(PAUSE_S)
@@ -70,8 +84,3 @@ class Sampler(threading.Thread):
             {**dict(zip(names, kind)), "count": count, "example": self.examples[kind]}
             for kind, count in self.counts.most_common()
         ]
-
-
-def filled(text, values):
-    """The statement with values in place of :names."""
-    return re.sub(r"(?<!:):([a-z]+)", lambda match: str(values[match[1]]), text)

@@ -225,7 +225,7 @@ def values():
         "w": pick(1, WAREHOUSES),
         "d": pick(1, DISTRICTS),
         "c": (pick(0, 127) | pick(1, CUSTOMERS)) % CUSTOMERS + 1,
-        "name": f"'{(pick(0, 31) | pick(0, NAMES - 1)) % NAMES}'",
+        "name": (pick(0, 31) | pick(0, NAMES - 1)) % NAMES,
         "i": pick(0, LINES - 1) * (ITEMS // LINES) + (pick(0, 127) | pick(1, 1000)) % 1000 + 1,
         "o": pick(UNDELIVERED, CUSTOMERS),
         "threshold": pick(10, 20),
