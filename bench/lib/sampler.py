@@ -26,9 +26,8 @@ class Sampler(threading.Thread):
         self.connection.query(f"SET hihooi.granularity = '{granularity}'")
         self.groups, self.values, self.learn = groups, values, learn
         self.statements = {}
-        for group in groups:
-            for name, text in group:
-                self._prepare(name, text)
+        for name, text in {read for group in groups for read in group}:
+            self._prepare(name, text)
         self.counts = collections.Counter()
         self.examples = {}
         self.failure = None

@@ -4,10 +4,13 @@ Keys are Zipfian (pgbench's least exponent, 1.001, for the paper's 1) and scatte
 million apart, so that rows are inserted between others, as in YCSB's hashed order of inserts, and never twice.
 """
 
+import bisect
+import itertools
 import random
 
 ROWS = 100_000
 APART = 1_000_000
+SCATTER = 7919  # has no divisor in common with ROWS
 FIELDS = 10
 SCAN_MAX = 100
 
@@ -21,7 +24,7 @@ SCHEMA = [
     "ANALYZE usertable",
 ]
 
-KEY = f"\\set key permute(random_zipfian(1, {ROWS}, 1.001) - 1, {ROWS}) * {APART} + {APART}\n"
+KEY = f"\\set key random_zipfian(1, {ROWS}, 1.001) * {SCATTER} % {ROWS} * {APART} + {APART}\n"
 NEW_KEY = f"\\set new random(1, {ROWS * APART})\n"
 LENGTH = f"\\set length random(1, {SCAN_MAX})\n\\set last :key + :length * {APART}\n"
 
@@ -54,8 +57,12 @@ LEARN = {}
 SHAPES = {"read": ["read by key"], "scan": ["scan between two keys"], "limited": ["scan with LIMIT"]}
 
 
+WEIGHTS = list(itertools.accumulate(rank**-1.001 for rank in range(1, ROWS + 1)))
+
+
 def values():
-    """Values for a sampled read: the keys that are written most are read most, as by the scripts."""
-    key = int(ROWS ** random.random()) * 7919 % ROWS * APART + APART
+    """Values for a sampled read, spread as the scripts' are."""
+    rank = bisect.bisect(WEIGHTS, random.random() * WEIGHTS[-1]) + 1
+    key = rank * SCATTER % ROWS * APART + APART
     length = random.randint(1, SCAN_MAX)
     return {"key": key, "last": key + length * APART, "length": length}
