@@ -13,6 +13,7 @@ import subprocess
 import time
 from statistics import median
 
+import machine
 import sampler
 import slices
 from cluster import Trouble
@@ -35,6 +36,8 @@ WORKLOADS = {
     "80 % reads": ["-b", "select-only@80", "-b", "simple-update@20"],
 }
 TARGETS = {"95 % reads": 2.5}
+# Of a server's processes, by what their titles contain. hihooi's backends are clients' too.
+KINDS = ["walsender", "checkpointer", "walwriter", "autovacuum", " postgres postgres "]
 READ = [("read by key", "SELECT abalance FROM pgbench_accounts WHERE aid = :aid")]
 
 
@@ -112,6 +115,19 @@ class Quotas:
             found[site] = (nanoseconds / 1e9, throttled / 1e9)
         return found
 
+    def kinds(self, site):
+        """Seconds of processor time so far of a server's processes that still run, by kind."""
+        found = {}
+        for pid in (self._folder("cpu", site) / "cgroup.procs").read_text().split():
+            try:
+                title = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+                seconds = sum(slices.cpu_us(pid)) / 1e6
+            except OSError:
+                continue  # it has ended
+            kind = next((kind for kind in KINDS if kind in title), "others")
+            found[kind] = found.get(kind, 0) + seconds
+        return found
+
     def _remove(self):
         """The processes go back to the roots, then the groups can go. Tried some times: servers fork meanwhile."""
         for top in self.tops:
@@ -178,17 +194,26 @@ def _slice(cluster, quotas, variant, seconds, options):
     """Transactions per second; of the servers, time used and held back; through hihooi, reads by site and routes."""
     time.sleep(REST_S)
     used, reads = quotas.used(), cluster.reads()
+    kinds = {site: quotas.kinds(site) for site in used}
+    hihooi = sum(slices.cpu_us(cluster.pids["hihooi"]))
     if variant == "hihooi":
         asking = sampler.Sampler(cluster.ports["hihooi"], [READ], _values, {})
         asking.start()
+    busy = machine.Busy(cluster)
     process = _pgbench(cluster, variant, seconds, options)
     replicas, start = [], time.monotonic()
     while variant == "hihooi" and process.poll() is None:
         replicas += _replicas(cluster, time.monotonic() - start)
         time.sleep(0.5)
     slice = slices.result(process)
-    elapsed = time.monotonic() - start
+    elapsed = time.monotonic() - start  # connecting and all, so that shares of processors are a little low
+    slice["machine"] = busy.shares()
     after = quotas.used()
+    slice["hihooi"] = (sum(slices.cpu_us(cluster.pids["hihooi"])) - hihooi) / 1e6 / elapsed
+    slice["kinds"] = {
+        site: {kind: (now - kinds[site].get(kind, 0)) / elapsed for kind, now in quotas.kinds(site).items()}
+        for site in used
+    }
     slice["processors"] = {site: (after[site][0] - used[site][0]) / elapsed for site in used}
     slice["held_back_s"] = {site: after[site][1] - used[site][1] for site in used}
     if variant == "hihooi":
@@ -233,6 +258,7 @@ def summary(name, raw):
               f"{raw['rounds']} rounds of {raw['seconds']} s slices", "", "## Throughput", ""]
     lines += _throughput(raw["quotas"])
     lines += ["## The servers, through hihooi", ""] + _servers(raw["quotas"])
+    lines += ["## What the primary's time goes to", ""] + _primary(raw["quotas"])
     lines += ["## Sampled reads by key", ""] + _routes(raw["quotas"])
     lines += ["## Also", "", f"- `hihooi verify` after all of it: {raw['verify']}.", "- Raw figures: `raw.json`.", ""]
     return "\n".join(lines)
@@ -277,6 +303,28 @@ def _servers(found):
     head = ("workload", "server", "of the reads", "processors", "held back in a slice, s",
             "entries behind: median, most", "slowdown: median, most")
     return table(head, rows)
+
+
+def _primary(found):
+    rows = []
+    for workload, rounds in found.items():
+        for variant in VARIANTS:
+            some = [one[variant] for one in rounds]
+            kinds = {kind: median(one["kinds"]["primary"].get(kind, 0) for one in some) for kind in KINDS}
+            rows.append((
+                workload, variant,
+                f"{median(one['processors']['primary'] for one in some):.3f}",
+                f"{median(one['held_back_s']['primary'] for one in some):.2f}",
+                ", ".join(f"{kind.strip()} {used:.3f}" for kind, used in kinds.items() if used >= 0.0005),
+                f"{median(one['hihooi'] for one in some):.2f}",
+                f"{median(one['machine']['busy'] for one in some):.0f} %",
+                f"{median(one['machine']['own'] for one in some):.0f} %",
+            ))
+    head = ("workload", "variant", "processors", "held back, s", "of these, processes that stay", "hihooi's processors",
+            "machine busy", "by this run")
+    return table(head, rows) + [
+        "Backends of the direct variants end with their slice and are missing in the fifth column.", "",
+    ]
 
 
 def _routes(found):
