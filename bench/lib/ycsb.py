@@ -60,6 +60,12 @@ SHAPES = {"read": ["read by key"], "scan": ["scan between two keys"], "limited":
 WEIGHTS = list(itertools.accumulate(rank**-1.001 for rank in range(1, ROWS + 1)))
 
 
+def same_key():
+    """The probability that two keys drawn are the same."""
+    parts = [rank**-1.001 / WEIGHTS[-1] for rank in range(1, ROWS + 1)]
+    return sum(part * part for part in parts)
+
+
 def values():
     """Values for a sampled read, spread as the scripts' are."""
     rank = bisect.bisect(WEIGHTS, random.random() * WEIGHTS[-1]) + 1
