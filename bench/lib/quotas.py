@@ -6,6 +6,7 @@ control groups of its own (version 1: `cpu` with a quota, `cpuacct` to count), a
 clients and hihooi. Needs root.
 """
 
+import contextlib
 import os
 import pathlib
 import random
@@ -66,11 +67,11 @@ def unavailable():
     return None
 
 
-class Quotas:
-    """A control group for each server, one for all else of the run, from `with` to its end."""
+class Preferred:
+    """A control group for all of the run, that others on the machine don't take much from, from `with` to its end."""
 
-    def __init__(self, cluster, quota, period_us):
-        self.cluster, self.quota, self.period_us = cluster, quota, period_us
+    def __init__(self, cluster):
+        self.cluster = cluster
         self.name = f"hihooi-bench-{os.getpid()}"
         self.tops = list(dict.fromkeys(_mounted(kind) / self.name for kind in ("cpu", "cpuacct")))
 
@@ -79,50 +80,72 @@ class Quotas:
             for top in self.tops:
                 top.mkdir()
             (_mounted("cpu") / self.name / "cpu.shares").write_text(str(RUN_SHARES))
-            self._prefer()
+            # Children of this process, as pgbench is, are there as well.
+            self._group(OTHERS, [self.cluster.pids["hihooi"], os.getpid()])
             for site in self.cluster.sites:
-                self._limit(site)
+                self._server(site)
         except OSError as error:
             self._remove()
-            raise Trouble(f"the servers get no quotas: {error}") from error
+            raise Trouble(f"there can't be control groups: {error}") from error
         return self
 
     def __exit__(self, *_):
         self._remove()
 
-    def _prefer(self):
-        """hihooi and this process, and so pgbench, get a group without a quota."""
+    def _server(self, site):
+        self._move(OTHERS, self._processes(site))
+
+    def _group(self, name, pids):
         for top in self.tops:
-            (top / OTHERS).mkdir()
-            for pid in (self.cluster.pids["hihooi"], os.getpid()):
-                (top / OTHERS / "cgroup.procs").write_text(str(pid))
-        shares = SERVER_SHARES * len(self.cluster.sites)
-        (self._folder("cpu", OTHERS) / "cpu.shares").write_text(str(shares))
+            (top / name).mkdir()
+        self._move(name, pids)
 
-    def _limit(self, site):
-        for top in self.tops:
-            (top / site).mkdir()
-        group = self._folder("cpu", site)
-        (group / "cpu.cfs_period_us").write_text(str(self.period_us))
-        (group / "cpu.cfs_quota_us").write_text(str(round(self.quota * self.period_us)))
-        self._move(site)
-
-    def _folder(self, kind, site):
-        return _mounted(kind) / self.name / site
-
-    def _move(self, site):
-        """The postmaster first: what it starts from then on is in its groups."""
-        postmaster = self.postmaster(site)
-        for pid in [postmaster, *_children(postmaster)]:
+    def _move(self, name, pids):
+        for pid in pids:
             for top in self.tops:
                 try:
-                    (top / site / "cgroup.procs").write_text(str(pid))
+                    (top / name / "cgroup.procs").write_text(str(pid))
                 except ProcessLookupError:
                     pass  # it has ended
+
+    def _processes(self, site):
+        """The postmaster first: what it starts after it was moved is in its group."""
+        postmaster = self.postmaster(site)
+        yield postmaster
+        yield from _children(postmaster)
 
     def postmaster(self, site):
         file = self.cluster.work / "data" / site / "postmaster.pid"
         return int(file.read_text().split()[0])
+
+    def _remove(self):
+        """The processes go back to the roots, then the groups can go. Tried some times: servers fork meanwhile."""
+        for top in self.tops:
+            for _ in range(50):
+                _empty(top)
+                if not top.exists():
+                    break
+                time.sleep(0.1)
+
+
+class Quotas(Preferred):
+    """The same, with a group for each server, and its quota."""
+
+    def __init__(self, cluster, quota, period_us):
+        super().__init__(cluster)
+        self.quota, self.period_us = quota, period_us
+
+    def _server(self, site):
+        self._group(site, [])
+        group = self._folder("cpu", site)
+        (group / "cpu.cfs_period_us").write_text(str(self.period_us))
+        (group / "cpu.cfs_quota_us").write_text(str(round(self.quota * self.period_us)))
+        self._move(site, self._processes(site))
+        shares = SERVER_SHARES * len(self.cluster.sites)
+        (self._folder("cpu", OTHERS) / "cpu.shares").write_text(str(shares))
+
+    def _folder(self, kind, site):
+        return _mounted(kind) / self.name / site
 
     def used(self):
         """Seconds of processor time so far, by server, and seconds that it was held back."""
@@ -147,15 +170,6 @@ class Quotas:
             found[kind] = found.get(kind, 0) + seconds
         return found
 
-    def _remove(self):
-        """The processes go back to the roots, then the groups can go. Tried some times: servers fork meanwhile."""
-        for top in self.tops:
-            for _ in range(50):
-                _empty(top)
-                if not top.exists():
-                    break
-                time.sleep(0.1)
-
 
 def _empty(top):
     for group in [*top.glob("*/"), top]:
@@ -175,6 +189,11 @@ def _empty(top):
 def _children(parent):
     file = pathlib.Path(f"/proc/{parent}/task/{parent}/children")
     return [int(pid) for pid in file.read_text().split()]
+
+
+def preferred(cluster):
+    """All of the run comes before others on the machine, where that can be had."""
+    return contextlib.nullcontext() if unavailable() else Preferred(cluster)
 
 
 def prepare(cluster, say):

@@ -44,14 +44,17 @@ def _one(cluster, benchmark, weights, level, seconds):
         cluster.ports["hihooi"], groups, benchmark.values, benchmark.LEARN, level
     )
     asking.start()
+    applied = [row[2] for row in cluster.admin("SHOW REPLICAS")]
     busy = machine.Busy(cluster)
     try:
         run = granularity.one(cluster, level, seconds, options)
         shares = busy.shares()
-        visible_us = [int(row[5]) for row in cluster.admin("SHOW REPLICAS") if row[5]]
+        replicas = cluster.admin("SHOW REPLICAS")
     finally:
         routes = asking.stop()
-    run |= {"machine": shares, "visible_ms": min(visible_us, default=0) / 1000}
+    run |= {"machine": shares, "visible_ms": None}
+    if applied != [row[2] for row in replicas]:
+        run["visible_ms"] = min(int(row[5]) for row in replicas) / 1000
     return {**run, "caught_up_s": cluster.catch_up(), "routes": routes}
 
 
@@ -72,8 +75,10 @@ def _shares(found):
     rows = []
     for mix, runs in found.items():
         shares = [f"{100 * run['at_primary']:.2f} %" for run in runs.values()]
+        visible_ms = runs["range"]["visible_ms"]
+        visible = f"{visible_ms:.1f} ms" if visible_ms else "-"
         speeds = " / ".join(f"{run['tps']:.0f}" for run in runs.values())
-        rows.append((mix, *shares, by_key(runs["range"]["routes"]), f"{runs['range']['visible_ms']:.1f} ms", speeds))
+        rows.append((mix, *shares, by_key(runs["range"]["routes"]), visible, speeds))
     head = ("workload", *granularity.GRANULARITIES, "reads by key, sampled, at `range`", "visible after, at `range`",
             "transactions/s")
     busy = [run["machine"] for runs in found.values() for run in runs.values()]
