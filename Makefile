@@ -10,13 +10,15 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test random torture bench bench-cores lint docs versions
+.PHONY: help setup build demo test random torture bench bench-shares bench-quotas bench-cores lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
+	@echo 'make bench-shares  measures which share of reads the primary serves, in YCSB and TPC-C'
+	@echo 'make bench-quotas  measures how it scales if each server has a fifth of a processor (root)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
 	@echo 'make lint    formatting and clippy'
 	@echo 'make docs    the API documentation'
@@ -56,6 +58,10 @@ bench:
 	@scripts/setup --bench
 	$(CARGO) build --release
 	scripts/bench
+
+bench-shares bench-quotas: setup
+	$(CARGO) build --release
+	scripts/bench $(@:bench-%=%)
 
 bench-cores: setup
 	$(CARGO) bench -p hihooi-certify -p hihooi-mastering -p hihooi-balance -p hihooi-sql \

@@ -34,14 +34,14 @@ def free_port(first):
 
 
 class Cluster:
-    """A primary and two replicas behind hihooi, and what it is compared with.
+    """A primary and replicas behind hihooi, and what it is compared with.
 
     `ports` and `pids` by variant: `direct`, `pgbouncer` (transaction pooling),
     `pgbouncer-session`, `relay`, `hihooi`. `direct` has no process.
     """
 
-    def __init__(self, work, hihooi, pg):
-        self.work, self.pg = work, pg
+    def __init__(self, work, hihooi, pg, replicas=2):
+        self.work, self.pg, self.replicas = work, pg, replicas
         self.started = []
         self.ports, self.pids = {}, {}
         # A copy: the original may be built anew meanwhile, and the profile needs its symbols.
@@ -51,7 +51,7 @@ class Cluster:
         """Starts hihooi; `start_others` what it is compared with."""
         port = free_port(7432)
         out = self.work / "up.out"
-        command = [self.hihooi, "up", "--replicas", "2", "--data", self.work / "data"]
+        command = [self.hihooi, "up", "--replicas", self.replicas, "--data", self.work / "data"]
         manager = self._spawn([*command, "--listen", f"127.0.0.1:{port}"], stdout=out.open("w"))
         deadline = time.monotonic() + START_SECONDS_MAX
         while "ready at" not in out.read_text():

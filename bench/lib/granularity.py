@@ -10,6 +10,8 @@ import re
 import subprocess
 import time
 
+from cluster import Trouble
+
 GRANULARITIES = ("table", "column", "row", "range")
 ROWS = 100_000
 CLIENTS = 8
@@ -71,7 +73,10 @@ def measure(cluster, seconds):
 def one(cluster, granularity, seconds, options):
     cluster.catch_up()
     before = cluster.reads()
-    out = pgbench(cluster, granularity, seconds, options).communicate()[0]
+    process = pgbench(cluster, granularity, seconds, options)
+    out = process.communicate()[0]
+    if process.returncode != 0:
+        raise Trouble(f"pgbench failed: {' '.join(process.args)}\n{out}")
     after = cluster.reads()
     reads = {site: after[site] - before[site] for site in after}
     tps = float(re.search(r"tps = ([\d.]+)", out)[1])

@@ -1,7 +1,7 @@
-"""The least of a PostgreSQL client: simple queries over one socket.
+"""The least of a PostgreSQL client: simple queries and prepared statements over one socket.
 
-Enough for `SHOW …`, for the probe of visibility and for idle clients; everything that is timed
-against PgBouncer runs pgbench.
+Enough for `SHOW …`, for the probe of visibility, for sampled reads and for idle clients; everything
+that is timed against PgBouncer runs pgbench.
 """
 
 import socket
@@ -29,8 +29,22 @@ class Connection:
 
     def query(self, text):
         """The rows of one query, as tuples of strings and None."""
-        body = text.encode() + b"\0"
-        self.socket.sendall(b"Q" + struct.pack("!I", len(body) + 4) + body)
+        self.socket.sendall(_framed(b"Q", text.encode() + b"\0"))
+        return self._answer()
+
+    def prepare(self, name, text):
+        """A statement with parameters $1 and on, of types that the server infers."""
+        body = name.encode() + b"\0" + text.encode() + b"\0\0\0"
+        self.socket.sendall(_framed(b"P", body) + _framed(b"S", b""))
+        self._answer()
+
+    def run(self, name, values):
+        """The rows of a prepared statement; values go as text."""
+        bind = b"\0" + name.encode() + b"\0\0\0" + struct.pack("!H", len(values))
+        for value in map(str, values):
+            bind += struct.pack("!I", len(value)) + value.encode()
+        messages = _framed(b"B", bind + b"\0\0") + _framed(b"D", b"P\0")
+        self.socket.sendall(messages + _framed(b"E", b"\0" * 5) + _framed(b"S", b""))
         return self._answer()
 
     def close(self):
@@ -60,6 +74,10 @@ class Connection:
             if not received:
                 raise ServerError("the server closed the connection")
             self.buffer += received
+
+
+def _framed(tag, body):
+    return tag + struct.pack("!I", len(body) + 4) + body
 
 
 def _values(body):
