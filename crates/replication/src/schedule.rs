@@ -77,7 +77,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { workers: 4, window: 512, crowd: 4, group_entries: 64, group_bytes: 1 << 18 }
+        Limits { workers: 4, window: 1024, crowd: 4, group_entries: 128, group_bytes: 1 << 18 }
     }
 }
 

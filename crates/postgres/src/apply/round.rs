@@ -216,6 +216,8 @@ impl<'a> Round<'a> {
         self.step(Event::Hold(self.hold())).await?;
         let mut tick = tokio::time::interval(FLUSHED_EVERY);
         loop {
+            // What the workers have to do is under way before more is read: the server works meanwhile.
+            tokio::task::yield_now().await;
             self.feed().await?;
             self.open_gate().await?;
             self.publish();
@@ -340,6 +342,9 @@ impl<'a> Round<'a> {
             Outcome::Aborted => Event::Aborted(worker),
             Outcome::Committed => {
                 self.step(Event::Committed(worker)).await?;
+                self.config.replica.set_applied(self.schedule.applied());
+                // The next group is on its way to the server before this one is cleared away.
+                tokio::task::yield_now().await;
                 self.committed();
                 return Ok(());
             }
@@ -372,7 +377,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Publishes a commit.
+    /// Clears away what is committed.
     fn committed(&mut self) {
         let applied = self.schedule.applied();
         let now = now_us();
@@ -391,7 +396,6 @@ impl<'a> Round<'a> {
             self.catalog.clear();
             self.contended.clear();
         }
-        self.config.replica.set_applied(applied);
     }
 
     async fn step(&mut self, event: Event) -> Result<(), End> {
