@@ -179,6 +179,13 @@ fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
     assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
     session.run("RESET hihooi.statement_routing");
     assert_eq!(read(&mut session, "BEGIN"), "replica fresh");
+    // Until the end of the block.
+    session.run("BEGIN");
+    session.run("SET LOCAL hihooi.consistency = 'weak-si'");
+    assert_eq!(session.value("SHOW hihooi.consistency"), "weak-si");
+    session.number("SELECT n FROM blocks_levels WHERE id = 1");
+    session.run("COMMIT");
+    assert_eq!(session.value("SHOW hihooi.consistency"), "gssi");
     session.run("CREATE TEMP TABLE blocks_temp (a int)");
     assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
 }

@@ -10,6 +10,7 @@ use hihooi_wire::frontend::{self, Bind, tag};
 
 use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
+use crate::own_settings::OwnSettings;
 use crate::route::Reason;
 use crate::session::{Open, Session};
 use crate::unit::{Ends, Op, Unit};
@@ -26,6 +27,8 @@ pub(crate) struct Block {
     has_run: bool,
     /// A statement failed: the block can only be rolled back.
     has_failed: bool,
+    /// hihooi's settings before SET LOCAL.
+    own_before: Option<OwnSettings>,
 }
 
 /// What opens or ends such a block.
@@ -56,6 +59,11 @@ impl Block {
         let run = if self.has_run { "\n;SELECT" } else { "" };
         let fail = if self.has_failed { format!("\n;{FAIL}") } else { String::new() };
         format!("{begin}{run}{fail}")
+    }
+
+    /// hihooi's settings were others before, and will be again.
+    pub(crate) fn sets_locally(&mut self, before: OwnSettings) {
+        self.own_before.get_or_insert(before);
     }
 
     /// A statement has run in it, or failed.
@@ -101,18 +109,26 @@ impl Session {
         match bound {
             Bound::Begin(begin) => {
                 let starts = first_word(&begin).eq_ignore_ascii_case(b"start");
-                self.block = Some(Block { begin, has_run: false, has_failed: false });
+                let (has_run, has_failed, own_before) = Default::default();
+                self.block = Some(Block { begin, has_run, has_failed, own_before });
                 if starts { "START TRANSACTION" } else { "BEGIN" }
             }
-            Bound::Commit => match self.block.take() {
+            Bound::Commit => match self.leave_block() {
                 Some(Block { has_failed: true, .. }) => "ROLLBACK",
                 _ => "COMMIT",
             },
             Bound::Rollback => {
-                self.block = None;
+                self.leave_block();
                 "ROLLBACK"
             }
         }
+    }
+
+    /// The block has ended, or the primary has it.
+    pub(crate) fn leave_block(&mut self) -> Option<Block> {
+        let block = self.block.take()?;
+        self.own = block.own_before.unwrap_or(self.own);
+        Some(block)
     }
 
     /// Whether a read, which could run at a replica, can also in the block that is open, if one is: outside of its

@@ -7,6 +7,7 @@
 //! - `simple`, `extended`: what a client sent becomes a unit, by its protocol.
 //! - [`mod@unit`]: a unit, and what is written to the primary for it.
 //! - `read`: whether a replica may run it, and what is written there.
+//! - `block`: transaction blocks that no server has begun.
 //! - `effects`: what statements leave in their session.
 //! - `names`, `own_settings`, `passwords`: prepared statements, settings of hihooi, passwords in clear text.
 //! - [`downstream`]: the client's side: what came from it, what it gets.

@@ -50,10 +50,11 @@ impl Session {
                 let before = self.own;
                 let value = values.as_ref().and_then(|values| values.first());
                 self.set_own(name, value.map(|value| &**value))?;
-                if *local {
-                    // A transaction block runs on the primary as a whole, so that there is nothing
-                    // to choose in it: the value is only checked.
-                    self.own = before;
+                match &mut self.block {
+                    Some(block) if *local => block.sets_locally(before),
+                    // What runs on the primary has nothing to choose: the value is only checked.
+                    None if *local => self.own = before,
+                    _ => {}
                 }
                 Ok(Answer::Done("SET"))
             }

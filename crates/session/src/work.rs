@@ -300,7 +300,7 @@ impl Session {
         up.answers.take_rows();
         let error = up.answers.take_error();
         if up.status == block.status() {
-            self.block = None;
+            self.leave_block();
             return self.write(env, out);
         }
         let fields = ErrorFields::read(&error.unwrap_or_default()).unwrap_or_default();
