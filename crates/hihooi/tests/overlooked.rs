@@ -478,3 +478,60 @@ fn a_statement_prepared_behind_ddl_is_new() {
         assert_eq!(run(&mut c).expect("it was prepared behind the DDL"), 2);
     }
 }
+
+/// Statements that write another row than they seem to, or read by other means than it seems: at paused replicas
+/// nobody reads what they wrote.
+#[test]
+fn i3_what_is_written_in_a_way_that_does_not_show() {
+    if harness::target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    let is_before_16 =
+        session.number("SELECT current_setting('server_version_num')::int") < 160_000;
+    session.run(
+        "CREATE TYPE ct AS (a int, b int); CREATE TABLE x (v int, id int PRIMARY KEY, w int); \
+         INSERT INTO x SELECT 0, g, 0 FROM generate_series(10, 20) g; \
+         CREATE TABLE k (k text PRIMARY KEY, v int); INSERT INTO k VALUES ('a', 1), ('NULL', 2); \
+         CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1)",
+    );
+    if is_before_16 {
+        // Keywords of later versions, which the parser is of.
+        session.run("CREATE FUNCTION json_value(jsonb, text) RETURNS int STABLE LANGUAGE sql AS 'SELECT v FROM t WHERE id = 1'");
+        session.run("CREATE TABLE before_16 (id int PRIMARY KEY, system_user text); INSERT INTO before_16 VALUES (1, 'x')");
+    }
+    cluster.caught_up();
+    let mut session = cluster.connect(); // what can't be parsed may have left anything in the old one
+    eventually("the replica is read", || {
+        session.run("SELECT count(*) FROM x");
+        session.route().site() == "replica1"
+    });
+    cluster.command("PAUSE REPLICA replica1");
+    let write = |text: &str| drop(cluster.connect().run(text));
+    let mut reader = cluster.connect();
+    let array = |reader: &mut Session, value: &str| {
+        let answer = reader.extended("SELECT v FROM k WHERE k = ANY ($1)", &[value]);
+        answer.expect("read").rows[0][0].clone().expect("a value")
+    };
+    write("INSERT INTO x VALUES ((ROW(1, 2)::ct).*, 7)");
+    assert_eq!(reader.number("SELECT count(*) FROM x WHERE id = 2"), 1, "{}", reader.route().text);
+    write("UPDATE k SET v = 100 WHERE k = 'a'");
+    assert_eq!(array(&mut reader, "{a\u{b}}"), "100", "{}", reader.route().text);
+    write("UPDATE k SET v = 200 WHERE k = 'NULL'");
+    reader.run("SET array_nulls = off");
+    assert_eq!(array(&mut reader, "{NULL}"), "200", "{}", reader.route().text);
+    if is_before_16 {
+        write("UPDATE t SET v = 100 WHERE id = 1");
+        let value = reader.number("SELECT json_value('{}'::jsonb, '$')");
+        assert_eq!(value, 100, "{}", reader.route().text);
+    }
+    cluster.command("RESUME REPLICA replica1");
+    cluster.caught_up();
+    assert_eq!(
+        reader.number("SELECT t.pg_typeof::oid FROM t WHERE id = 1"),
+        reader.number("/* hihooi: primary */ SELECT 't'::regtype::oid")
+    );
+    cluster.assert_verified();
+}

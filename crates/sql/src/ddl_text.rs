@@ -22,6 +22,27 @@ pub fn statements(text: &str) -> Option<Vec<Range<usize>>> {
     parsed.ok().flatten()
 }
 
+/// The same of a text that the server took, though it has words that are keywords only in the parser's version: cut at
+/// its semicolons.
+#[must_use]
+pub fn pieces(text: &str) -> Vec<Range<usize>> {
+    let is_end = |token: &Token<'_>| token.kind != TokenKind::Space && token.text == ";";
+    let ends = tokens(text).filter(is_end).map(|token| token.start).chain([text.len()]);
+    let mut start = 0;
+    let pieces = ends.filter_map(|end| {
+        let piece = text.get(start..end)?;
+        let from = start + (piece.len() - piece.trim_start().len());
+        start = (end + 1).min(text.len());
+        (!piece.trim().is_empty()).then(|| from..from + piece.trim().len())
+    });
+    let mut pieces: Vec<_> = pieces.collect();
+    // A body may have semicolons.
+    if pieces.len() > 1 {
+        pieces.push(0..text.len());
+    }
+    pieces
+}
+
 /// A value that existing rows have in a column that ALTER TABLE added.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AddedValue<'a> {

@@ -224,7 +224,7 @@ fn push_bytea(value: &[u8], key: &mut Vec<u8>) {
 }
 
 /// Without the white space at both ends that PostgreSQL's input functions skip (`isspace`).
-fn trim(text: &[u8]) -> &[u8] {
+pub(crate) fn trim(text: &[u8]) -> &[u8] {
     let is_space = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|b| !is_space(b)).unwrap_or(text.len());
     let end = text.iter().rposition(|b| !is_space(b)).map_or(start, |last| last + 1);

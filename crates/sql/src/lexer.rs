@@ -153,7 +153,7 @@ pub fn without_concurrently(text: &str) -> Option<String> {
 pub(crate) struct Word {
     /// In lower case.
     pub text: String,
-    /// The first byte behind it that is neither space nor a double quote.
+    /// The first byte behind it that is neither space nor a double quote; a parenthesis if that may begin a comment.
     pub next: Option<u8>,
     /// It may be the first of a statement.
     pub opens_statement: bool,
@@ -214,6 +214,8 @@ impl Iterator for Words<'_> {
         let text = self.body[start..self.at].to_lowercase();
         let skipped = |b: &&u8| !b.is_ascii_whitespace() && **b != b'"';
         let next = bytes[self.at..].iter().find(skipped).copied();
+        // Behind a comment anything can come, so a parenthesis, too.
+        let next = next.map(|next| if matches!(next, b'/' | b'-') { b'(' } else { next });
         let opens_statement = self.opens_statement;
         self.opens_statement =
             matches!(&*text, "begin" | "then" | "else" | "loop" | "as" | "atomic" | "declare");

@@ -7,7 +7,7 @@ use std::fmt;
 
 use hihooi_replication::items::{Item, Items, RelId, Rows, SPANS_MAX, Span};
 
-use crate::keys::KeyType;
+use crate::keys::{KeyType, trim};
 
 /// Rows of one table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -288,17 +288,19 @@ pub(crate) fn unquoted(token: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The elements of an array's text, without NULLs, which equal nothing; `None` if any needs more than cutting.
+/// The elements of an array's text; `None` if any needs more than cutting, or may be a NULL (or, with `array_nulls`
+/// off, the word).
 fn text_elements(text: &[u8]) -> Option<Vec<&[u8]>> {
-    let inner = text.trim_ascii().strip_prefix(b"{")?.strip_suffix(b"}")?;
+    let inner = trim(text).strip_prefix(b"{")?.strip_suffix(b"}")?;
     if inner.iter().any(|b| matches!(b, b'{' | b'}' | b'"' | b'\\')) {
         return None;
     }
-    if inner.trim_ascii().is_empty() {
+    if trim(inner).is_empty() {
         return Some(Vec::new());
     }
-    let elements = inner.split(|b| *b == b',').map(<[u8]>::trim_ascii);
-    Some(elements.filter(|element| !element.eq_ignore_ascii_case(b"null")).collect())
+    let elements: Vec<&[u8]> = inner.split(|b| *b == b',').map(trim).collect();
+    let is_null = |element: &&[u8]| element.eq_ignore_ascii_case(b"null");
+    (!elements.iter().any(is_null)).then_some(elements)
 }
 
 /// The elements of an array's binary form, without NULLs (`array_send` of PostgreSQL's `arrayfuncs.c`).
@@ -368,9 +370,9 @@ mod tests {
                     .collect::<Vec<_>>(),
             )
         };
-        assert_eq!(texts("{1, 2,NULL}").unwrap(), ["1", "2"]);
+        assert_eq!(texts("{1, 2\u{b}, a}").unwrap(), ["1", "2", "a"]);
         assert_eq!(texts(" {} ").unwrap(), [""; 0]);
-        for odd in ["{{1},{2}}", "{\"a\"}", "{a\\b}", "1", "[0:1]={1,2}", ""] {
+        for odd in ["{1,NULL}", "{{1},{2}}", "{\"a\"}", "{a\\b}", "1", "[0:1]={1,2}", ""] {
             assert_eq!(texts(odd), None, "{odd}");
         }
         let form =

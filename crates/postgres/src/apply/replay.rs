@@ -10,7 +10,7 @@ use std::ops::Range;
 use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{Command, Drop};
 use hihooi_sql::ddl_text::{
-    AddedValue, granted_kind, statements, with_values, without_tablespaces,
+    AddedValue, granted_kind, pieces, statements, with_values, without_tablespaces,
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
@@ -48,10 +48,9 @@ pub(super) struct Known {
 }
 
 impl Known {
-    fn new(text: &str) -> Option<Known> {
-        let ranges = statements(text)?.into_iter();
-        let statements = ranges.map(|range| Statement::new(text, range)).collect();
-        Some(Known { statements, last: None })
+    fn new(text: &str, ranges: Vec<Range<usize>>) -> Known {
+        let statements = ranges.into_iter().map(|range| Statement::new(text, range)).collect();
+        Known { statements, last: None }
     }
 }
 
@@ -120,8 +119,12 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
         && command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
     let whole = is_odd.then(|| text.to_owned());
     if !memory.contains_key(text) {
-        let Some(known) = Known::new(text) else { return whole.into_iter().collect() };
-        memory.insert(text.to_owned(), known);
+        // The server understood what a client sent as a whole.
+        let or_pieces = || command.context.is_none().then(|| pieces(text));
+        let Some(ranges) = statements(text).or_else(or_pieces) else {
+            return whole.into_iter().collect();
+        };
+        memory.insert(text.to_owned(), Known::new(text, ranges));
     }
     let Known { statements, last } = memory.get_mut(text).expect("just put there");
     let part = |at: usize| text[statements[at].range.clone()].to_owned();

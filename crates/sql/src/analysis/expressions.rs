@@ -29,7 +29,6 @@ impl<'t> Scan<'_, 't> {
             | Node::A_Star(_)
             | Node::String(_)
             | Node::Integer(_)
-            | Node::MergeSupportFunc(_)
             | Node::CurrentOfExpr(_) => {}
             Node::ColumnRef(column) => self.column(column),
             Node::ParamRef(parameter) => self.parameter(parameter.number),
@@ -56,6 +55,11 @@ impl<'t> Scan<'_, 't> {
                     None => self.operator("="),
                 }
             }
+            // A function of a user may have its name before PostgreSQL 17.
+            Node::MergeSupportFunc(_) if self.catalog.functions.contains_key("merge_action") => {
+                self.unknown(Unsafe::UnknownFunction);
+            }
+            Node::MergeSupportFunc(_) => {}
             Node::NullTest(e) => self.expr(e.arg()),
             Node::BooleanTest(e) => self.expr(e.arg()),
             Node::CaseExpr(case) => {
@@ -202,6 +206,23 @@ impl<'t> Scan<'_, 't> {
     }
 
     fn xml_or_json(&mut self, node: Node<'t>) {
+        // Before PostgreSQL 16 to 18 these were names as others are, which functions of users may have.
+        const NAMES: [&str; 10] = [
+            "json",
+            "json_array",
+            "json_arrayagg",
+            "json_exists",
+            "json_object",
+            "json_objectagg",
+            "json_query",
+            "json_scalar",
+            "json_serialize",
+            "json_value",
+        ];
+        let functions = &self.catalog.functions;
+        if NAMES.iter().any(|name| functions.get(*name).is_some_and(|f| !f.user.is_empty())) {
+            self.unknown(Unsafe::UnknownFunction);
+        }
         match node {
             Node::XmlExpr(e) => {
                 self.list(e.named_args());

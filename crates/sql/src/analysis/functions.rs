@@ -56,9 +56,14 @@ impl<'t> Scan<'_, 't> {
         }
     }
 
-    /// `row.name` may mean name(row), if a user's function takes a row.
+    /// `row.name` may mean name(row), if a user's function takes a row, or one of PostgreSQL's that takes anything.
     pub fn row_function(&mut self, name: &str) {
         let Some(functions) = self.catalog.functions.get(name) else { return };
+        if name.starts_with("pg_")
+            && let Some(builtin) = functions.builtin
+        {
+            self.builtin(builtin, None);
+        }
         let user = functions.user.iter().filter(|f| f.takes_row).map(|f| f.routine).max();
         if let Some(routine) = user {
             self.routine(routine, self.catalog.leaves.of_name(name));

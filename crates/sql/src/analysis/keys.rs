@@ -258,6 +258,9 @@ impl<'t> Scan<'_, 't> {
 
     fn inserted_row(&self, row: Node<'t>, names: &[&str], table: &Relation) -> Option<KeyTemplate> {
         let Node::NodeList(values) = row else { return None };
+        if has_star(values) {
+            return None; // its values' places aren't those of the columns
+        }
         let value = |place: &usize| {
             let column = &table.columns[*place];
             let at = names.iter().position(|name| *name == &*column.name)?;
