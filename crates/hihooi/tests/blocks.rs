@@ -12,6 +12,7 @@ fn table(name: &str) -> Session {
     session.run(&format!("INSERT INTO {name} SELECT g, 0 FROM generate_series(1, 10) g"));
     shared().caught_up();
     if shared().is_hihooi() {
+        session.run("SET hihooi.statement_routing = on");
         eventually("it is read at replicas", || {
             session.number(&format!("SELECT count(*) FROM {name}"));
             session.route().site().starts_with("replica")
@@ -60,6 +61,9 @@ fn reads_in_front_of_the_first_write_run_at_replicas() {
             continue;
         }
         let mut third = shared().connect();
+        if shared().is_hihooi() {
+            third.run("SET hihooi.statement_routing = on");
+        }
         third.run("BEGIN");
         assert_eq!(third.number("SELECT n FROM blocks_first WHERE id = 2"), n, "stale (I3)");
         third.run("END");
@@ -174,10 +178,10 @@ fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
         session.run("RESET default_transaction_isolation");
     }
     assert_eq!(read(&mut session, "/* hihooi: primary */ BEGIN"), "primary explicit_block");
-    session.run("SET hihooi.statement_routing = off");
+    session.run("RESET hihooi.statement_routing");
     assert_eq!(session.value("SHOW hihooi.statement_routing"), "off");
     assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
-    session.run("RESET hihooi.statement_routing");
+    session.run("SET hihooi.statement_routing = on");
     assert_eq!(read(&mut session, "BEGIN"), "replica fresh");
     // Until the end of the block.
     session.run("BEGIN");
@@ -204,6 +208,7 @@ fn a_block_that_only_reads_needs_no_connection_to_the_primary() {
     writer.run("CREATE TABLE blocks_only (id int PRIMARY KEY); INSERT INTO blocks_only VALUES (1)");
     cluster.caught_up();
     let mut reader = cluster.connect();
+    reader.run("SET hihooi.statement_routing = on");
     eventually("it is read at the replica", || {
         reader.run("SELECT * FROM blocks_only");
         reader.route().site() == "replica1"

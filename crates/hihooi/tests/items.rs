@@ -365,6 +365,10 @@ fn i3_rows_columns_and_ranges_are_told_apart_at_paused_replicas() {
     let paused = Paused::all(shared());
     session.run("UPDATE told SET n = 0 WHERE w = 1 AND d = 2 AND id = 3");
     session.run("UPDATE told2 SET n = 0 WHERE id = 7");
+    harness::eventually("the stream has brought that", || {
+        session.run("SELECT n FROM told2 WHERE id = 7");
+        session.value("SHOW hihooi.last_route_detail").contains("transaction")
+    });
     // The text, then a value for which a replica may serve it, its class, and one for which none may.
     let reads = [
         ("SELECT n FROM told2 WHERE id = $1", 8, "RAS", Some(7)),

@@ -146,7 +146,7 @@ impl<S: Stream> Served<S> {
                 consistency: relay.settings.consistency,
                 wait_ms: relay.settings.wait_ms,
                 granularity: Granularity::default(),
-                statement_routing: true,
+                statement_routing: false,
             },
             custom: custom.cloned().collect(),
             path: welcome.path.clone(),

@@ -4,7 +4,7 @@
 //! primary; from then on all of it runs there. A block that needs nothing of the primary ends here, too.
 
 use bytes::Bytes;
-use hihooi_sql::{Isolation, Kind, Statement, TransactionModes};
+use hihooi_sql::{Isolation, Kind, Replica, Statement, TransactionModes, Unsafe};
 use hihooi_wire::backend::{self, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, tag};
 
@@ -139,6 +139,21 @@ impl Session {
             Some(_) if statement.reads_clock || names_a_day(values) => Err(Reason::Unsafe),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a Parse in such a block can be left to the Bind behind it. A client that prepares a statement may wait
+    /// for that while others of its connections, in their blocks, keep the whole pool busy.
+    pub(crate) fn may_parse_later(&self, op: &Op, env: &dyn Env) -> bool {
+        let Op::Parse { facts, is_taken: false, .. } = op else { return false };
+        let [statement] = &*facts.statements else { return false };
+        let is_understood = !matches!(
+            statement.replica,
+            Replica::Unsafe(Unsafe::Unparsable | Unsafe::UnknownRelation | Unsafe::UnknownFunction)
+        );
+        self.block.as_ref().is_some_and(|block| !block.has_failed)
+            && matches!(statement.kind, Kind::Read | Kind::Write)
+            && is_understood
+            && !env.is_catalog_stale()
     }
 
     /// Whether nothing of a unit has to outlive it in its block: no portal does, outside of one.

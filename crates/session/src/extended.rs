@@ -80,7 +80,8 @@ impl Session {
 
     fn dispatch(&mut self, unit: Unit, env: &dyn Env, out: &mut Actions) {
         let goes_on = unit.ends == Ends::Flush;
-        if self.up.is_none() && unit.ops.iter().all(needs_no_server) {
+        let is_plain = |op: &Op| needs_no_server(op) || self.may_parse_later(op, env);
+        if self.up.is_none() && unit.ops.iter().all(is_plain) {
             return self.answer_names(&unit);
         }
         if let Some(commands) = self.own_unit(&unit) {

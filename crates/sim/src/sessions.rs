@@ -822,7 +822,7 @@ impl Plan {
         let mut plan = Plan { steps, ..Plan::default() };
         // DDL alone behind one step would be another transaction.
         if is_block || has_ddl {
-            texts.insert(0, "begin".to_owned());
+            texts.insert(0, "begin isolation level repeatable read".to_owned());
             texts.push(if rolls_back { "rollback" } else { "commit" }.to_owned());
         }
         plan.packets = match random.random_range(0..5) {

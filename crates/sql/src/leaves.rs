@@ -290,11 +290,13 @@ fn of_language(function: &Function) -> Option<SessionEffect> {
 }
 
 /// Whether a word may mean something that depends on when the transaction began: a function, or a date or time by
-/// that name.
+/// that name. (Or what may make a temporary schema in it.)
 fn is_clock(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "age",
         "current_date",
+        "current_schema",
+        "current_schemas",
         "current_time",
         "current_timestamp",
         "localtime",
