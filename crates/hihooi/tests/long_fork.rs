@@ -3,9 +3,6 @@
 
 mod harness;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use harness::{Cluster, Options, alone, eventually, ms, target_is_plain};
 
 const LOOK: &str = "SELECT string_agg(n::text, ',' ORDER BY id) FROM forked WHERE id IN (1, 2)";
@@ -27,13 +24,7 @@ fn i3_reads_of_several_rows_by_key_show_no_long_fork() {
         "CREATE TABLE forked (id int PRIMARY KEY, n int); INSERT INTO forked VALUES (1, 0), (2, 0)",
     );
     cluster.caught_up();
-    let mut direct = cluster.direct("primary");
-    direct.run("SET synchronous_commit = local");
-    direct.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-    direct.run("SELECT pg_reload_conf()");
-    eventually("the setting is there", || {
-        direct.value("SHOW synchronous_standby_names") == "nobody"
-    });
+    let mut direct = cluster.require_standby();
 
     // The replica's connections are used; reads wait for one.
     let occupied = [(); 2].map(|()| {
@@ -65,24 +56,14 @@ fn i3_reads_of_several_rows_by_key_show_no_long_fork() {
     let mut blocker = cluster.repair("replica1");
     blocker.run("BEGIN");
     blocker.run("SELECT * FROM forked WHERE id = 2 FOR UPDATE");
-    // The first commits may be too early for the setting; that which waits is the last: T1.
-    let (mut first, is_hidden) = (cluster.connect(), Arc::new(AtomicBool::new(false)));
-    let was_last = is_hidden.clone();
-    let waiting = std::thread::spawn(move || {
-        while !was_last.load(Ordering::SeqCst) {
-            first.run("UPDATE forked SET n = n + 1 WHERE id = 1");
-        }
-    });
-    cluster.until_active("wait_event = 'SyncRep'");
-    is_hidden.store(true, Ordering::SeqCst);
+    let waiting = cluster.hide_commit("UPDATE forked SET n = n + 1 WHERE id = 1"); // T1
     let n = direct.number("SELECT n FROM forked WHERE id = 1");
     let mut second = cluster.connect();
     second.run("SET synchronous_commit = local");
     second.run("UPDATE forked SET n = 2 WHERE id = 2");
     assert_eq!(direct.value(LOOK), format!("{n},2"), "T2 is seen before T1");
 
-    direct.run("ALTER SYSTEM RESET synchronous_standby_names");
-    direct.run("SELECT pg_reload_conf()");
+    cluster.require_no_standby();
     waiting.join().expect("T1");
     eventually("T1 is at the replica", || replica.value(LOOK) == format!("{},0", n + 1));
     let discarded = || cluster.stat("replica1", "discarded");

@@ -233,23 +233,8 @@ fn a_commit_that_the_primary_hides_is_seen_nowhere() {
     );
     session.run("CREATE TABLE apart (id int PRIMARY KEY); INSERT INTO apart VALUES (1)");
     cluster.caught_up();
-    let mut direct = cluster.direct("primary");
-    direct.run("SET synchronous_commit = local");
-    direct.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-    direct.run("SELECT pg_reload_conf()");
-    eventually("the setting is there", || {
-        direct.value("SHOW synchronous_standby_names") == "nobody"
-    });
-    // The first commits may be too early for the setting; that which waits is the last: T1.
-    let (mut first, is_hidden) = (cluster.connect(), Arc::new(AtomicBool::new(false)));
-    let was_last = is_hidden.clone();
-    let waiting = std::thread::spawn(move || {
-        while !was_last.load(Ordering::SeqCst) {
-            first.run("UPDATE hidden SET n = n + 1 WHERE id = 1");
-        }
-    });
-    cluster.until_active("wait_event = 'SyncRep'");
-    is_hidden.store(true, Ordering::SeqCst);
+    let mut direct = cluster.require_standby();
+    let waiting = cluster.hide_commit("UPDATE hidden SET n = n + 1 WHERE id = 1"); // T1
     let n = direct.number("SELECT n FROM hidden WHERE id = 1");
     let behind = |replica: &BTreeMap<String, String>| replica["lag_entries"] == "1";
     eventually("T1 is in the log", || cluster.show_replicas().values().all(behind));
@@ -273,8 +258,7 @@ fn a_commit_that_the_primary_hides_is_seen_nowhere() {
         );
     }
     assert_eq!(reader.number("SELECT count(*) FROM apart"), 1);
-    direct.run("ALTER SYSTEM RESET synchronous_standby_names");
-    direct.run("SELECT pg_reload_conf()");
+    cluster.require_no_standby();
     waiting.join().expect("T1");
     assert_eq!(reader.value(look), seen(n + 1, 2), "stale (I3): {}", reader.route().text);
     cluster.assert_equal(look);

@@ -144,13 +144,14 @@ impl Session {
     /// Whether a Parse in such a block can be left to the Bind behind it. A client that prepares a statement may wait
     /// for that while others of its connections, in their blocks, keep the whole pool busy.
     pub(crate) fn may_parse_later(&self, op: &Op, env: &dyn Env) -> bool {
+        let is_open = self.block.as_ref().is_some_and(|block| !block.has_failed);
         let Op::Parse { facts, is_taken: false, .. } = op else { return false };
         let [statement] = &*facts.statements else { return false };
         let is_understood = !matches!(
             statement.replica,
             Replica::Unsafe(Unsafe::Unparsable | Unsafe::UnknownRelation | Unsafe::UnknownFunction)
         );
-        self.block.as_ref().is_some_and(|block| !block.has_failed)
+        is_open
             && matches!(statement.kind, Kind::Read | Kind::Write)
             && is_understood
             && !env.is_catalog_stale()

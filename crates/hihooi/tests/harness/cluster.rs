@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
@@ -485,6 +486,41 @@ impl Cluster {
         let pid: i32 = pid_files(&self.data()).iter().find_map(of_port)??;
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         cwd.starts_with(self.folder.path()).then_some(pid)
+    }
+
+    /// From now on commits wait for a standby that doesn't exist, but those of the session returned and of others
+    /// with `synchronous_commit = local`.
+    pub fn require_standby(&self) -> Session {
+        let mut direct = self.direct("primary");
+        direct.run("SET synchronous_commit = local");
+        direct.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+        direct.run("SELECT pg_reload_conf()");
+        eventually("the setting is there", || {
+            direct.value("SHOW synchronous_standby_names") == "nobody"
+        });
+        direct
+    }
+
+    /// Ends that.
+    pub fn require_no_standby(&self) {
+        let mut direct = self.direct("primary");
+        direct.run("ALTER SYSTEM RESET synchronous_standby_names");
+        direct.run("SELECT pg_reload_conf()");
+    }
+
+    /// Runs a statement again and again until its commit waits for the standby: it is in the log, and hidden. (The
+    /// first may be too early for the setting.)
+    pub fn hide_commit(&self, text: &'static str) -> std::thread::JoinHandle<()> {
+        let (mut session, is_hidden) = (self.connect(), Arc::new(AtomicBool::new(false)));
+        let was_last = is_hidden.clone();
+        let waiting = std::thread::spawn(move || {
+            while !was_last.load(Ordering::SeqCst) {
+                session.run(text);
+            }
+        });
+        self.until_active("wait_event = 'SyncRep'");
+        is_hidden.store(true, Ordering::SeqCst);
+        waiting
     }
 
     /// kill -9 of a site's postmaster.

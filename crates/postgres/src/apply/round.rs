@@ -342,7 +342,6 @@ impl<'a> Round<'a> {
             Outcome::Aborted => Event::Aborted(worker),
             Outcome::Committed => {
                 self.step(Event::Committed(worker)).await?;
-                self.config.replica.set_applied(self.schedule.applied());
                 // The next group is on its way to the server before this one is cleared away.
                 tokio::task::yield_now().await;
                 self.committed();
@@ -377,7 +376,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Clears away what is committed.
+    /// Clears away what is committed, and publishes that.
     fn committed(&mut self) {
         let applied = self.schedule.applied();
         let now = now_us();
@@ -396,6 +395,7 @@ impl<'a> Round<'a> {
             self.catalog.clear();
             self.contended.clear();
         }
+        self.config.replica.set_applied(applied);
     }
 
     async fn step(&mut self, event: Event) -> Result<(), End> {

@@ -161,8 +161,8 @@ impl Session {
             return Ok(());
         }
         self.prepared_group = Some((group.last().tsid, self.connection.buffer().len()));
-        self.is_preparing = true;
         self.begin(group)?;
+        self.is_preparing = true;
         let done = self.carry_out_net(group.last().tsid, net).await;
         self.is_preparing = false;
         done
@@ -248,9 +248,11 @@ impl Session {
     }
 
     async fn run(&mut self, group: &Group) -> Result<()> {
-        if self.prepared_group.take().is_some_and(|(last, _)| last == group.last().tsid) {
+        if self.prepared_group.is_some_and(|(last, _)| last == group.last().tsid) {
+            self.prepared_group = None;
             return self.settle().await;
         }
+        self.unprepare();
         let net = if self.as_they_came { None } else { self.net(group).await? };
         self.begin(group)?;
         if let Some(net) = net {
