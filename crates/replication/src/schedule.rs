@@ -279,11 +279,18 @@ impl Schedule {
     /// Takes in what happened; tells what is to be done now.
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let has_arrived = matches!(event, Event::Arrived { .. });
+        // Neither frees a worker or an entry.
+        let frees_nothing = matches!(event, Event::Gate(_) | Event::Executed(_));
         self.take(event, &mut effects);
         if !self.diverged {
             self.commit_oldest(&mut effects);
             self.execute_prepared(&mut effects);
-            self.dispatch(&mut effects);
+            // Of those that waited before it came, all wait still.
+            let waits = has_arrived && !self.may_start(self.entries.len() - 1);
+            if !frees_nothing && !waits {
+                self.dispatch(&mut effects);
+            }
             self.prepare(&mut effects);
         }
         effects
@@ -494,7 +501,7 @@ impl Schedule {
         if !matches!(self.dependencies, Dependencies::Graph(_)) {
             return first;
         }
-        let crowded = self.entries.iter().filter(|entry| !entry.taken).count() > self.limits.crowd;
+        let crowded = self.untaken() > self.limits.crowd;
         let begin = self.tsid(first);
         let mut bytes = self.entries[first].bytes;
         let mut last = first;
@@ -513,6 +520,13 @@ impl Schedule {
             last += 1;
         }
         last
+    }
+
+    /// Entries that no worker has.
+    fn untaken(&self) -> usize {
+        let taken = |group: &Group| group.last.0 - group.first.0 + 1;
+        let taken: u64 = self.groups.iter().flatten().map(taken).sum();
+        self.entries.len() - usize::try_from(taken).expect("the window fits into memory")
     }
 
     fn worker_of(&self, which: impl Fn(&Group) -> bool) -> Option<usize> {

@@ -421,8 +421,10 @@ impl<'a> Round<'a> {
     }
 
     fn group(&self, first: Tsid, last: Tsid) -> Group {
-        let works = self.works.iter();
-        let works = works.filter(|work| (first..=last).contains(&work.header().tsid));
+        let front = self.works.front().map_or(first, |work| work.header().tsid);
+        let index =
+            |tsid: Tsid| usize::try_from(tsid.0 - front.0).expect("the window fits into memory");
+        let works = self.works.range(index(first)..=index(last));
         Group { works: works.cloned().collect(), generation: self.generation }
     }
 
