@@ -362,6 +362,10 @@ fn i3_rows_columns_and_ranges_are_told_apart_at_paused_replicas() {
          INSERT INTO told2 SELECT g, g, g FROM generate_series(0, 99) g",
     );
     shared().caught_up();
+    harness::eventually("the tables are known", || {
+        session.run("SELECT n FROM told2 WHERE id = 7");
+        session.route().site().starts_with("replica")
+    });
     let paused = Paused::all(shared());
     session.run("UPDATE told SET n = 0 WHERE w = 1 AND d = 2 AND id = 3");
     session.run("UPDATE told2 SET n = 0 WHERE id = 7");

@@ -29,7 +29,7 @@ const PASSED_EVERY: Duration = Duration::from_millis(50);
 
 /// Types that have a name of their own, and with each the array type over it, whose name depends on what
 /// others are called. A type carries OIDs in its binary form if that is an array's or a record's, or a range's
-/// over such a type.
+/// over such a type. A type is checked if it is or contains a domain with a CHECK, which runs where a value is given.
 const TYPES: &str = "\
 WITH RECURSIVE named AS (
   SELECT t.oid, t.typarray, n.nspname, t.typname FROM pg_catalog.pg_type t
@@ -48,9 +48,24 @@ WITH RECURSIVE named AS (
   SELECT DISTINCT i.oid FROM inside i JOIN pg_catalog.pg_type t ON t.oid = i.part
    WHERE t.typsend IN ('pg_catalog.array_send'::pg_catalog.regproc,
                        'pg_catalog.record_send'::pg_catalog.regproc)
+), parts(part, whole) AS MATERIALIZED (
+  SELECT typbasetype, oid FROM pg_catalog.pg_type WHERE typbasetype <> 0
+   UNION ALL
+  SELECT typelem, oid FROM pg_catalog.pg_type WHERE typelem >= 16384
+   UNION ALL
+  SELECT a.atttypid, t.oid FROM pg_catalog.pg_attribute a
+    JOIN pg_catalog.pg_type t ON t.typrelid = a.attrelid
+   WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+   UNION ALL
+  SELECT rngsubtype, r.part FROM pg_catalog.pg_range, LATERAL (VALUES (rngtypid), (rngmultitypid)) r(part)
+   WHERE rngsubtype >= 16384
+), checked AS (
+  SELECT contypid AS oid FROM pg_catalog.pg_constraint WHERE contype = 'c' AND contypid >= 16384
+   UNION
+  SELECT p.whole FROM checked c JOIN parts p ON p.part = c.oid
 )
-SELECT nspname, typname, named.oid, typarray, carrying.oid IS NOT NULL
-  FROM named LEFT JOIN carrying USING (oid)";
+SELECT nspname, typname, named.oid, typarray, carrying.oid IS NOT NULL, checked.oid IS NOT NULL
+  FROM named LEFT JOIN carrying USING (oid) LEFT JOIN checked USING (oid)";
 
 /// Relations that columns may be said to belong to, and a hash of their columns' numbers and names.
 const TABLES: &str = "\
@@ -77,6 +92,7 @@ struct NamedType {
     /// 0 if it has none.
     array: u32,
     carries: bool,
+    is_checked: bool,
 }
 
 #[derive(Debug)]
@@ -105,11 +121,15 @@ impl NamedObjects {
     pub async fn read(connection: &mut Connection) -> Result<NamedObjects> {
         let mut named = NamedObjects::default();
         for row in connection.query(TYPES).await?.rows {
-            let [Some(schema), Some(name), oid, array, carries] = &row[..] else {
+            let [Some(schema), Some(name), oid, array, carries, is_checked] = &row[..] else {
                 return Err(unreadable());
             };
-            let carries = carries.as_deref() == Some("t");
-            let found = NamedType { oid: number(oid)?, array: number(array)?, carries };
+            let found = NamedType {
+                oid: number(oid)?,
+                array: number(array)?,
+                carries: carries.as_deref() == Some("t"),
+                is_checked: is_checked.as_deref() == Some("t"),
+            };
             named.types.insert((schema.as_str().into(), name.as_str().into()), found);
         }
         for row in connection.query(TABLES).await?.rows {
@@ -128,8 +148,16 @@ impl NamedObjects {
         for (name, theirs) in &replica.types {
             let Some(ours) = self.types.get(name) else { continue };
             objects.add_type(theirs.oid, ours.oid, ours.carries || theirs.carries);
-            if theirs.array != 0 && ours.array != 0 {
+            let has_arrays = theirs.array != 0 && ours.array != 0;
+            if has_arrays {
                 objects.add_type(theirs.array, ours.array, true);
+            }
+            if ours.is_checked || theirs.is_checked {
+                continue;
+            }
+            objects.add_parameter(theirs.oid, ours.oid);
+            if has_arrays {
+                objects.add_parameter(theirs.array, ours.array);
             }
         }
         for (name, theirs) in &replica.tables {

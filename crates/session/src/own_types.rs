@@ -27,7 +27,8 @@ const STATEMENTS_MAX: u32 = 20_000;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     types: AHashMap<u32, Type>,
-    /// The replica's OID of each of the primary's types.
+    /// The replica's OID of each of the primary's types that parameters may have there. (A domain's CHECK runs when
+    /// a value is given, and might read tables.)
     replicas_types: AHashMap<u32, u32>,
     /// Tables whose columns have the same numbers at both sites.
     tables: AHashMap<u32, u32>,
@@ -45,6 +46,10 @@ impl Objects {
     /// A type, by its OID at the replica and at the primary; whether its binary form carries OIDs.
     pub fn add_type(&mut self, replicas: u32, primarys: u32, carries: bool) {
         self.types.insert(replicas, Type { oid: primarys, carries });
+    }
+
+    /// A type that parameters may have at the replica, by its OID there and at the primary.
+    pub fn add_parameter(&mut self, replicas: u32, primarys: u32) {
         self.replicas_types.insert(primarys, replicas);
     }
 
@@ -270,7 +275,9 @@ mod tests {
     fn objects() -> Objects {
         let mut objects = Objects::default();
         objects.add_type(20_000, 30_000, false);
+        objects.add_parameter(20_000, 30_000);
         objects.add_type(20_001, 30_001, true);
+        objects.add_parameter(20_001, 30_001);
         objects.add_table(20_002, 30_002);
         objects
     }

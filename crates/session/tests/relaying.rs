@@ -41,7 +41,9 @@ const BACKEND: i32 = 99;
 fn objects() -> Objects {
     let mut objects = Objects::default();
     objects.add_type(20_480, 30_000, false);
+    objects.add_parameter(20_480, 30_000);
     objects.add_type(20_481, 30_001, true);
+    objects.add_parameter(20_481, 30_001);
     objects.add_table(20_482, 30_002);
     objects
 }

@@ -77,6 +77,8 @@ pub struct Catalog {
     pub(crate) leaves: Leaves,
     /// A user's operator may be meant where a value is compared with a key.
     pub(crate) has_own_comparisons: bool,
+    /// A function that says it is IMMUTABLE may write: so may what computes expressions of indexes.
+    pub(crate) immutable_may_write: bool,
 }
 
 impl Catalog {
@@ -238,6 +240,8 @@ pub struct Relation {
     pub(crate) view: Option<Code>,
     /// Row security policies: run when it is read or written.
     pub(crate) policies: Option<Code>,
+    /// Checks of the domains that its columns contain: may run when it is read, and when it is written.
+    pub(crate) checks: Option<Code>,
     /// Defaults, generation expressions, checks, index expressions: run when it is written.
     pub(crate) expressions: Option<Code>,
 }

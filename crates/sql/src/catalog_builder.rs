@@ -2,6 +2,8 @@
 //!
 //! What a user's functions may do is found in `crate::routines`.
 
+use std::collections::HashSet;
+
 use hihooi_replication::items::{ColumnId, RelId};
 
 use crate::builtins;
@@ -93,6 +95,8 @@ pub struct FunctionRow<'a> {
     /// Its source text unless it is compiled, or of an aggregate the names of its support functions;
     /// then the defaults of its arguments.
     pub body: &'a str,
+    /// The types of users that it takes and gives, a line each.
+    pub types: &'a str,
 }
 
 /// Collects rows, in any order, and makes a [`Catalog`] of them.
@@ -118,6 +122,7 @@ pub struct Builder {
 enum CodeKind {
     View,
     Policies,
+    Checks,
     Expressions,
 }
 
@@ -134,6 +139,7 @@ pub(crate) struct Function {
     pub is_trigger: bool,
     pub is_event_trigger: bool,
     pub body: Box<str>,
+    types: Box<str>,
 }
 
 #[derive(Debug)]
@@ -164,6 +170,7 @@ impl Builder {
             referenced_by: Vec::new(),
             view: None,
             policies: None,
+            checks: None,
             expressions: None,
         };
         self.relations.insert(row.id, relation);
@@ -173,7 +180,7 @@ impl Builder {
     /// All code that may run where a relation is read or written, with the names of other relations
     /// that are written with it.
     pub(crate) fn runs_with(&self, relation: &Relation) -> String {
-        let codes = [&relation.view, &relation.policies, &relation.expressions];
+        let codes = [&relation.view, &relation.policies, &relation.checks, &relation.expressions];
         let texts = codes.into_iter().flatten().map(|code| &code.text);
         let cascades = relation.referenced_by.iter();
         let cascades = cascades.filter(|key| key.changes_on_delete || key.changes_on_update);
@@ -219,6 +226,11 @@ impl Builder {
         self.code.push((id, CodeKind::Policies, select(expressions)));
     }
 
+    /// Gives a table the checks of the domains that its columns contain: expressions with commas between them.
+    pub fn checks(&mut self, id: RelId, expressions: &str) {
+        self.code.push((id, CodeKind::Checks, select(expressions)));
+    }
+
     /// Gives a table what runs when it is written: expressions with commas between them.
     pub fn expressions(&mut self, id: RelId, expressions: &str) {
         self.code.push((id, CodeKind::Expressions, select(expressions)));
@@ -259,6 +271,7 @@ impl Builder {
             is_trigger: row.returns == "trigger",
             is_event_trigger: row.returns == "event_trigger",
             body: row.body.into(),
+            types: row.types.into(),
         });
     }
 
@@ -286,6 +299,7 @@ impl Builder {
         self.link_columns();
         self.link_foreign_keys();
         self.attach_code();
+        self.attach_checks();
         let has_own_comparisons = self.has_own_comparisons;
         let mut catalog = Catalog { version, has_own_comparisons, ..Catalog::default() };
         for (name, volatility) in &self.builtins {
@@ -294,6 +308,10 @@ impl Builder {
         }
         catalog.leaves = leaves(&self);
         let routines = routines(&self, &catalog);
+        let claims = self.functions.iter().map(|function| function.volatility);
+        catalog.immutable_may_write = claims
+            .zip(&routines)
+            .any(|claim| matches!(claim, (Volatility::Immutable, Routine::Opaque)));
         self.add_functions(&mut catalog, &routines);
         self.add_operators_and_casts(&mut catalog);
         for (name, text) in self.domains {
@@ -365,6 +383,7 @@ impl Builder {
             let slot = match kind {
                 CodeKind::View => &mut relation.view,
                 CodeKind::Policies => &mut relation.policies,
+                CodeKind::Checks => &mut relation.checks,
                 CodeKind::Expressions => &mut relation.expressions,
             };
             // Several rows for one relation are one list of expressions.
@@ -374,6 +393,17 @@ impl Builder {
                 }
                 None => Code::new(text),
             });
+        }
+    }
+
+    /// A call runs the checks of domains that its arguments and results contain.
+    fn attach_checks(&mut self) {
+        let domains: HashSet<&str> = self.domains.iter().map(|(name, _)| &**name).collect();
+        for function in &mut self.functions {
+            let checked = function.types.lines().filter(|name| domains.contains(name));
+            let parts = std::iter::once(&*function.body).chain(checked);
+            let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+            function.body = parts.join("; ").into();
         }
     }
 

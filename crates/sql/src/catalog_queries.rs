@@ -93,6 +93,12 @@ pub const QUERIES: &[CatalogQuery] = &[
         columns: &["relation", "expressions"],
         read: expressions,
     },
+    CatalogQuery {
+        name: "checks of domains",
+        sql: CHECKS,
+        columns: &["relation", "expressions"],
+        read: checks,
+    },
     CatalogQuery { name: "domains", sql: DOMAINS, columns: &["type", "expressions"], read: domain },
     CatalogQuery {
         name: "built-in functions",
@@ -103,7 +109,16 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "functions",
         sql: FUNCTIONS,
-        columns: &["schema", "name", "volatility", "language", "takes_row", "returns", "body"],
+        columns: &[
+            "schema",
+            "name",
+            "volatility",
+            "language",
+            "takes_row",
+            "returns",
+            "body",
+            "types",
+        ],
         read: function,
     },
     CatalogQuery {
@@ -204,27 +219,9 @@ FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
 WHERE c.relrowsecurity AND (p.polqual IS NOT NULL OR p.polwithcheck IS NOT NULL)";
 
 /// What runs when a table is written: defaults and generation expressions, checks, expressions
-/// and predicates of indexes, partition keys, and checks of the domains that its columns contain.
-///
-/// Types below 16384 are PostgreSQL's own and contain no user's domain.
+/// and predicates of indexes, partition keys.
 pub const EXPRESSIONS: &str = "\
-WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
-    SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
-    UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
-    UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
-              WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
-    UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
-    UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
-), contains(container, typ) AS (
-    SELECT contypid, contypid FROM pg_constraint
-    WHERE contype = 'c' AND contypid >= 16384
-  UNION
-    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
-), checked(container, expression) AS (
-    SELECT DISTINCT c.container, pg_get_expr(k.conbin, 0)
-    FROM contains c JOIN pg_constraint k ON k.contypid = c.typ
-    WHERE k.contype = 'c'
-), expressions(relation, expression) AS (
+WITH expressions(relation, expression) AS (
     SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
   UNION
     SELECT a.attrelid, pg_get_expr(t.typdefaultbin, 0)
@@ -240,10 +237,6 @@ WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
   UNION
     SELECT partrelid, pg_get_expr(partexprs, partrelid) FROM pg_partitioned_table
     WHERE partexprs IS NOT NULL
-  UNION
-    SELECT a.attrelid, k.expression
-    FROM pg_attribute a JOIN checked k ON k.container = a.atttypid
-    WHERE a.attnum > 0 AND NOT a.attisdropped
 )
 -- (NULL: the table is gone by now.)
 SELECT e.relation::text, coalesce(string_agg(e.expression, ', '), '')
@@ -251,6 +244,35 @@ FROM expressions e JOIN pg_class c ON c.oid = e.relation
 WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.relnamespace NOT IN
       (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
 GROUP BY e.relation";
+
+/// Checks of the domains that a table's columns contain. They run when it is written, and where a value is turned
+/// into the type of a column that is read (`coalesce(c, 'x')`).
+///
+/// Types below 16384 are PostgreSQL's own and contain no user's domain.
+pub const CHECKS: &str = "\
+WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
+    SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
+    UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
+    UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
+              WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
+    UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
+), contains(container, typ) AS (
+    SELECT contypid, contypid FROM pg_constraint
+    WHERE contype = 'c' AND contypid >= 16384
+  UNION
+    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
+), checked(relation, expression) AS (
+    SELECT DISTINCT a.attrelid, pg_get_expr(k.conbin, 0)
+    FROM contains c
+    JOIN pg_constraint k ON k.contypid = c.typ AND k.contype = 'c'
+    JOIN pg_attribute a ON a.atttypid = c.container AND a.attnum > 0 AND NOT a.attisdropped
+)
+SELECT k.relation::text, coalesce(string_agg(k.expression, ', '), '')
+FROM checked k JOIN pg_class c ON c.oid = k.relation
+WHERE c.relkind IN ('r', 'p', 'm', 'f') AND c.relpersistence <> 't' AND c.relnamespace NOT IN
+      (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
+GROUP BY k.relation";
 
 /// Checks of domains, for each type that is or contains such a domain.
 pub const DOMAINS: &str = "\
@@ -288,6 +310,7 @@ GROUP BY p.proname";
 /// information_schema too, since they are called by name like any other. An aggregate is as
 /// volatile as its worst support function (its own row always says immutable), and its body is
 /// their names. The defaults of arguments are a part of a body: a call runs those that it leaves out.
+/// The types of users are those of arguments and results.
 pub const FUNCTIONS: &str = "\
 SELECT n.nspname::text, p.proname::text,
        CASE WHEN a.aggfnoid IS NULL THEN p.provolatile::text ELSE s.volatility END,
@@ -300,7 +323,9 @@ SELECT n.nspname::text, p.proname::text,
        concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
                             WHEN l.lanname NOT IN ('c', 'internal')
                             THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
-                       pg_get_expr(p.proargdefaults, 0))
+                       pg_get_expr(p.proargdefaults, 0)),
+       (SELECT string_agg(t.typname, E'\\n') FROM pg_type t WHERE t.oid >= 16384
+        AND t.oid = ANY (p.proargtypes::oid[] || p.proallargtypes || p.prorettype))
 FROM pg_proc p
 JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
@@ -418,6 +443,11 @@ fn expressions(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
     Ok(())
 }
 
+fn checks(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
+    builder.checks(id(row, 0)?, text(row, 1)?);
+    Ok(())
+}
+
 fn domain(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
     builder.domain(text(row, 0)?, text(row, 1)?);
     Ok(())
@@ -437,6 +467,7 @@ fn function(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
         takes_row: flag(row, 4)?,
         returns: text(row, 5)?,
         body: text(row, 6)?,
+        types: text(row, 7).unwrap_or_default(),
     });
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::catalog::Map;
 use crate::catalog_builder::{Builder, Function, Volatility};
 use crate::facts::SessionEffect;
-use crate::lexer::{Token, TokenKind, tokens, words};
+use crate::lexer::{Token, TokenKind, has_escaped_names, tokens, without_words, words};
 use crate::routines::{first_word, is_harmless};
 
 /// What the code in a catalog may leave in a session.
@@ -23,8 +23,8 @@ use crate::routines::{first_word, is_harmless};
 pub(crate) struct Leaves {
     /// By the name of a function or relation, or its first word.
     by_name: Map<String, Arc<SessionEffect>>,
-    /// By the name of an operator.
-    operators: Vec<(Box<str>, Arc<SessionEffect>)>,
+    /// By the name of an operator, and names of signs and digits only.
+    symbols: Vec<(Box<str>, Arc<SessionEffect>)>,
     /// Of casts, which no text shows.
     casts: SessionEffect,
     /// Of event triggers.
@@ -39,7 +39,7 @@ pub(crate) struct Leaves {
 #[derive(Debug, Default)]
 struct Clocks {
     names: BTreeSet<String>,
-    operators: Vec<Box<str>>,
+    symbols: Vec<Box<str>>,
     has_casts: bool,
 }
 
@@ -48,7 +48,8 @@ impl Leaves {
     pub fn reads_clock(&self, text: &str) -> bool {
         let is_clock = |word: &str| is_clock(word) || self.clocks.names.contains(word);
         self.clocks.has_casts
-            || self.clocks.operators.iter().any(|operator| text.contains(&**operator))
+            || has_escaped_names(text)
+            || self.clocks.symbols.iter().any(|symbol| text.contains(&**symbol))
             || words(text).any(|word| is_clock(&word.text))
     }
 
@@ -59,7 +60,7 @@ impl Leaves {
 
     /// What an operator of a user may leave.
     pub fn of_operator(&self, name: &str) -> Option<&SessionEffect> {
-        self.operators.iter().find(|(known, _)| **known == *name).map(|(_, effect)| &**effect)
+        self.symbols.iter().find(|(known, _)| **known == *name).map(|(_, effect)| &**effect)
     }
 
     /// What casts of users may leave.
@@ -100,7 +101,7 @@ impl Leaves {
                 effect.merge(leaves);
             }
         }
-        for (_, leaves) in self.operators.iter().filter(|(name, _)| text.contains(&**name)) {
+        for (_, leaves) in self.symbols.iter().filter(|(name, _)| text.contains(&**name)) {
             effect.merge(leaves);
         }
         effect
@@ -117,11 +118,11 @@ struct Named {
 }
 
 /// All names of a catalog that stand for code, and who mentions whom.
-struct Graph<'a> {
+struct Graph {
     indices: Map<String, usize>,
     names: Vec<Named>,
-    /// Users' operators, and the functions that they mean.
-    operators: Vec<(&'a str, usize)>,
+    /// Users' operators, with the functions that they mean; and names of signs and digits only.
+    symbols: Vec<(Box<str>, usize)>,
     /// Functions of casts: any code may run them.
     casts: BTreeSet<usize>,
     event_triggers: BTreeSet<usize>,
@@ -150,12 +151,12 @@ pub(crate) fn leaves(builder: &Builder) -> Leaves {
     graph.leaves()
 }
 
-impl<'a> Graph<'a> {
-    fn of(builder: &'a Builder) -> Graph<'a> {
+impl Graph {
+    fn of(builder: &Builder) -> Graph {
         let mut graph = Graph {
             indices: Map::default(),
             names: Vec::new(),
-            operators: Vec::new(),
+            symbols: Vec::new(),
             casts: BTreeSet::new(),
             event_triggers: BTreeSet::new(),
             custom_settings: BTreeSet::new(),
@@ -164,11 +165,14 @@ impl<'a> Graph<'a> {
         let relations = builder.relations.values().map(|relation| &relation.name);
         let domains = builder.domains.iter().map(|(name, _)| name);
         for name in functions.chain(relations).chain(domains) {
-            graph.index(name);
+            let index = graph.index(name);
+            if let Some(symbol) = without_words(name) {
+                graph.symbols.push((symbol, index));
+            }
         }
         for (operator, function) in &builder.operators {
             let function = graph.index(function);
-            graph.operators.push((operator, function));
+            graph.symbols.push((operator.clone(), function));
         }
         for cast in &builder.casts {
             let function = graph.index(&cast.function);
@@ -203,7 +207,7 @@ impl<'a> Graph<'a> {
                 mentions.extend(&self.event_triggers);
             }
         }
-        let used = self.operators.iter().filter(|(operator, _)| body.contains(operator));
+        let used = self.symbols.iter().filter(|(symbol, _)| body.contains(&**symbol));
         mentions.extend(used.map(|(_, function)| function));
         for other in mentions {
             self.names[other].mentioned_by.insert(index);
@@ -241,10 +245,10 @@ impl<'a> Graph<'a> {
         }
         let reads_clock = |index: &usize| self.names[*index].reads_clock;
         let names = self.indices.iter().filter(|(_, index)| reads_clock(index));
-        let operators = self.operators.iter().filter(|(_, index)| reads_clock(index));
+        let symbols = self.symbols.iter().filter(|(_, index)| reads_clock(index));
         Clocks {
             names: names.map(|(name, _)| name.clone()).collect(),
-            operators: operators.map(|(name, _)| (*name).into()).collect(),
+            symbols: symbols.map(|(name, _)| name.clone()).collect(),
             has_casts: self.casts.iter().any(reads_clock),
         }
     }
@@ -257,9 +261,9 @@ impl<'a> Graph<'a> {
             indices.iter().for_each(|&index| effect.merge(&shared[index]));
             effect
         };
-        let operators = self.operators.iter().map(|&(name, n)| (name.into(), shared[n].clone()));
+        let symbols = self.symbols.into_iter().map(|(name, n)| (name, shared[n].clone()));
         Leaves {
-            operators: operators.filter(|(_, effect)| !effect.is_none()).collect(),
+            symbols: symbols.filter(|(_, effect)| !effect.is_none()).collect(),
             casts: all(&self.casts),
             event_triggers: all(&self.event_triggers),
             clocks,
@@ -331,6 +335,9 @@ fn of_body(body: &str) -> SessionEffect {
 
 /// What commands may leave, by their words, also those in strings and comments, because of dynamic SQL.
 fn of_words(text: &str) -> SessionEffect {
+    if has_escaped_names(text) {
+        return SessionEffect::anything();
+    }
     let mut effect = SessionEffect::default();
     for word in words(text) {
         let behind = &text[word.end..];
@@ -542,6 +549,7 @@ mod tests {
                 takes_row: false,
                 returns: if name == "a" { "event_trigger" } else { "void" },
                 body,
+                types: "",
             });
         }
         for (name, returns) in [("compiled", "void"), ("compiled_trigger", "trigger")] {
@@ -553,6 +561,7 @@ mod tests {
                 takes_row: false,
                 returns,
                 body: "",
+                types: "",
             });
         }
         let leaves = leaves(&builder);

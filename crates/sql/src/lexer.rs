@@ -161,6 +161,17 @@ pub(crate) struct Word {
     pub end: usize,
 }
 
+/// How a name stands in a text that mentions it, if no word of it does: one of signs and digits only needs quotes.
+pub(crate) fn without_words(name: &str) -> Option<Box<str>> {
+    let quoted = || format!("\"{}\"", name.replace('"', "\"\"")).into();
+    words(name).next().is_none().then(quoted)
+}
+
+/// Whether names in a text may be spelled so that they can't be read as they stand (`U&"\0061"`).
+pub(crate) fn has_escaped_names(text: &str) -> bool {
+    text.as_bytes().windows(3).any(|bytes| bytes.eq_ignore_ascii_case(b"u&\""))
+}
+
 /// The words of a body in whatever language, also those in its strings and comments, because a
 /// string may be executed.
 pub(crate) fn words(body: &str) -> impl Iterator<Item = Word> {

@@ -15,7 +15,7 @@ use crate::builtins::Builtin;
 use crate::catalog::{Catalog, Class, Map, Routine};
 use crate::catalog_builder::{Builder, Function, Volatility};
 use crate::facts::Unsafe;
-use crate::lexer::words;
+use crate::lexer::{has_escaped_names, without_words, words};
 
 /// Volatile functions of well-known extensions that touch nothing (uuid-ossp, pgcrypto). They
 /// count only when they are compiled code. Sorted.
@@ -49,17 +49,21 @@ pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
     }
     let unusual = unusual_relations(builder);
     let anywhere = casts(builder, &names);
-    let operators = operators(builder, &names);
+    let mut symbols = operators(builder, &names);
+    symbols.extend(names_without_words(&pieces));
     let mut mentions: Vec<Vec<usize>> = Vec::with_capacity(pieces.len());
     for piece in &mut pieces {
         let mut others = Vec::new();
+        if has_escaped_names(piece.body) {
+            piece.routine = Routine::Opaque;
+        }
         if !piece.body.is_empty() && piece.routine < Routine::Opaque {
             for word in words(piece.body) {
                 let by_itself = word_means(&word.text, word.next == Some(b'('), catalog, &unusual);
                 piece.routine = piece.routine.max(by_itself);
                 others.extend(names.get(&word.text).into_iter().flatten());
             }
-            let used = operators.iter().filter(|(operator, _)| piece.body.contains(operator));
+            let used = symbols.iter().filter(|(symbol, _)| piece.body.contains(&**symbol));
             others.extend(used.flat_map(|(_, functions)| functions));
             others.extend(&anywhere);
             others.sort_unstable();
@@ -117,18 +121,21 @@ pub(crate) fn is_harmless(name: &str) -> bool {
 }
 
 /// Users' operators and the functions that they mean.
-fn operators<'a>(
-    builder: &'a Builder,
-    names: &Map<String, Vec<usize>>,
-) -> Vec<(&'a str, Vec<usize>)> {
-    let mut operators: Vec<(&str, Vec<usize>)> = builder
+fn operators(builder: &Builder, names: &Map<String, Vec<usize>>) -> Vec<(Box<str>, Vec<usize>)> {
+    let mut operators: Vec<(Box<str>, Vec<usize>)> = builder
         .operators
         .iter()
-        .map(|(name, function)| (&**name, named(function, names)))
+        .map(|(name, function)| (name.clone(), named(function, names)))
         .collect();
     operators.sort_unstable();
     operators.dedup();
     operators
+}
+
+/// What has a name of signs and digits only (`"1"`): it is found in a body as operators are.
+fn names_without_words(pieces: &[Piece<'_>]) -> Vec<(Box<str>, Vec<usize>)> {
+    let named = pieces.iter().enumerate();
+    named.filter_map(|(index, piece)| Some((without_words(piece.name)?, vec![index]))).collect()
 }
 
 /// The functions of users' casts: a body doesn't show where they apply.

@@ -11,7 +11,8 @@ mod common;
 use std::fmt::Write;
 use std::path::Path;
 
-use hihooi_sql::{SearchPath, analyse};
+use hihooi_sql::catalog_builder::{FunctionRow, Volatility};
+use hihooi_sql::{Catalog, SearchPath, analyse};
 
 fn check(topic: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{topic}.txt"));
@@ -95,4 +96,27 @@ fn ddl() {
 #[test]
 fn papers() {
     check("papers");
+}
+
+/// What computes expressions of indexes says that it is IMMUTABLE, and may write all the same.
+#[test]
+fn maintenance_may_write_if_an_immutable_function_does() {
+    let is_write =
+        |catalog: &Catalog, text: &str| analyse(text, catalog, None).statements[0].is_write();
+    let mut builder = common::builder();
+    builder.function(FunctionRow {
+        schema: "public",
+        name: "liar",
+        volatility: Volatility::Immutable,
+        language: "sql",
+        takes_row: false,
+        returns: "integer",
+        body: "SELECT vol()",
+        types: "",
+    });
+    let liar = builder.build(1);
+    for text in ["VACUUM", "ANALYZE parent", "CLUSTER", "REINDEX TABLE parent"] {
+        assert!(!is_write(&common::catalog(), text), "{text}");
+        assert!(is_write(&liar, text), "{text}");
+    }
 }

@@ -67,7 +67,7 @@ impl<'t> Scan<'_, 't> {
         Kind::Ddl(ddl)
     }
 
-    /// Maintenance changes nothing that anybody can see.
+    /// Maintenance changes nothing that anybody can see, unless a function in an index does.
     fn maintenance(&mut self, node: Node<'t>) -> Option<Ddl> {
         let (ddl, may_commit_inside) = match node {
             // Also ANALYZE commits after each table when it has several.
@@ -85,6 +85,9 @@ impl<'t> Scan<'_, 't> {
             _ => return None,
         };
         self.may_commit_inside |= may_commit_inside;
+        if self.catalog.immutable_may_write {
+            self.opaque(Unsafe::Utility);
+        }
         Some(ddl)
     }
 

@@ -53,7 +53,7 @@ impl<'t> Scan<'_, 't> {
         }
         self.expr(update.where_clause());
         self.returning(update.returning_clause());
-        self.only_where(update.where_clause(), 0);
+        self.only_where(update.where_clause());
         let names = update.target_list().iter().map(|target| target.name().unwrap_or_default());
         let part = Part::Columns(names.collect());
         self.target(update.relation(), Change::UPDATE, &part);
@@ -70,7 +70,7 @@ impl<'t> Scan<'_, 't> {
         self.from(delete.using_clause());
         self.expr(delete.where_clause());
         self.returning(delete.returning_clause());
-        self.only_where(delete.where_clause(), 0);
+        self.only_where(delete.where_clause());
         self.target(delete.relation(), Change::DELETE, &Part::Where);
         self.close_scope();
         self.ctes.truncate(outer);

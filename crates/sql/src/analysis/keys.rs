@@ -1,18 +1,20 @@
 //! Which rows of a table a statement names by the table's key (the row sets of the Hihooi paper's Table 2):
 //! equality with constants and parameters, lists of them, and ranges behind leading values.
 //!
-//! A condition counts only where no row matters that it isn't true for: at the top of WHERE and of an inner
-//! join's ON, between ANDs. What a value stands for must not depend on the session's settings, and PostgreSQL's
+//! A condition counts only where no row matters that it isn't true for: between ANDs at the top of WHERE, of an
+//! inner join's ON, and, for what an outer join adds to its other side, of that join's ON. It also counts for a
+//! column that must be equal to the one it is about. What a value stands for must not depend on the session's settings, and PostgreSQL's
 //! own operators must be meant (I6).
 
 use std::ops::Range;
 
 use pg_raw_parse::list::NodeList;
-use pg_raw_parse::nodes::{A_Const, A_Expr, ColumnRef, InsertStmt, TypeName};
-use pg_raw_parse::raw::{A_Expr_Kind, BoolExprType, OnConflictAction, OverridingKind};
+use pg_raw_parse::nodes::{A_Const, A_Expr, ColumnRef, InsertStmt, JoinExpr, TypeName};
+use pg_raw_parse::raw::{A_Expr_Kind, BoolExprType, JoinType, OnConflictAction, OverridingKind};
 use pg_raw_parse::{ConstValue, Node};
 
 use super::expressions::last_name;
+use super::names::{Merged, Source};
 use super::scan::Scan;
 use crate::catalog::{Column, Relation};
 use crate::keys::KeyType;
@@ -38,23 +40,76 @@ enum Is<'t> {
     Low(Node<'t>),
     /// This or less.
     High(Node<'t>),
+    /// What another source has in a column.
+    Same(usize, &'t str),
+}
+
+/// Where a condition stands.
+#[derive(Clone)]
+struct Place {
+    /// The sources that it can name.
+    names: Range<usize>,
+    /// Those whose rows matter only where it is true.
+    narrows: Range<usize>,
 }
 
 impl<'t> Scan<'_, 't> {
-    /// Only rows matter for which this is true. It can name the sources from `first` on.
-    pub fn only_where(&mut self, condition: Node<'t>, first: usize) {
+    /// Only rows matter for which this is true: WHERE.
+    pub fn only_where(&mut self, condition: Node<'t>) {
+        let all = 0..self.sources();
+        self.only_at(condition, &Place { names: all.clone(), narrows: all });
+    }
+
+    /// What must be true of the rows of a join that matter. Its left side begins with the source `first`, its right
+    /// one with `second`.
+    pub fn only_joined(&mut self, join: &'t JoinExpr, first: usize, second: usize) {
+        let names = first..self.sources();
+        let (left, right) = (first..second, second..names.end);
+        let narrows = match join.jointype {
+            JoinType::JOIN_INNER => names.clone(),
+            JoinType::JOIN_LEFT => right.clone(),
+            JoinType::JOIN_RIGHT => left.clone(),
+            _ => 0..0,
+        };
+        self.only_at(join.quals(), &Place { names, narrows: narrows.clone() });
+        for name in join.using_clause().iter().filter_map(|name| name.sval()) {
+            let (left, right) =
+                (self.place_of(name, left.clone()), self.place_of(name, right.clone()));
+            if let (Some(left), Some(right)) = (left, right) {
+                self.same(left, right, name, &narrows);
+                self.same(right, left, name, &narrows);
+            }
+            let source = match join.jointype {
+                JoinType::JOIN_INNER | JoinType::JOIN_LEFT => left,
+                JoinType::JOIN_RIGHT => right,
+                _ => None,
+            };
+            if let Some(scope) = self.scopes.last_mut() {
+                scope.merged.push(Merged { name, first, source });
+            }
+        }
+    }
+
+    fn same(&mut self, source: usize, other: usize, column: &'t str, narrows: &Range<usize>) {
+        if let Some(scope) = self.scopes.last_mut().filter(|_| narrows.contains(&source)) {
+            let is = Is::Same(other, column);
+            scope.conditions.push(Condition { source, column, is });
+        }
+    }
+
+    fn only_at(&mut self, condition: Node<'t>, place: &Place) {
         // A loop, not a recursion: ANDs nest as deep as the parser allows.
         let mut left = vec![condition];
         while let Some(condition) = left.pop() {
             match condition {
                 Node::BoolExpr(e) if e.boolop == BoolExprType::AND_EXPR => left.extend(e.args()),
-                Node::A_Expr(e) => self.compared(e, first),
+                Node::A_Expr(e) => self.compared(e, place),
                 _ => {}
             }
         }
     }
 
-    fn compared(&mut self, e: &'t A_Expr, first: usize) {
+    fn compared(&mut self, e: &'t A_Expr, place: &Place) {
         let mut names = e.name().iter();
         let (Some(operator), None) = (names.next().and_then(|name| name.as_str()), names.next())
         else {
@@ -69,34 +124,34 @@ impl<'t> Scan<'_, 't> {
                     && !has_star(right.args())
                 {
                     for (left, right) in left.args().iter().zip(right.args()) {
-                        self.either(left, right, first, |value| Is::Any(vec![value]));
+                        self.either(left, right, place, |value| Is::Any(vec![value]));
                     }
                 }
-                self.either(left, right, first, |value| Is::Any(vec![value]));
+                self.either(left, right, place, |value| Is::Any(vec![value]));
             }
             (A_Expr_Kind::AEXPR_OP, ">" | ">=") => {
-                self.condition(left, first, Is::Low(right));
-                self.condition(right, first, Is::High(left));
+                self.condition(left, place, Is::Low(right));
+                self.condition(right, place, Is::High(left));
             }
             (A_Expr_Kind::AEXPR_OP, "<" | "<=") => {
-                self.condition(left, first, Is::High(right));
-                self.condition(right, first, Is::Low(left));
+                self.condition(left, place, Is::High(right));
+                self.condition(right, place, Is::Low(left));
             }
             (A_Expr_Kind::AEXPR_IN, "=") => {
                 if let Node::NodeList(list) = right {
-                    self.listed(left, list, first);
+                    self.listed(left, list, place);
                 }
             }
             (A_Expr_Kind::AEXPR_OP_ANY, "=") => match right {
-                Node::A_ArrayExpr(array) => self.listed(left, array.elements(), first),
-                _ => self.condition(left, first, Is::Element(right)),
+                Node::A_ArrayExpr(array) => self.listed(left, array.elements(), place),
+                _ => self.condition(left, place, Is::Element(right)),
             },
             (A_Expr_Kind::AEXPR_BETWEEN, _) => {
                 if let Node::NodeList(list) = right
                     && let (Some(low), Some(high)) = (list.get(0), list.get(1))
                 {
-                    self.condition(left, first, Is::Low(low));
-                    self.condition(left, first, Is::High(high));
+                    self.condition(left, place, Is::Low(low));
+                    self.condition(left, place, Is::High(high));
                 }
             }
             _ => {}
@@ -104,23 +159,23 @@ impl<'t> Scan<'_, 't> {
     }
 
     /// Of lists of rows, each column counts by itself, which names more rows.
-    fn listed(&mut self, left: Node<'t>, list: &'t NodeList, first: usize) {
+    fn listed(&mut self, left: Node<'t>, list: &'t NodeList, place: &Place) {
         if list.len() > KEYS_MAX {
             return;
         }
         let Node::RowExpr(columns) = left else {
-            return self.condition(left, first, Is::Any(list.iter().collect()));
+            return self.condition(left, place, Is::Any(list.iter().collect()));
         };
         let columns_are_told = !has_star(columns.args());
-        for (place, column) in columns.args().iter().enumerate().filter(|_| columns_are_told) {
+        for (at, column) in columns.args().iter().enumerate().filter(|_| columns_are_told) {
             let value = |row| match row {
                 Node::RowExpr(row) if row.args().len() == columns.args().len() => {
-                    row.args().get(place).filter(|_| !has_star(row.args()))
+                    row.args().get(at).filter(|_| !has_star(row.args()))
                 }
                 _ => None,
             };
             if let Some(values) = list.iter().map(value).collect() {
-                self.condition(column, first, Is::Any(values));
+                self.condition(column, place, Is::Any(values));
             }
         }
     }
@@ -129,39 +184,70 @@ impl<'t> Scan<'_, 't> {
         &mut self,
         left: Node<'t>,
         right: Node<'t>,
-        first: usize,
+        place: &Place,
         is: impl Fn(Node<'t>) -> Is<'t>,
     ) {
-        self.condition(left, first, is(right));
-        self.condition(right, first, is(left));
+        self.condition(left, place, is(right));
+        self.condition(right, place, is(left));
     }
 
-    fn condition(&mut self, column: Node<'t>, first: usize, is: Is<'t>) {
+    fn condition(&mut self, column: Node<'t>, place: &Place, is: Is<'t>) {
         let Node::ColumnRef(column) = column else { return };
-        let Some(source) = self.source_of(column, first) else { return };
+        let narrowed = |source: &usize| place.narrows.contains(source);
+        let Some(source) = self.source_of(column, place).filter(narrowed) else { return };
         let Some(column) = last_name(column.fields()) else { return };
+        let is = match is {
+            Is::Any(values) => match values[..] {
+                [Node::ColumnRef(other)] => {
+                    let Some(source) = self.source_of(other, place) else { return };
+                    let Some(column) = last_name(other.fields()) else { return };
+                    Is::Same(source, column)
+                }
+                _ => Is::Any(values),
+            },
+            is => is,
+        };
         if let Some(scope) = self.scopes.last_mut() {
             scope.conditions.push(Condition { source, column, is });
         }
     }
 
-    /// The only source, from `first` on, whose column is certainly meant.
-    fn source_of(&self, column: &ColumnRef, first: usize) -> Option<usize> {
-        let scope = self.scopes.last().filter(|scope| !scope.hides)?;
+    /// The only source whose column is certainly meant.
+    fn source_of(&self, column: &ColumnRef, place: &Place) -> Option<usize> {
         let fields = column.fields();
-        let name = last_name(fields).filter(|name| name.is_ascii())?;
-        let qualifier = match fields.len() {
-            1 if scope.merges => return None,
-            1 => None,
-            2 => Some(fields.get(0)?.as_str()?),
-            _ => return None,
-        };
-        let sources = scope.sources.iter().enumerate().skip(first);
-        let mut meant = sources.filter(|(_, source)| {
-            qualifier.map_or(source.has(name), |qualifier| source.name == qualifier)
-        });
-        let (place, source) = meant.next()?;
-        (meant.next().is_none() && source.has(name) && !source.is_renamed).then_some(place)
+        let name = last_name(fields)?;
+        match fields.len() {
+            1 => self.place_of(name, place.names.clone()),
+            2 => {
+                let qualifier = fields.get(0)?.as_str()?;
+                self.only_source(name, place.names.clone(), |source| source.name == qualifier)
+            }
+            _ => None,
+        }
+    }
+
+    /// The only one of these sources that certainly has a column of this name without a qualifier.
+    fn place_of(&self, name: &str, sources: Range<usize>) -> Option<usize> {
+        let scope = self.scopes.last().filter(|scope| !scope.is_natural)?;
+        let is_meant =
+            |merged: &&Merged<'_>| merged.name == name && sources.contains(&merged.first);
+        match scope.merged.iter().rev().find(is_meant) {
+            Some(merged) => merged.source,
+            None => self.only_source(name, sources, |source| source.has(name)),
+        }
+    }
+
+    fn only_source(
+        &self,
+        column: &str,
+        sources: Range<usize>,
+        is_meant: impl Fn(&Source<'_, '_>) -> bool,
+    ) -> Option<usize> {
+        let scope = self.scopes.last().filter(|scope| !scope.hides && column.is_ascii())?;
+        let mut meant = sources.filter(|place| is_meant(&scope.sources[*place]));
+        let place = meant.next()?;
+        let source = &scope.sources[place];
+        (meant.next().is_none() && source.has(column) && !source.is_renamed).then_some(place)
     }
 
     /// Whether PostgreSQL's own operators and types are meant.
@@ -198,21 +284,35 @@ impl<'t> Scan<'_, 't> {
         Some(keys.into_iter().map(key).collect())
     }
 
-    fn conditions_on<'a>(
-        &'a self,
-        source: usize,
-        column: &'a Column,
-    ) -> impl Iterator<Item = &'a Is<'t>> {
-        let conditions = self.scopes.last().map_or(&[][..], |scope| &scope.conditions);
-        let on = move |c: &&Condition<'t>| c.source == source && *c.column == *column.name;
-        conditions.iter().filter(on).map(|condition| &condition.is)
+    /// What must hold for a column of a source, and for the columns that it must be equal to.
+    fn conditions_on(&self, source: usize, column: &Column) -> Vec<&Is<'t>> {
+        let Some(scope) = self.scopes.last() else { return Vec::new() };
+        let mut equal: Vec<(usize, &str)> = vec![(source, &*column.name)];
+        let mut found = Vec::new();
+        let mut next = 0;
+        while let Some(&(source, name)) = equal.get(next) {
+            next += 1;
+            let on = |c: &&Condition<'t>| c.source == source && c.column == name;
+            for condition in scope.conditions.iter().filter(on) {
+                match condition.is {
+                    Is::Same(other, name) => {
+                        let is_new = !equal.contains(&(other, name));
+                        if is_new && scope.sources[other].compares_as(name, column) {
+                            equal.push((other, name));
+                        }
+                    }
+                    _ => found.push(&condition.is),
+                }
+            }
+        }
+        found
     }
 
     fn values_of(&self, source: usize, column: &Column) -> Option<Vec<Template>> {
-        self.conditions_on(source, column).find_map(|is| match is {
+        self.conditions_on(source, column).into_iter().find_map(|is| match is {
             Is::Any(values) => values.iter().map(|value| self.template(*value, column)).collect(),
             Is::Element(array) => Some(vec![self.array(*array, column)?]),
-            Is::Low(_) | Is::High(_) => None,
+            Is::Low(_) | Is::High(_) | Is::Same(..) => None,
         })
     }
 
@@ -227,7 +327,7 @@ impl<'t> Scan<'_, 't> {
                 Is::High(value) => {
                     bounds.high = bounds.high.or_else(|| self.template(*value, column))
                 }
-                Is::Any(_) | Is::Element(_) => {}
+                Is::Any(_) | Is::Element(_) | Is::Same(..) => {}
             }
         }
         (bounds != Bounds::default()).then_some(bounds)

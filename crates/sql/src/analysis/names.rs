@@ -8,7 +8,7 @@ use pg_raw_parse::nodes::{Alias, JoinExpr};
 use super::expressions::last_name;
 use super::keys::Condition;
 use super::scan::Scan;
-use crate::catalog::Relation;
+use crate::catalog::{Column, Relation};
 
 /// A partitioned table with more partitions is read as a whole: nothing is found for each.
 const MEMBERS_MAX: usize = 64;
@@ -19,10 +19,21 @@ pub(super) struct Scope<'c, 't> {
     pub sources: Vec<Source<'c, 't>>,
     /// What must hold for a row of these to matter.
     pub conditions: Vec<Condition<'t>>,
-    /// A join merges columns (NATURAL, USING): a name alone may mean no table's column.
-    pub merges: bool,
+    /// Columns that joins merge by USING: their names alone are unambiguous.
+    pub merged: Vec<Merged<'t>>,
+    /// NATURAL merges columns: a name alone may mean no table's column.
+    pub is_natural: bool,
     /// A join has an alias, which hides the names inside it: all columns are read.
     pub hides: bool,
+}
+
+/// A column that a join merges by USING.
+pub(super) struct Merged<'t> {
+    pub name: &'t str,
+    /// The first source of the join.
+    pub first: usize,
+    /// The source whose column it is; `None` if that depends on the row, or isn't known.
+    pub source: Option<usize>,
 }
 
 /// A name in FROM.
@@ -43,6 +54,17 @@ pub(super) struct Source<'c, 't> {
 impl<'t> Source<'_, 't> {
     pub fn has(&self, column: &str) -> bool {
         self.tables.iter().any(|table| table.column(column).is_some())
+    }
+
+    /// Whether its column of this name has the values that this one has.
+    pub fn compares_as(&self, name: &str, column: &Column) -> bool {
+        let is_alike = |table: &&Relation| {
+            let found = table.column(name).map(|place| &table.columns[place]);
+            found.is_some_and(|found| {
+                found.base_oid == column.base_oid && found.key_type == column.key_type
+            })
+        };
+        !self.tables.is_empty() && self.tables.iter().all(is_alike)
     }
 
     fn read(&mut self, column: &'t str) {
@@ -194,14 +216,14 @@ impl<'c, 't> Scan<'c, 't> {
         }
     }
 
-    /// The columns that a join merges.
-    pub fn merged(&mut self, join: &'t JoinExpr) {
+    /// The columns that a join reads in order to merge them.
+    pub fn merges(&mut self, join: &'t JoinExpr) {
         if join.is_natural {
             self.all_columns();
         }
         join.using_clause().iter().filter_map(|name| name.sval()).for_each(|name| self.name(name));
         if let Some(scope) = self.scopes.last_mut() {
-            scope.merges |= join.is_natural || !join.using_clause().is_empty();
+            scope.is_natural |= join.is_natural;
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{Alias, SelectStmt, WithClause};
-use pg_raw_parse::raw::JoinType;
 
 use super::scan::Scan;
 use crate::catalog::Routine;
@@ -72,7 +71,7 @@ impl<'t> Scan<'_, 't> {
             self.row_locks = true;
             self.primary_only(Unsafe::RowLock);
         }
-        self.only_where(select.where_clause(), 0);
+        self.only_where(select.where_clause());
         self.close_scope();
     }
 
@@ -158,15 +157,14 @@ impl<'t> Scan<'_, 't> {
         }
         self.source(item);
         for join in joins.into_iter().rev() {
+            let second = self.sources();
             self.source(join.rarg());
             self.expr(join.quals());
             if join.is_natural || !join.using_clause().is_empty() {
                 self.operator("=");
             }
-            self.merged(join);
-            if join.jointype == JoinType::JOIN_INNER {
-                self.only_where(join.quals(), first);
-            }
+            self.merges(join);
+            self.only_joined(join, first, second);
             if let Some(alias) = join.alias() {
                 self.hides_names(alias);
             }

@@ -126,8 +126,8 @@ impl<'c, 't> Scan<'c, 't> {
                 self.primary_only(reason);
             }
         }
-        if let Some(policies) = &relation.policies {
-            self.code(policies);
+        for code in relation.policies.iter().chain(&relation.checks) {
+            self.code(code);
         }
         true
     }
@@ -227,8 +227,9 @@ impl<'c, 't> Scan<'c, 't> {
         if table.has_code {
             self.runs_code_of(table);
         }
-        let expressions = table.expressions.as_ref().filter(|_| change.insert || change.update);
-        for code in expressions.into_iter().chain(&table.policies) {
+        let written = table.checks.iter().chain(&table.expressions);
+        let written = written.filter(|_| change.insert || change.update);
+        for code in written.chain(&table.policies) {
             self.code(code);
         }
         if change.insert || change.update {

@@ -220,6 +220,11 @@ impl<'c, 't> Scan<'c, 't> {
         !self.writes.is_empty()
     }
 
+    /// Whether it may write whatever there is.
+    pub fn may_write_everything(&self) -> bool {
+        self.writes.everything
+    }
+
     /// It was only planned: it changes nothing, and leaves nothing.
     pub fn forget_effects(&mut self) {
         self.writes = Touched::default();

@@ -151,9 +151,12 @@ impl<'t> Scan<'_, 't> {
                 _ => self.read_or_write(),
             };
         }
+        // Planning runs what claims to be IMMUTABLE or STABLE.
+        if self.may_write_everything() {
+            return Kind::Write;
+        }
         let planned = std::mem::take(&mut self.session);
         self.forget_effects();
-        // Planning runs what claims to be IMMUTABLE.
         self.session = SessionEffect { any_setting: false, load: false, ..planned };
         Kind::Read
     }

@@ -52,6 +52,7 @@ const RELATIONS: &[(u32, &str, &str, &str, &str)] = &[
     (56, "public", "rlsvol", "rp", ""),
     (57, "public", "r", "rp", ""),
     (58, "public", "s", "rp", ""),
+    (59, "public", "checked", "rp", ""),
     (60, "s1", "t", "rp", ""),
     (61, "s2", "t", "rp", ""),
     (62, "s2", "only2", "rp", ""),
@@ -144,12 +145,16 @@ const FUNCTIONS: &[(&str, &str, &str, &str, bool, &str)] = &[
     ("app", "initcap", "v", "sql", false, "SELECT 'shadow'"),
     ("app", "only_here", "s", "sql", false, "SELECT 1"),
     ("public", "volagg", "v", "sql", false, "sfunc"),
-    ("public", "viaop", "i", "sql", false, "SELECT $1###$2"),
+    ("public", "viaop", "s", "sql", false, "SELECT $1###$2"),
     ("public", "viapolicy", "s", "sql", false, "SELECT count(*) FROM rlsvol"),
     ("public", "pyt", "i", "plpython3u", false, "return 1"),
     ("public", "tocomp", "i", "sql", false, "SELECT stab()"),
     ("public", "Q f", "s", "sql", false, "SELECT vol()"),
     ("public", "viaquoted", "s", "sql", false, "SELECT \"Q f\"()"),
+    ("public", "posfn", "i", "c", false, ""),
+    ("public", "1", "s", "sql", false, "SELECT vol()"),
+    ("public", "viadigit", "s", "sql", false, "SELECT \"1\"()"),
+    ("public", "viaescape", "s", "sql", false, "SELECT U&\"\\0076ol\"()"),
 ];
 
 pub fn builder() -> Builder {
@@ -199,8 +204,10 @@ pub fn builder() -> Builder {
             takes_row,
             returns: "integer",
             body,
+            types: if name == "posfn" { "posint" } else { "" },
         });
     }
+    builder.checks(RelId(59), "(VALUE > public.stab())");
     for (child, parent) in [(21, 20), (22, 21), (23, 20), (94, 93)] {
         builder.inherits(RelId(child), RelId(parent));
     }
