@@ -12,7 +12,6 @@ fn table(name: &str) -> Session {
     session.run(&format!("INSERT INTO {name} SELECT g, 0 FROM generate_series(1, 10) g"));
     shared().caught_up();
     if shared().is_hihooi() {
-        session.run("SET hihooi.statement_routing = on");
         eventually("it is read at replicas", || {
             session.number(&format!("SELECT count(*) FROM {name}"));
             session.route().site().starts_with("replica")
@@ -61,9 +60,6 @@ fn reads_in_front_of_the_first_write_run_at_replicas() {
             continue;
         }
         let mut third = shared().connect();
-        if shared().is_hihooi() {
-            third.run("SET hihooi.statement_routing = on");
-        }
         third.run("BEGIN");
         assert_eq!(third.number("SELECT n FROM blocks_first WHERE id = 2"), n, "stale (I3)");
         third.run("END");
@@ -97,6 +93,53 @@ fn a_block_that_fails_at_a_replica_has_failed() {
     session.run("UPDATE blocks_failed SET n = 3 WHERE id = 3");
     session.run("COMMIT");
     assert_eq!(session.number("SELECT sum(n) FROM blocks_failed"), 3);
+}
+
+/// Frameworks nest their transactions as savepoints (Django's `atomic`, SQLAlchemy's `begin_nested`).
+#[test]
+fn savepoints_need_no_server_in_front_of_the_first_write() {
+    let mut session = table("blocks_nested");
+    session.run("BEGIN");
+    assert_eq!(session.run("SAVEPOINT a").command, "SAVEPOINT");
+    session.number("SELECT n FROM blocks_nested WHERE id = 1");
+    expect_at(&mut session, "replica fresh");
+    session.run("SAVEPOINT \"B \"\" b\"");
+    assert_eq!(session.error("SELECT 1 / n FROM blocks_nested WHERE id = 1").code(), "22012");
+    assert_eq!(session.run("ROLLBACK TO \"B \"\" b\"").command, "ROLLBACK");
+    session.number("SELECT n FROM blocks_nested WHERE id = 1");
+    expect_at(&mut session, "replica fresh");
+    assert_eq!(session.run("RELEASE \"B \"\" b\"").command, "RELEASE");
+    session.run("SAVEPOINT c; UPDATE blocks_nested SET n = 1 WHERE id = 1");
+    session.run("SAVEPOINT d");
+    session.run("UPDATE blocks_nested SET n = 2 WHERE id = 1");
+    session.run("ROLLBACK TO d");
+    assert_eq!(session.number("SELECT n FROM blocks_nested WHERE id = 1"), 1);
+    session.run("ROLLBACK TO c");
+    session.run("UPDATE blocks_nested SET n = n + 5 WHERE id = 2");
+    session.run("RELEASE a");
+    assert_eq!(session.error("ROLLBACK TO c").code(), "3B001");
+    session.run("ROLLBACK");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_nested"), 0);
+
+    // As at a server: of two of one name the newer counts, and what comes behind goes with it.
+    session.run("BEGIN");
+    for savepoint in ["a", "b", "a", "c"] {
+        session.run(&format!("SAVEPOINT {savepoint}"));
+    }
+    session.run("RELEASE A");
+    session.run("UPDATE blocks_nested SET n = 3 WHERE id = 3");
+    assert_eq!(session.error("RELEASE c").code(), "3B001");
+    session.run("ROLLBACK TO b");
+    session.run("UPDATE blocks_nested SET n = 4 WHERE id = 3");
+    session.run("ROLLBACK TO SAVEPOINT a");
+    session.run("COMMIT");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_nested"), 0);
+    session.run("BEGIN");
+    for n in 0..100 {
+        session.run(&format!("SAVEPOINT s{n}"));
+    }
+    session.run("RELEASE s0");
+    session.run("COMMIT");
 }
 
 #[test]
@@ -178,10 +221,11 @@ fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
         session.run("RESET default_transaction_isolation");
     }
     assert_eq!(read(&mut session, "/* hihooi: primary */ BEGIN"), "primary explicit_block");
-    session.run("RESET hihooi.statement_routing");
+    session.run("SET hihooi.statement_routing = off");
     assert_eq!(session.value("SHOW hihooi.statement_routing"), "off");
     assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
-    session.run("SET hihooi.statement_routing = on");
+    session.run("RESET hihooi.statement_routing");
+    assert_eq!(session.value("SHOW hihooi.statement_routing"), "on");
     assert_eq!(read(&mut session, "BEGIN"), "replica fresh");
     // Until the end of the block.
     session.run("BEGIN");
@@ -208,7 +252,6 @@ fn a_block_that_only_reads_needs_no_connection_to_the_primary() {
     writer.run("CREATE TABLE blocks_only (id int PRIMARY KEY); INSERT INTO blocks_only VALUES (1)");
     cluster.caught_up();
     let mut reader = cluster.connect();
-    reader.run("SET hihooi.statement_routing = on");
     eventually("it is read at the replica", || {
         reader.run("SELECT * FROM blocks_only");
         reader.route().site() == "replica1"

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use hihooi_sql::{Isolation, Kind, Replica, Statement, TransactionModes, Unsafe};
 use hihooi_wire::backend::{self, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, tag};
+use postgres_protocol::escape::escape_identifier;
 
 use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
@@ -17,6 +18,9 @@ use crate::unit::{Ends, Op, Unit};
 
 /// What fails a transaction whose block has failed here. The primary's log tells why.
 const FAIL: &str = "ROLLBACK TO SAVEPOINT \"a read failed at a replica\"";
+
+/// A block in which more savepoints are open is begun at the primary (I8).
+const SAVEPOINTS_MAX: usize = 64;
 
 /// A block that the client has opened and no server has begun.
 #[derive(Debug)]
@@ -29,9 +33,11 @@ pub(crate) struct Block {
     has_failed: bool,
     /// hihooi's settings before SET LOCAL.
     own_before: Option<OwnSettings>,
+    /// The savepoints that are open, the newest last, with hihooi's settings there.
+    savepoints: Vec<(Box<str>, OwnSettings)>,
 }
 
-/// What opens or ends such a block.
+/// What opens or ends such a block, or a part of it.
 #[derive(Clone, Debug)]
 pub(crate) enum Bound {
     /// This statement opens it.
@@ -40,6 +46,12 @@ pub(crate) enum Bound {
     Commit,
     /// ROLLBACK.
     Rollback,
+    /// SAVEPOINT.
+    Savepoint(Box<str>),
+    /// RELEASE SAVEPOINT, of one that is open.
+    Release(Box<str>),
+    /// ROLLBACK TO SAVEPOINT, to one that is open.
+    RollbackTo(Box<str>),
 }
 
 impl Block {
@@ -57,8 +69,25 @@ impl Block {
     pub(crate) fn replay(&self) -> String {
         let begin = String::from_utf8_lossy(&self.begin);
         let run = if self.has_run { "\n;SELECT" } else { "" };
+        let savepoint =
+            |(name, _): &(Box<str>, _)| format!("\n;SAVEPOINT {}", escape_identifier(name));
+        let mut savepoints: Vec<String> = self.savepoints.iter().map(savepoint).collect();
+        if makes(Mistake::SavepointsReversed) {
+            savepoints.reverse();
+        }
+        let savepoints = savepoints.concat();
         let fail = if self.has_failed { format!("\n;{FAIL}") } else { String::new() };
-        format!("{begin}{run}{fail}")
+        format!("{begin}{run}{savepoints}{fail}")
+    }
+
+    /// Whether a savepoint can be set here. (Other letters depend on the client's encoding.)
+    fn may_save(&self, name: &str) -> bool {
+        !self.has_failed && name.is_ascii() && self.savepoints.len() < SAVEPOINTS_MAX
+    }
+
+    /// The newest savepoint of this name.
+    fn savepoint(&self, name: &str) -> Option<usize> {
+        self.savepoints.iter().rposition(|(known, _)| **known == *name)
     }
 
     /// hihooi's settings were others before, and will be again.
@@ -89,6 +118,15 @@ impl Session {
             }
             (Kind::Commit { chain: false }, Some(_)) => Some(Bound::Commit),
             (Kind::Rollback { chain: false }, Some(_)) => Some(Bound::Rollback),
+            (Kind::Savepoint(name), Some(block)) if block.may_save(name) => {
+                Some(Bound::Savepoint(name.clone()))
+            }
+            (Kind::Release(name), Some(block)) if !block.has_failed => {
+                block.savepoint(name).map(|_| Bound::Release(name.clone()))
+            }
+            (Kind::RollbackTo(name), Some(block)) => {
+                block.savepoint(name).map(|_| Bound::RollbackTo(name.clone()))
+            }
             _ => None,
         }
     }
@@ -104,13 +142,18 @@ impl Session {
             && env.has_replicas()
     }
 
-    /// Opens or ends a block; the command tag.
+    /// Opens or ends a block, or a part of one; the command tag.
     pub(crate) fn cross(&mut self, bound: Bound) -> &'static str {
         match bound {
             Bound::Begin(begin) => {
                 let starts = first_word(&begin).eq_ignore_ascii_case(b"start");
-                let (has_run, has_failed, own_before) = Default::default();
-                self.block = Some(Block { begin, has_run, has_failed, own_before });
+                self.block = Some(Block {
+                    begin,
+                    has_run: false,
+                    has_failed: false,
+                    own_before: None,
+                    savepoints: Vec::new(),
+                });
                 if starts { "START TRANSACTION" } else { "BEGIN" }
             }
             Bound::Commit => match self.leave_block() {
@@ -119,6 +162,30 @@ impl Session {
             },
             Bound::Rollback => {
                 self.leave_block();
+                "ROLLBACK"
+            }
+            Bound::Savepoint(name) => {
+                if let Some(block) = &mut self.block {
+                    block.savepoints.push((name, self.own));
+                }
+                "SAVEPOINT"
+            }
+            Bound::Release(name) => {
+                if let Some(block) = &mut self.block
+                    && let Some(at) = block.savepoint(&name)
+                {
+                    block.savepoints.truncate(at);
+                }
+                "RELEASE"
+            }
+            Bound::RollbackTo(name) => {
+                if let Some(block) = &mut self.block
+                    && let Some(at) = block.savepoint(&name)
+                {
+                    self.own = block.savepoints[at].1;
+                    block.savepoints.truncate(at + 1);
+                    block.has_failed = false;
+                }
                 "ROLLBACK"
             }
         }

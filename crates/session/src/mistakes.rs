@@ -19,6 +19,8 @@ pub(crate) enum Mistake {
     OwnFailureIsTheirs,
     /// A block that no server has begun goes on though a statement failed in it.
     FailedGoesOn,
+    /// Savepoints of such a block are set in another order when it begins.
+    SavepointsReversed,
     /// The session's state is looked at in the middle of a unit, which commits it.
     SettledAmidUnit,
 }

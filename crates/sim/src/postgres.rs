@@ -76,7 +76,8 @@ pub struct Connection {
     copies: Option<Copying>,
     statements: BTreeMap<Vec<u8>, String>,
     sql_statements: BTreeMap<String, String>,
-    has_savepoint: bool,
+    /// With the number of appends there.
+    savepoints: Vec<(String, usize)>,
     portals: BTreeMap<Vec<u8>, String>,
     settings: BTreeMap<String, String>,
     /// Settings to return to.
@@ -111,7 +112,7 @@ impl Connection {
             copies: None,
             statements: BTreeMap::new(),
             sql_statements: BTreeMap::new(),
-            has_savepoint: false,
+            savepoints: Vec::new(),
             portals: BTreeMap::new(),
             settings: BTreeMap::new(),
             settings_before: None,
@@ -246,6 +247,7 @@ impl Connection {
             self.cluster.borrow_mut().locks.retain(|_, owner| *owner != xid);
         }
         self.appends.clear();
+        self.savepoints.clear();
         self.has_ddl = false;
         self.snapshot = None;
     }
@@ -449,7 +451,7 @@ impl Connection {
         }
         match first_word(query).as_str() {
             "select" => self.select(query)?,
-            _ if query.contains("fail") => {
+            word if word != "rollback" && query.contains("fail") => {
                 self.writes()?;
                 return Err(("22012", "division by zero".to_owned()));
             }
@@ -481,19 +483,19 @@ impl Connection {
                 self.commit();
                 self.done("COMMIT");
             }
-            // (What lies behind a savepoint stays: nobody writes there.)
             "savepoint" => {
-                self.has_savepoint = true;
+                self.savepoints.push((last_name(query), self.appends.len()));
                 self.done("SAVEPOINT");
             }
             "release" => {
-                self.has_savepoint = false;
+                let at = self.savepoint(query)?;
+                self.savepoints.truncate(at);
                 self.done("RELEASE");
             }
             "rollback" if query.to_lowercase().starts_with("rollback to ") => {
-                if !self.has_savepoint {
-                    return Err(("3B001", "savepoint does not exist".to_owned()));
-                }
+                let at = self.savepoint(query)?;
+                self.appends.truncate(self.savepoints[at].1);
+                self.savepoints.truncate(at + 1);
                 self.status = Status::Block;
                 self.done("ROLLBACK");
             }
@@ -566,6 +568,13 @@ impl Connection {
             other => panic!("a statement {other:?}"),
         }
         Ok(())
+    }
+
+    /// The newest savepoint of the name at the end of a query.
+    fn savepoint(&self, query: &str) -> Result<usize, Failure> {
+        let name = last_name(query);
+        let found = self.savepoints.iter().rposition(|(known, _)| *known == name);
+        found.ok_or_else(|| ("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 
     fn select(&mut self, query: &str) -> Result<(), Failure> {
@@ -648,6 +657,13 @@ fn text(bytes: &[u8]) -> String {
 fn first_word(query: &str) -> String {
     let end = query.find(|letter: char| !letter.is_alphabetic()).unwrap_or(query.len());
     query[..end].to_lowercase()
+}
+
+fn last_name(query: &str) -> String {
+    match query.strip_suffix('"') {
+        Some(quoted) => quoted.rsplit('"').next().unwrap_or_default().to_owned(),
+        None => query.rsplit(' ').next().unwrap_or_default().to_lowercase(),
+    }
 }
 
 fn parsed(query: &str) -> Result<(), Failure> {
