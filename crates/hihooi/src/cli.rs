@@ -174,7 +174,7 @@ pub struct Overrides {
     /// Close server connections that are unused for so long, milliseconds; 0: never [default: 600000]
     #[arg(long, env = "HIHOOI_POOL_IDLE_MS_MAX", value_name = "MS")]
     pub pool_idle_ms_max: Option<u64>,
-    /// Consistency level of sessions that set none: gssi or weak-si [default: gssi]
+    /// Consistency level of sessions that set none: strict, gssi, rsi-pc, session or weak-si [default: gssi]
     #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
     pub consistency_default: Option<Level>,
     /// How long a read may wait for a replica before it runs on the primary, milliseconds [default: 100]

@@ -1,7 +1,6 @@
 //! Configuration: the file `hihooi.toml`, its defaults, and what flags and environment
 //! variables put over it. An unknown key is an error that names the key and its line.
 
-use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,7 +8,8 @@ use std::str::FromStr;
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::site::{Role, Site};
 use hihooi_replication::schedule::Method;
-use serde::{Deserialize, Serialize};
+pub use hihooi_server::Consistency as Level;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Where clients connect unless told otherwise.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:6432";
@@ -75,7 +75,8 @@ pub struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Consistency {
-    /// Level of sessions that choose none.
+    /// Level of sessions that choose none, by its name.
+    #[serde(serialize_with = "write_level", deserialize_with = "read_level")]
     pub default: Level,
     /// How long a read waits for a replica before it goes to the primary, milliseconds.
     pub wait_ms: u64,
@@ -105,17 +106,6 @@ pub struct AllReplicas {
 pub struct Apply {
     /// How it is found out which transactions may run at once.
     pub method: Method,
-}
-
-/// A consistency level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-#[value(rename_all = "kebab-case")]
-pub enum Level {
-    /// A read sees every transaction that committed before it.
-    Gssi,
-    /// A read sees some consistent state.
-    WeakSi,
 }
 
 /// One server.
@@ -426,13 +416,13 @@ impl FromStr for SiteConfig {
     }
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Level::Gssi => "gssi",
-            Level::WeakSi => "weak-si",
-        })
-    }
+fn write_level<S: Serializer>(level: &Level, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(level)
+}
+
+fn read_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Level, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    name.parse().map_err(|known| de::Error::custom(format!("unknown level {name:?}. {known}")))
 }
 
 /// The address that `host:port`, `:port` or `port` stands for.

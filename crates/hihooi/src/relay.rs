@@ -2,10 +2,10 @@
 
 use std::net::TcpListener;
 
-use hihooi_server::{Consistency, Replication, Settings};
+use hihooi_server::{Replication, Settings};
 use tokio::sync::watch;
 
-use crate::config::{Config, Level};
+use crate::config::Config;
 use crate::failure::{Failure, Result};
 use crate::replication::Parts;
 
@@ -24,7 +24,7 @@ pub async fn run(
         pool_size: config.pool.size,
         pool_wait_ms_max: config.pool.wait_ms_max,
         pool_idle_ms_max: config.pool.idle_ms_max,
-        consistency: level(&config),
+        consistency: config.consistency.default,
         wait_ms: config.consistency.wait_ms,
         site_timeout_ms: config.all_sites.timeout_ms,
         weights: config.weights(),
@@ -51,7 +51,7 @@ pub async fn run(
 
 /// The configuration as `SHOW CONFIG` tells it.
 fn shown(config: &Config) -> Vec<(String, String)> {
-    let consistency = level(config);
+    let consistency = config.consistency.default;
     let mut keys = vec![
         ("listen".to_owned(), config.listen.clone()),
         ("data".to_owned(), config.data.display().to_string()),
@@ -74,11 +74,4 @@ fn shown(config: &Config) -> Vec<(String, String)> {
     let databases: Vec<&str> = config.databases.iter().map(|each| each.name.as_str()).collect();
     keys.push(("database".to_owned(), databases.join(", ")));
     keys
-}
-
-fn level(config: &Config) -> Consistency {
-    match config.consistency.default {
-        Level::Gssi => Consistency::Gssi,
-        Level::WeakSi => Consistency::WeakSi,
-    }
 }

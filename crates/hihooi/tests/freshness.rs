@@ -453,6 +453,74 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
     }
 }
 
+/// `rsi-pc` waits for all that was committed, whatever it touches.
+#[test]
+fn rsi_pc_reads_what_has_everything() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    counters("rsi_pc", 1);
+    counters("rsi_pc_other", 1);
+    let mut session = cluster.connect_with(&[("options", "-c hihooi.wait_ms=50")]);
+    eventually("the table is known", || {
+        session.run("SELECT n FROM rsi_pc");
+        session.route().site().starts_with("replica")
+    });
+    let resume = paused(cluster);
+    cluster.connect().run("UPDATE rsi_pc_other SET n = 1");
+    session.run("SELECT n FROM rsi_pc");
+    assert_eq!(session.route().reason(), "fresh", "nothing touched it");
+    session.run("SET hihooi.consistency = 'RSI-PC'");
+    session.run("SELECT n FROM rsi_pc");
+    assert_eq!(session.route().reason(), "not_fresh", "{}", session.route().text);
+    drop(resume);
+    eventually("a replica has everything", || {
+        session.run("SELECT n FROM rsi_pc");
+        session.route().site().starts_with("replica")
+    });
+}
+
+/// `session`: what others write may be missing; what the session wrote or saw is not.
+#[test]
+fn at_level_session_reads_follow_what_it_wrote_and_saw() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    counters("followed", 1);
+    let options = "-c hihooi.consistency=session -c hihooi.wait_ms=50";
+    let session = || cluster.connect_with(&[("options", options)]);
+    let read = |session: &mut Session| {
+        let n = session.number("SELECT n FROM followed");
+        format!("{n} {}", session.route().site().trim_end_matches(char::is_numeric))
+    };
+    eventually("the table is known", || read(&mut session()) == "0 replica");
+    let resume = paused(cluster);
+    let (mut writer, mut reader, mut other) = (session(), session(), session());
+    writer.run("UPDATE followed SET n = 1");
+    assert_eq!(read(&mut writer), "1 primary", "own writes");
+    assert_eq!(read(&mut reader), "0 replica", "others' writes may be missing");
+    assert_eq!(reader.number("/* hihooi: primary */ SELECT n FROM followed"), 1);
+    assert_eq!(read(&mut reader), "1 primary", "monotonic reads");
+    // Who begins later may have seen anything.
+    let mut late = cluster.connect_with(&[("options", "-c hihooi.wait_ms=50")]);
+    assert_eq!(read(&mut late), "1 primary");
+    late.run("SET hihooi.consistency = 'session'");
+    assert_eq!(read(&mut late), "1 primary");
+    // An open transaction and one that is rolled back have written nothing.
+    for text in ["BEGIN", "UPDATE followed SET n = 2", "ROLLBACK"] {
+        other.run(text);
+    }
+    assert_eq!(read(&mut other), "0 replica");
+    drop(resume);
+    for session in [&mut writer, &mut reader, &mut late, &mut other] {
+        eventually("replicas have it", || read(session) == "1 replica");
+    }
+}
+
 /// `weak-si` may be stale; it must say so, and serve from a replica even then.
 #[test]
 fn weak_si_reads_from_any_replica() {

@@ -12,4 +12,5 @@ pub mod pgoutput;
 pub mod primary_equivalent;
 pub mod retention;
 pub mod schedule;
+pub mod watermark;
 pub mod written;

@@ -155,17 +155,14 @@ fn rows(item: &Item) -> Option<&[Span]> {
     }
 }
 
-/// Whether a read names the rows that it reads, and more than one: only there can two orders be told apart, and
-/// only there are they.
+/// How many rows a read names; `None` if it reads any others.
 #[must_use]
-pub fn names_several_rows(items: &Items) -> bool {
-    let Items::Tables(items) = items else { return false };
-    let mut count = 0;
-    for item in items {
-        let Some(spans) = rows(item) else { return false };
-        count += spans.len();
+pub fn named_rows(items: &Items) -> Option<usize> {
+    match items {
+        Items::Nothing => Some(0),
+        Items::Tables(items) => items.iter().map(|item| Some(rows(item)?.len())).sum(),
+        Items::Everything => None,
     }
-    count > 1
 }
 
 #[cfg(test)]
@@ -187,13 +184,14 @@ mod tests {
 
     #[test]
     fn only_reads_of_several_named_rows_are_looked_at() {
-        assert!(names_several_rows(&rows_of(&[1, 2])));
-        assert!(names_several_rows(&Items::of([row(1, 1), row(2, 1)])));
-        assert!(!names_several_rows(&rows_of(&[1])));
-        assert!(!names_several_rows(&Items::tables([RelId(1), RelId(2)])));
-        assert!(!names_several_rows(&Items::Everything));
+        assert_eq!(named_rows(&rows_of(&[1, 2])), Some(2));
+        assert_eq!(named_rows(&Items::of([row(1, 1), row(2, 1)])), Some(2));
+        assert_eq!(named_rows(&rows_of(&[1])), Some(1));
+        assert_eq!(named_rows(&Items::Nothing), Some(0));
+        assert_eq!(named_rows(&Items::tables([RelId(1), RelId(2)])), None);
+        assert_eq!(named_rows(&Items::Everything), None);
         let wide = Item { rows: Rows::All, ..row(2, 1) };
-        assert!(!names_several_rows(&Items::of([row(1, 1), wide])));
+        assert_eq!(named_rows(&Items::of([row(1, 1), wide])), None);
     }
 
     #[test]

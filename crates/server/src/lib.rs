@@ -43,7 +43,7 @@ use crate::relay::{Relay, SessionInfo};
 use crate::session::Served;
 use crate::socket::Stream;
 use crate::startup_key::StartupKey;
-pub use hihooi_session::route::Consistency;
+pub use hihooi_session::consistency::Consistency;
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::sites::SiteId;
 

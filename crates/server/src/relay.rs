@@ -18,7 +18,8 @@ use hihooi_postgres::site::{Replica, Site};
 use hihooi_replication::freshness::{Freshness, Need, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
-use hihooi_replication::primary_equivalent::{Dispatched, names_several_rows};
+use hihooi_replication::primary_equivalent::Dispatched;
+use hihooi_replication::watermark::Watermark;
 use hihooi_replication::written::Written;
 use hihooi_session::events::{Outcome, Prepared, ReadRequest};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
@@ -32,8 +33,9 @@ use crate::pool::{Limits, Pool, Pools};
 use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
 use hihooi_session::balance::{Balance, Candidate, Choice};
+use hihooi_session::consistency::Consistency;
 use hihooi_session::own_types::{Objects, OwnTypes};
-use hihooi_session::route::{Consistency, Reason, Route};
+use hihooi_session::route::{Reason, Route};
 use hihooi_session::sites::{PerSite, SiteId};
 use hihooi_session::standing::Admission;
 
@@ -609,17 +611,35 @@ impl Relay {
         self.unresolved.notify_one();
     }
 
-    /// A route for a read that any fresh replica may serve; waits for one if that pays.
-    pub async fn route_read(&self, read: ReadRequest<'_>, pools: &OwnPools) -> Route {
-        Route { class: read.items.class(), ..self.route_by_need(read, pools).await }
+    /// A route for a read that any fresh replica may serve; waits for one if that pays. The watermark is the
+    /// session's.
+    pub async fn route_read(
+        &self,
+        read: ReadRequest<'_>,
+        watermark: &mut Option<Watermark>,
+        pools: &OwnPools,
+    ) -> Route {
+        Route { class: read.items.class(), ..self.route_by_need(read, watermark, pools).await }
     }
 
-    async fn route_by_need(&self, read: ReadRequest<'_>, pools: &OwnPools) -> Route {
+    async fn route_by_need(
+        &self,
+        read: ReadRequest<'_>,
+        watermark: &mut Option<Watermark>,
+        pools: &OwnPools,
+    ) -> Route {
+        let must_see = read.consistency.must_see(read.items);
         let (mut need, commits) = {
             let freshness = self.freshness.borrow();
-            (freshness.need(read.items), freshness.last_commits().commits())
+            let need = match read.consistency {
+                Consistency::Session => {
+                    watermark.get_or_insert_with(|| Watermark::of_all(&freshness)).need(&freshness)
+                }
+                _ => freshness.need(must_see),
+            };
+            (need, freshness.last_commits().commits())
         };
-        let is_checked = read.consistency == Consistency::Gssi && names_several_rows(read.items);
+        let is_checked = read.consistency.is_checked(read.items);
         let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
         match self.choose(&need, &read, pools) {
             Choice::Replica(candidate) => {
@@ -631,8 +651,10 @@ impl Relay {
             Choice::NoReplica => return Route::primary(Reason::NoReplica),
             Choice::NotFresh => {}
         }
-        let decider = Some(self.freshness.borrow().decider(read.items));
-        if self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get() {
+        let decider = Some(self.freshness.borrow().decider(must_see));
+        let pays = read.consistency.always_waits()
+            || self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get();
+        if pays {
             // Whichever it will be.
             let sent = self.replicas.iter().map(|replica| replica.sent()).min().unwrap_or_default();
             if let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await {
@@ -703,6 +725,11 @@ impl Relay {
         pools: &OwnPools,
     ) -> Option<Candidate> {
         let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
+        // Of the session's own writes it is enough to know that they have come.
+        let must_see = match read.consistency {
+            Consistency::Session => &Items::Everything,
+            level => level.must_see(read.items),
+        };
         let catalog_version = self.catalog_version();
         loop {
             let index_changed = self.changed.notified();
@@ -712,7 +739,7 @@ impl Relay {
             if self.catalog_version() != catalog_version {
                 return None;
             }
-            self.freshness.borrow().refresh(need, read.items);
+            self.freshness.borrow().refresh(need, must_see);
             match self.choose(need, read, pools) {
                 Choice::Replica(candidate) => return Some(candidate),
                 Choice::NoReplica => return None,

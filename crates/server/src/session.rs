@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use hihooi_replication::freshness::{Part, WriteId};
 use hihooi_replication::items::{Granularity, Items};
-use hihooi_session::events::{Action, Actions, Counter, Env, Event, Prepared};
+use hihooi_replication::watermark::Watermark;
+use hihooi_session::consistency::Consistency;
+use hihooi_session::events::{Action, Actions, Counter, Env, Event, Outcome, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::Route;
@@ -124,6 +126,8 @@ pub struct Served<S> {
     pools: OwnPools,
     runs_at: Option<RunsAt>,
     reading: Option<Reading>,
+    /// What it has written and seen, if a read of it was at the level `session`.
+    watermark: Option<Watermark>,
 }
 
 impl<S: Stream> Served<S> {
@@ -146,7 +150,7 @@ impl<S: Stream> Served<S> {
                 consistency: relay.settings.consistency,
                 wait_ms: relay.settings.wait_ms,
                 granularity: Granularity::default(),
-                statement_routing: false,
+                statement_routing: true,
             },
             custom: custom.cloned().collect(),
             path: welcome.path.clone(),
@@ -161,6 +165,7 @@ impl<S: Stream> Served<S> {
             server: None,
             runs_at: None,
             reading: None,
+            watermark: None,
             relay,
             info,
             id,
@@ -194,6 +199,9 @@ impl<S: Stream> Served<S> {
     }
 
     async fn serve(&mut self) {
+        // It has written and seen nothing yet.
+        let follows = self.session.consistency() == Consistency::Session;
+        self.watermark = follows.then(Watermark::default);
         self.step(Event::Client); // what came behind the start-up packet
         loop {
             while let Some(action) = self.actions.pop_front() {
@@ -366,7 +374,7 @@ impl<S: Stream> Served<S> {
                     self.pool(SiteId::Replica(number));
                 }
                 if let Some(read) = self.session.wanted() {
-                    let route = self.relay.route_read(read, &self.pools).await;
+                    let route = self.relay.route_read(read, &mut self.watermark, &self.pools).await;
                     self.step(Event::Routed(route));
                 }
             }
@@ -381,8 +389,14 @@ impl<S: Stream> Served<S> {
             Action::Begin { write, items, may_define } => {
                 self.relay.freshness.borrow_mut().begin_as(write, items, may_define);
             }
-            Action::End(write, outcome) => self.relay.end_write(write, outcome),
+            Action::End(write, outcome) => {
+                if outcome != Outcome::Nothing {
+                    self.wrote(write);
+                }
+                self.relay.end_write(write, outcome);
+            }
             Action::Doubt(write) => {
+                self.wrote(write);
                 if let Some(server) = &self.server {
                     self.relay.doubt(write, server.identity.clone());
                 }
@@ -392,7 +406,12 @@ impl<S: Stream> Served<S> {
                 self.relay.pools.close_other_databases(&self.startup.database);
             }
             Action::Note(route) => self.info.last_route.set(route),
-            Action::Count(site, counter) => self.count(site, counter),
+            Action::Count(site, counter) => {
+                self.count(site, counter);
+                if counter == Counter::Read {
+                    self.saw(site);
+                }
+            }
             Action::Took(statement, duration) => {
                 self.relay.costs.borrow_mut().took(statement, duration);
             }
@@ -407,6 +426,21 @@ impl<S: Stream> Served<S> {
             }
             Action::Answered(SiteId::Primary, ..) | Action::Failed(SiteId::Primary) => {}
             Action::Close => {}
+        }
+    }
+
+    fn wrote(&mut self, write: WriteId) {
+        if let Some(watermark) = &mut self.watermark {
+            watermark.wrote(write);
+        }
+    }
+
+    /// A read was answered there: what it showed is no more than what may be seen there by now.
+    fn saw(&mut self, site: SiteId) {
+        let Some(watermark) = &mut self.watermark else { return };
+        match self.relay.replica(site) {
+            Some(replica) => watermark.saw(replica.sent()),
+            None => watermark.saw_primary(&self.relay.freshness.borrow()),
         }
     }
 

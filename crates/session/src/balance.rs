@@ -16,7 +16,7 @@ use std::time::Duration;
 use hihooi_replication::freshness::Need;
 use hihooi_replication::ids::Tsid;
 
-use crate::route::Consistency;
+use crate::consistency::Consistency;
 use crate::standing::{Admission, Standing};
 
 /// Waits count as equal up to this factor.
@@ -119,7 +119,7 @@ impl Balance {
         }
         self.rated.retain(|rated| match consistency {
             Consistency::WeakSi => true,
-            Consistency::Gssi => need.unresolved.is_empty() && rated.candidate.applied >= need.tsid,
+            _ => need.unresolved.is_empty() && rated.candidate.applied >= need.tsid,
         });
         let is_probe = |rated: &&Rated| rated.is_probe && !rated.candidate.is_full;
         let probe = self.rated.iter().find(is_probe).copied();

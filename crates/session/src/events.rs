@@ -14,8 +14,9 @@ use hihooi_sql::{Analysis, SearchPath};
 use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::Report;
 
+use crate::consistency::Consistency;
 use crate::own_types::{Needs, Objects};
-use crate::route::{Consistency, Route};
+use crate::route::Route;
 use crate::sites::SiteId;
 use crate::upstream::{Named, Upstream};
 

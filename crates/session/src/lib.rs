@@ -27,6 +27,7 @@
 pub mod answers;
 pub mod balance;
 mod block;
+pub mod consistency;
 pub mod downstream;
 mod effects;
 pub mod events;

@@ -5,8 +5,8 @@ use hihooi_replication::items::Granularity;
 use hihooi_sql::HihooiCommand;
 use hihooi_wire::backend::Report;
 
+use crate::consistency::Consistency;
 use crate::events::Env;
-use crate::route::Consistency;
 use crate::session::Session;
 
 /// What is set of them.
@@ -95,8 +95,8 @@ impl Session {
         match (name, value) {
             ("consistency", None) => self.own.consistency = self.opened.own.consistency,
             ("consistency", Some(value)) => {
-                self.own.consistency = Consistency::parse(value)
-                    .ok_or_else(|| bad(name, value).hint("Available values: gssi, weak-si."))?;
+                let level = value.parse::<Consistency>();
+                self.own.consistency = level.map_err(|known| bad(name, value).hint(known))?;
             }
             ("wait_ms", None) => self.own.wait_ms = self.opened.own.wait_ms,
             ("wait_ms", Some(value)) => {

@@ -8,9 +8,10 @@ use hihooi_sql::{Analysis, Hint, Isolation, Kind, Replica, Statement, Unsafe};
 use hihooi_wire::frontend::{self, Bind, Target, tag};
 
 use crate::answers::{Audience, Sent};
+use crate::consistency::Consistency;
 use crate::events::Env;
 use crate::own_types::{self, Objects};
-use crate::route::{Consistency, Reason};
+use crate::route::Reason;
 use crate::session::Session;
 use crate::unit::{Ends, Op, Unit, write_op};
 use crate::upstream::Upstream;
@@ -160,7 +161,7 @@ pub(crate) fn is_routable(
     }
     match std::str::from_utf8(text).ok().and_then(hihooi_sql::hint) {
         Some(Hint::Primary) => Err(Reason::Hint),
-        Some(Hint::Consistency(name)) => Ok(Consistency::parse(name)),
+        Some(Hint::Consistency(name)) => Ok(name.parse().ok()),
         None => Ok(None),
     }
 }

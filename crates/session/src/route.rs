@@ -7,37 +7,6 @@ use hihooi_replication::primary_equivalent::Dispatched;
 
 use crate::sites::SiteId;
 
-/// Consistency level of a session (Hihooi section 5.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Consistency {
-    /// Global strong snapshot isolation: a read sees every commit that was sent before it came.
-    #[default]
-    Gssi,
-    /// Any replica serves, however far behind.
-    WeakSi,
-}
-
-impl Consistency {
-    /// The level of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Consistency> {
-        match name.to_ascii_lowercase().as_str() {
-            "gssi" => Some(Consistency::Gssi),
-            "weak-si" => Some(Consistency::WeakSi),
-            _ => None,
-        }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Consistency::Gssi => "gssi",
-            Consistency::WeakSi => "weak-si",
-        }
-    }
-}
-
 /// Why a statement ran where it ran: a closed list, told in docs/routes.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {

@@ -21,6 +21,7 @@ use hihooi_wire::frontend::tag;
 
 use crate::answers::Audience;
 use crate::block::Block;
+use crate::consistency::Consistency;
 use crate::downstream::{Downstream, Message};
 use crate::effects::Doubts;
 use crate::events::{Action, Actions, Env, Event, protocol_report};
@@ -319,6 +320,12 @@ impl Session {
             && (self.open == Open::No || makes(Mistake::SettledAmidUnit))
             && self.gathered.is_empty();
         waits.then_some(self.doubts.defined)
+    }
+
+    /// The level of its reads.
+    #[must_use]
+    pub fn consistency(&self) -> Consistency {
+        self.own.consistency
     }
 
     /// Whether nothing can happen before the client sends something.

@@ -17,13 +17,14 @@ use hihooi_check::{History, Level, Op, Outcome, Transaction, judge};
 use hihooi_replication::freshness::{Freshness, WriteId};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Granularity, Items, RelId};
-use hihooi_replication::primary_equivalent::{Dispatched, names_several_rows};
+use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_session::balance::{Balance, Candidate, Choice};
+use hihooi_session::consistency::Consistency;
 use hihooi_session::downstream::Downstream;
 use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
-use hihooi_session::route::{Consistency, Reason, Route};
+use hihooi_session::route::{Reason, Route};
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::catalog_builder::RelationRow;
@@ -161,7 +162,7 @@ impl Relay {
                 applied: Some(applied),
                 class: items.class(),
                 decider: None,
-                dispatched: names_several_rows(items).then(|| Dispatched {
+                dispatched: Consistency::Gssi.is_checked(items).then(|| Dispatched {
                     commits: self.freshness.borrow().last_commits().commits(),
                     sent: applied,
                 }),

@@ -18,11 +18,12 @@ use hihooi_wire::backend::{ErrorFields, Report, read_data_row, tag};
 use hihooi_wire::frame;
 use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 
+use crate::consistency::Consistency;
 use crate::downstream::Downstream;
 use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
 use crate::own_settings::OwnSettings;
 use crate::own_types::{Needs, Objects};
-use crate::route::{Consistency, Reason, Route};
+use crate::route::{Reason, Route};
 use crate::session::{Opened, Session};
 use crate::sites::SiteId;
 use crate::upstream::Upstream;
@@ -119,6 +120,7 @@ impl Lent {
                 takes_row: false,
                 returns: "int4",
                 body: "select $1",
+                types: "",
             });
         }
         builder.build(version)
@@ -132,6 +134,7 @@ impl Lent {
             objects: {
                 let mut objects = Objects::default();
                 objects.add_type(20_000, 30_000, false);
+                objects.add_parameter(20_000, 30_000);
                 Arc::new(objects)
             },
             now: Cell::new(0),
