@@ -49,7 +49,7 @@ impl Consistency {
 
     /// Of which items a read must see all commits that were sent before it came, if the level tells that.
     #[must_use]
-    pub fn must_see<'a>(self, read: &'a Items) -> &'a Items {
+    pub fn must_see(self, read: &Items) -> &Items {
         match self {
             Consistency::RsiPc => &Items::Everything,
             _ => read,
