@@ -453,6 +453,41 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
     }
 }
 
+/// As any setting, the level comes with the role or the database, unless the client says otherwise; that is what RESET
+/// returns to.
+#[test]
+fn roles_and_databases_bring_their_level() {
+    let _alone = alone();
+    let cluster = shared();
+    if !cluster.is_hihooi() {
+        return;
+    }
+    let mut admin = cluster.connect();
+    admin.run("CREATE ROLE lenient LOGIN SUPERUSER");
+    admin.run("ALTER DATABASE postgres SET hihooi.wait_ms = 7");
+    admin.run("ALTER ROLE lenient SET hihooi.consistency = 'weak-si'");
+    let shown = |session: &mut Session, name| session.value(&format!("SHOW hihooi.{name}"));
+    let mut session = cluster.connect_with(&[("user", "lenient")]);
+    assert_eq!(shown(&mut session, "consistency"), "weak-si");
+    assert_eq!(shown(&mut session, "wait_ms"), "7");
+    for reset in ["RESET hihooi.consistency", "RESET ALL", "DISCARD ALL"] {
+        session.run("SET hihooi.consistency = 'strict'");
+        session.run(reset);
+        assert_eq!(shown(&mut session, "consistency"), "weak-si", "{reset}");
+    }
+    let options = ("options", "-c hihooi.consistency=rsi-pc");
+    let mut session = cluster.connect_with(&[("user", "lenient"), options]);
+    assert_eq!(shown(&mut session, "consistency"), "rsi-pc");
+    session.run("SET hihooi.consistency = 'strict'");
+    session.run("RESET hihooi.consistency");
+    assert_eq!(shown(&mut session, "consistency"), "rsi-pc");
+    admin.run("ALTER DATABASE postgres RESET hihooi.wait_ms");
+    admin.run("ALTER ROLE lenient SET hihooi.consistency = 'nonsense'");
+    let mut session = cluster.connect_with(&[("user", "lenient")]);
+    assert_eq!(shown(&mut session, "consistency"), "gssi", "it is ignored, with a line in the log");
+    admin.run("DROP ROLE lenient");
+}
+
 /// `rsi-pc` waits for all that was committed, whatever it touches.
 #[test]
 fn rsi_pc_reads_what_has_everything() {

@@ -163,8 +163,9 @@ async fn open<S: Stream>(
     client.down.process = info.process;
     write_welcome(&welcomed, info.process, &info.secret, &mut client.down.output);
     client.flush().await;
+    let startup = info.startup.clone();
     let mut session = Served::new(relay.clone(), info, id, client, &welcomed);
-    apply_own_settings(&mut session, &packet);
+    apply_own_settings(&mut session, &startup, &packet);
     Some(session)
 }
 
@@ -205,20 +206,23 @@ async fn refuse<S: Stream>(
     client.flush().await;
 }
 
-/// Start-up parameters `hihooi.*`, also in `options`; bad ones count as not given.
-fn apply_own_settings<S: Stream>(session: &mut Served<S>, packet: &Startup) {
+/// Settings `hihooi.*` of the role and the database, then start-up parameters, also in `options`; bad ones count as
+/// not given.
+fn apply_own_settings<S: Stream>(session: &mut Served<S>, startup: &StartupKey, packet: &Startup) {
     let options = packet.get("options").unwrap_or_default();
     let from_options = options
         .split_whitespace()
         .filter_map(|word| word.trim_start_matches("-c").trim_start_matches("--").split_once('='));
-    let direct = packet.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    for (name, value) in direct.chain(from_options) {
+    let given = startup.defaults.settings.iter().chain(&packet.parameters);
+    let given = given.map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in given.chain(from_options) {
         if let Some(name) = name.strip_prefix("hihooi.")
             && let Err(report) = session.set_own(name, value)
         {
-            warn!(why = %report.message, "a start-up parameter is ignored");
+            warn!(why = %report.message, "a setting of a session that starts is ignored");
         }
     }
+    session.starts();
 }
 
 fn register(

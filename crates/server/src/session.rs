@@ -182,6 +182,11 @@ impl<S: Stream> Served<S> {
         self.session.set_own(name, Some(value))
     }
 
+    /// What is set now is what RESET returns to.
+    pub fn starts(&mut self) {
+        self.session.starts();
+    }
+
     /// Serves the client until it leaves.
     pub async fn run(&mut self) {
         let (relay, info) = (self.relay.clone(), self.info.clone());

@@ -94,6 +94,9 @@ impl Session {
             self.lasting_pin = Some(Pin::Setting);
         }
         if let Kind::Session(command) = &statement.kind {
+            if let SessionCommand::Discard(Discard::All) | SessionCommand::Reset(None) = command {
+                self.own = self.opened.own;
+            }
             match command {
                 SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {
                     self.names.forget_all();

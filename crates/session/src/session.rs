@@ -322,6 +322,11 @@ impl Session {
         waits.then_some(self.doubts.defined)
     }
 
+    /// What is set of hihooi's own settings is what RESET returns to.
+    pub fn starts(&mut self) {
+        self.opened.own = self.own;
+    }
+
     /// The level of its reads.
     #[must_use]
     pub fn consistency(&self) -> Consistency {
