@@ -23,7 +23,7 @@ const FAIL: &str = "ROLLBACK TO SAVEPOINT \"a read failed at a replica\"";
 const SAVEPOINTS_MAX: usize = 64;
 
 /// A block that the client has opened and no server has begun.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Block {
     /// The statement that opened it.
     begin: Bytes,
@@ -268,18 +268,49 @@ impl Session {
         None
     }
 
-    /// Answers what of a unit opens or ends a block of which no server has to know; what is left of the unit, if
-    /// anything.
+    /// Answers what in front of a unit opens or ends a block, or a part of one, of which no server has to know; what is
+    /// left of the unit, if anything.
     pub(crate) fn cross_in_unit(&mut self, mut unit: Unit, env: &dyn Env) -> Option<Unit> {
-        let Some((count, bound)) = self.bound_of_unit(&unit, env) else { return Some(unit) };
-        let ops = unit.ops.split_off(count);
-        let rest = Unit { ops, audience: unit.audience, ends: unit.ends };
-        if !rest.ops.is_empty() && !self.reads_behind(&bound, &rest, env) {
-            unit.ops.extend(rest.ops);
-            return Some(unit); // it is the primary's as a whole
+        let before = (self.block.clone(), self.own);
+        let mut crossed: Vec<(Vec<Op>, &'static str)> = Vec::new();
+        while let Some((count, bound)) = self.bound_of_unit(&unit, env) {
+            let rest = unit.ops.split_off(count);
+            crossed.push((std::mem::replace(&mut unit.ops, rest), self.cross(bound)));
         }
-        let command = self.cross(bound);
-        for op in &unit.ops {
+        if crossed.is_empty() {
+            return Some(unit);
+        }
+        if !unit.ops.is_empty() && !self.goes_on_here(&unit, env) {
+            // It is the primary's as a whole.
+            (self.block, self.own) = before;
+            let front = crossed.into_iter().flat_map(|(ops, _)| ops);
+            unit.ops = front.chain(unit.ops).collect();
+            return Some(unit);
+        }
+        for (ops, command) in &crossed {
+            self.answer_crossed(ops, command);
+        }
+        let parses = |op: &&Op| matches!(op, Op::Parse { .. });
+        let parsed = crossed.iter().flat_map(|(ops, _)| ops).filter(parses).count();
+        self.names.keep_first(parsed);
+        if unit.ops.is_empty() {
+            if unit.ends != Ends::Flush {
+                self.write_ready();
+            }
+            return None;
+        }
+        self.down.settle();
+        Some(unit)
+    }
+
+    /// Whether what is left of a unit needs no block at the primary.
+    fn goes_on_here(&mut self, rest: &Unit, env: &dyn Env) -> bool {
+        rest.ends != Ends::Flush
+            && (self.own_unit(rest).is_some() || self.routable_unit(rest, env).is_ok())
+    }
+
+    fn answer_crossed(&mut self, ops: &[Op], command: &str) {
+        for op in ops {
             let out = self.output();
             match op {
                 Op::Parse { .. } => backend::empty(server_tag::PARSE_COMPLETE, out),
@@ -296,27 +327,6 @@ impl Session {
                 _ => backend::empty(server_tag::NO_DATA, out),
             }
         }
-        let parsed = unit.ops.iter().filter(|op| matches!(op, Op::Parse { .. })).count();
-        self.names.keep_first(parsed);
-        if rest.ops.is_empty() {
-            if unit.ends != Ends::Flush {
-                self.write_ready();
-            }
-            return None;
-        }
-        self.down.settle();
-        Some(rest)
-    }
-
-    /// Whether it opens a block in which what comes behind it can run at a replica.
-    fn reads_behind(&mut self, bound: &Bound, rest: &Unit, env: &dyn Env) -> bool {
-        if !matches!(bound, Bound::Begin(_)) || rest.ends == Ends::Flush {
-            return false;
-        }
-        self.cross(bound.clone());
-        let reads = self.routable_unit(rest, env).is_ok();
-        self.block = None;
-        reads
     }
 }
 

@@ -84,6 +84,7 @@ impl Session {
         if self.up.is_none() && unit.ops.iter().all(is_plain) {
             return self.answer_names(&unit);
         }
+        let Some(unit) = self.cross_in_unit(unit, env) else { return };
         if let Some(commands) = self.own_unit(&unit) {
             return self.run_own_unit(&unit, &commands, env);
         }
@@ -91,11 +92,14 @@ impl Session {
             self.names.undo_after(0);
             return self.refuse_extended(&report, goes_on);
         }
-        let Some(unit) = self.cross_in_unit(unit, env) else { return };
         let first = unit.ops.iter().find_map(Op::statement);
         let (ends, work) = match self.ends_as_whole(&unit) {
             None => (unit.ends, Err(self.reason_for(first))),
             Some(ends) => match self.routable_unit(&unit, env) {
+                // A relation that the catalog lacks may be one that it doesn't know yet.
+                Err(Reason::Unsafe) if self.up.is_none() && env.is_catalog_stale() => {
+                    (ends, Err(Reason::NotFresh))
+                }
                 // Nothing is written where no connection is held, but what this writes.
                 Err(_) if first.is_some_and(|s| s.is_write() && self.up.is_none()) => {
                     (ends, Err(Reason::Write))
@@ -212,7 +216,7 @@ impl Session {
     }
 
     /// The facts of every statement of a unit that is all about hihooi.
-    fn own_unit(&self, unit: &Unit) -> Option<Vec<Arc<Analysis>>> {
+    pub(crate) fn own_unit(&self, unit: &Unit) -> Option<Vec<Arc<Analysis>>> {
         if self.is_unit_open() || self.status() == Status::Failed {
             return None;
         }
