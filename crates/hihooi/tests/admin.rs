@@ -193,7 +193,9 @@ fn last_route_tells_where_and_why() {
     let (site, reason, told) = route("SELECT * FROM routed FOR UPDATE");
     assert_eq!((site.as_str(), reason.as_str()), ("primary", "unsafe"), "{}", told.text);
     route("BEGIN");
-    route("SAVEPOINT s");
+    let (site, reason, told) = route("SELECT * FROM routed");
+    assert_eq!((site.starts_with("replica"), reason.as_str()), (true, "fresh"), "{}", told.text);
+    route("LOCK TABLE routed IN ACCESS SHARE MODE");
     let (site, reason, told) = route("SELECT * FROM routed");
     assert_eq!((site.as_str(), reason.as_str()), ("primary", "explicit_block"), "{}", told.text);
     route("DELETE FROM routed");

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Cluster, alone, shared};
+use harness::{Cluster, Options, alone, eventually, ms, shared, target_is_plain};
 
 /// Runs a script of statements, a line each, in a schema of its own, after each checks that it
 /// worked, at the end that definitions and rows are the same at every site.
@@ -612,4 +612,38 @@ fn what_could_differ_does_not() {
         DROP EVENT TRIGGER diff_e
         UPDATE diff SET id = id + 100 WHERE id > 40",
     );
+}
+
+/// CREATE INDEX CONCURRENTLY releases its table before it commits that the index is valid, and event triggers run in
+/// between: who looks for invalid indexes then must leave it alone, or replicas would drop it.
+#[test]
+fn i5_an_index_that_is_about_to_be_valid_is_not_taken_for_one_that_failed() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run(
+        "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS \
+         'BEGIN IF tg_tag = ''CREATE INDEX'' THEN PERFORM pg_sleep(5); END IF; END'",
+    );
+    session.run("CREATE EVENT TRIGGER slow ON ddl_command_end EXECUTE FUNCTION slow()");
+    session.run("CREATE TABLE indexed (id int)");
+    let making =
+        std::thread::spawn(move || session.run("CREATE INDEX CONCURRENTLY i ON indexed (id)"));
+    let mut direct = cluster.direct("primary");
+    let locks =
+        "SELECT count(*) FROM pg_locks WHERE relation = 'indexed'::regclass AND mode ~ '^Share'";
+    let index =
+        "SELECT count(*) FROM pg_index WHERE indrelid = 'indexed'::regclass AND NOT indisvalid";
+    eventually("it has released the table", || {
+        direct.number(index) == 1 && direct.number(locks) == 0
+    });
+    std::thread::sleep(ms(2_500)); // the primary is looked at every 2 s
+    assert_eq!(direct.number(index), 1, "not valid yet");
+    assert_eq!(direct.number("SELECT count(*) FROM hihooi.invalid"), 0);
+    making.join().expect("CREATE INDEX");
+    cluster.caught_up();
+    cluster.assert_verified();
 }

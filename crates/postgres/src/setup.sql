@@ -714,13 +714,18 @@ AS $$
     INSERT INTO hihooi.invalid SELECT * FROM hihooi.new_invalid(t) ON CONFLICT DO NOTHING
 $$;
 
--- Whether another session makes, rebuilds or drops an index of a table, which is then invalid for a while.
+-- Whether another session makes, rebuilds or drops an index of a table, which is then invalid for a while. (CREATE
+-- INDEX CONCURRENTLY releases the table before it commits that the index is valid: event triggers run in between.)
 CREATE FUNCTION hihooi.is_indexing(t oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT EXISTS (SELECT FROM pg_locks WHERE relation = t AND pid <> pg_backend_pid()
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND mode = 'ShareUpdateExclusiveLock')
+    OR EXISTS (SELECT FROM pg_index i, pg_current_snapshot() s, CAST(i.xmax::text AS numeric) AS changer
+        WHERE i.indrelid = t AND changer <> 0
+          AND (changer >= mod(pg_snapshot_xmax(s)::text::numeric, 4294967296)
+            OR changer IN (SELECT mod(x::text::numeric, 4294967296) FROM pg_snapshot_xip(s) x)))
 $$;
 
 -- Those that became valid, or are gone.
