@@ -626,13 +626,14 @@ fn i5_an_index_that_is_about_to_be_valid_is_not_taken_for_one_that_failed() {
     let mut session = cluster.connect();
     session.run(
         "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS \
-         'BEGIN IF tg_tag = ''CREATE INDEX'' THEN PERFORM pg_sleep(5); END IF; END'",
+         'BEGIN IF tg_tag = ''CREATE INDEX'' THEN PERFORM pg_advisory_xact_lock(5); END IF; END'",
     );
+    let mut direct = cluster.direct("primary");
+    direct.run("SELECT pg_advisory_lock(5)");
     session.run("CREATE EVENT TRIGGER slow ON ddl_command_end EXECUTE FUNCTION slow()");
     session.run("CREATE TABLE indexed (id int)");
     let making =
         std::thread::spawn(move || session.run("CREATE INDEX CONCURRENTLY i ON indexed (id)"));
-    let mut direct = cluster.direct("primary");
     let locks =
         "SELECT count(*) FROM pg_locks WHERE relation = 'indexed'::regclass AND mode ~ '^Share'";
     let index =
@@ -643,6 +644,7 @@ fn i5_an_index_that_is_about_to_be_valid_is_not_taken_for_one_that_failed() {
     std::thread::sleep(ms(2_500)); // the primary is looked at every 2 s
     assert_eq!(direct.number(index), 1, "not valid yet");
     assert_eq!(direct.number("SELECT count(*) FROM hihooi.invalid"), 0);
+    direct.run("SELECT pg_advisory_unlock(5)");
     making.join().expect("CREATE INDEX");
     cluster.caught_up();
     cluster.assert_verified();

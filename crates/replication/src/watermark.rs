@@ -5,6 +5,9 @@ use crate::freshness::{Freshness, Need, WriteId};
 use crate::ids::Tsid;
 use crate::items::Items;
 
+/// Of so many unresolved writes it is looked at which have come by now (I8): no more are kept than the index has.
+const UNRESOLVED_MAX: usize = 64;
+
 /// How far a session has seen.
 #[derive(Debug, Default)]
 pub struct Watermark {
@@ -23,7 +26,10 @@ impl Watermark {
     }
 
     /// A transaction of its own was committed, or may have been.
-    pub fn wrote(&mut self, write: WriteId) {
+    pub fn wrote(&mut self, write: WriteId, freshness: &Freshness) {
+        if self.unresolved.len() >= UNRESOLVED_MAX {
+            self.settle(freshness);
+        }
         self.unresolved.push(write);
     }
 
@@ -39,15 +45,19 @@ impl Watermark {
         self.unresolved = unresolved;
     }
 
-    /// What a replica must show that the session reads at next. Of a write that has come by now it isn't kept
-    /// where: the newest entry isn't before it.
+    /// What a replica must show that the session reads at next.
     pub fn need(&mut self, freshness: &Freshness) -> Need {
+        self.settle(freshness);
+        Need { tsid: self.tsid, unresolved: self.unresolved.clone() }
+    }
+
+    /// Forgets writes that have come by now. It isn't kept where: the newest entry isn't before them.
+    fn settle(&mut self, freshness: &Freshness) {
         let before = self.unresolved.len();
         self.unresolved.retain(|write| freshness.is_unresolved(*write));
         if self.unresolved.len() < before {
             self.tsid = self.tsid.max(freshness.need(&Items::Everything).tsid);
         }
-        Need { tsid: self.tsid, unresolved: self.unresolved.clone() }
     }
 }
 
@@ -80,7 +90,7 @@ mod tests {
         let mut watermark = Watermark::default();
         let write = freshness.begin(items());
         freshness.acknowledged(write, Xid(20), 0);
-        watermark.wrote(write);
+        watermark.wrote(write, &freshness);
         assert_eq!(watermark.need(&freshness).unresolved, [write]);
         freshness.entry(Tsid(11), 7, &items());
         assert_eq!(watermark.need(&freshness).unresolved, [write]);
@@ -88,6 +98,20 @@ mod tests {
         assert_eq!(watermark.need(&freshness), Need { tsid: Tsid(12), unresolved: vec![] });
         freshness.entry(Tsid(13), 21, &items());
         assert_eq!(watermark.need(&freshness).tsid, Tsid(12));
+    }
+
+    #[test]
+    fn i8_a_session_that_only_writes_keeps_few_of_its_writes() {
+        let mut freshness = Freshness::new(Tsid(10));
+        let mut watermark = Watermark::default();
+        for n in 0..1_000 {
+            let write = freshness.begin(items());
+            freshness.acknowledged(write, Xid(20 + n), 0);
+            watermark.wrote(write, &freshness);
+            freshness.entry(Tsid(11 + n), 20 + n as u32, &items());
+        }
+        assert!(watermark.unresolved.len() <= UNRESOLVED_MAX);
+        assert_eq!(watermark.need(&freshness), Need { tsid: Tsid(1_010), unresolved: vec![] });
     }
 
     #[test]

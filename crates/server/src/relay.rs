@@ -725,11 +725,7 @@ impl Relay {
         pools: &OwnPools,
     ) -> Option<Candidate> {
         let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
-        // Of the session's own writes it is enough to know that they have come.
-        let must_see = match read.consistency {
-            Consistency::Session => &Items::Everything,
-            level => level.must_see(read.items),
-        };
+        let must_see = read.consistency.must_see(read.items);
         let catalog_version = self.catalog_version();
         loop {
             let index_changed = self.changed.notified();

@@ -436,7 +436,7 @@ impl<S: Stream> Served<S> {
 
     fn wrote(&mut self, write: WriteId) {
         if let Some(watermark) = &mut self.watermark {
-            watermark.wrote(write);
+            watermark.wrote(write, &self.relay.freshness.borrow());
         }
     }
 

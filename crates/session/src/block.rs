@@ -38,7 +38,7 @@ pub(crate) struct Block {
 }
 
 /// What opens or ends such a block, or a part of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Bound {
     /// This statement opens it.
     Begin(Bytes),
@@ -271,15 +271,14 @@ impl Session {
     /// Answers what in front of a unit opens or ends a block, or a part of one, of which no server has to know; what is
     /// left of the unit, if anything.
     pub(crate) fn cross_in_unit(&mut self, mut unit: Unit, env: &dyn Env) -> Option<Unit> {
-        let before = (self.block.clone(), self.own);
+        let mut before = None;
         let mut crossed: Vec<(Vec<Op>, &'static str)> = Vec::new();
         while let Some((count, bound)) = self.bound_of_unit(&unit, env) {
+            before.get_or_insert_with(|| (self.block.clone(), self.own));
             let rest = unit.ops.split_off(count);
             crossed.push((std::mem::replace(&mut unit.ops, rest), self.cross(bound)));
         }
-        if crossed.is_empty() {
-            return Some(unit);
-        }
+        let Some(before) = before else { return Some(unit) };
         if !unit.ops.is_empty() && !self.goes_on_here(&unit, env) {
             // It is the primary's as a whole.
             (self.block, self.own) = before;

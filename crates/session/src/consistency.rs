@@ -51,7 +51,8 @@ impl Consistency {
     #[must_use]
     pub fn must_see(self, read: &Items) -> &Items {
         match self {
-            Consistency::RsiPc => &Items::Everything,
+            // Of a session's own writes it is enough to know that they have come.
+            Consistency::RsiPc | Consistency::Session => &Items::Everything,
             _ => read,
         }
     }
