@@ -895,6 +895,7 @@ $$;
 CREATE OR REPLACE FUNCTION hihooi.describe_all()
 RETURNS TABLE (kind text, identity text, description text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN QUERY

@@ -84,12 +84,14 @@ $$;
 -- Whether rows can be identified by this index: it is valid, not deferrable, on columns that are
 -- published, which generated ones are not.
 CREATE FUNCTION hihooi.is_usable(i pg_index) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT i.indisunique AND i.indisvalid AND i.indimmediate AND NOT EXISTS (
+BEGIN
+    RETURN i.indisunique AND i.indisvalid AND i.indimmediate AND NOT EXISTS (
         SELECT FROM pg_attribute a
         WHERE a.attrelid = i.indrelid AND a.attgenerated <> ''
-          AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
+          AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));
+END
 $$;
 
 -- The identity that a table needs, NULL if it has it; and what its users chose.
@@ -224,14 +226,16 @@ $$;
 
 -- Whether an object of this class belongs to one server: replicas don't have it.
 CREATE FUNCTION hihooi.is_local(class oid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
+BEGIN
     -- (PostgreSQL 14 lacks the last two: nothing is equal to NULL, but nothing differs from it either.)
-    SELECT (class IN ('pg_publication'::regclass, 'pg_publication_rel'::regclass,
+    RETURN (class IN ('pg_publication'::regclass, 'pg_publication_rel'::regclass,
         'pg_subscription'::regclass, 'pg_largeobject'::regclass,
         'pg_largeobject_metadata'::regclass, 'pg_tablespace'::regclass, 'pg_database'::regclass,
         'pg_authid'::regclass, to_regclass('pg_publication_namespace'),
-        to_regclass('pg_parameter_acl'))) IS TRUE
+        to_regclass('pg_parameter_acl'))) IS TRUE;
+END
 $$;
 
 -- Whether an object is hihooi's, with which each site is set up for itself.
@@ -477,13 +481,16 @@ $$;
 
 -- Whether the current transaction, or one within it, wrote a row that it sees.
 CREATE FUNCTION hihooi.is_own(writer xid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    next constant bigint := pg_snapshot_xmax(pg_current_snapshot())::text;
+BEGIN
     -- The writer's number has 32 bits: it is the nearest to the next one that ends with them.
-    SELECT age(writer) <= 0 AND pg_xact_status((next
+    RETURN age(writer) <= 0 AND pg_xact_status((next
         + ((writer::text::bigint - next + 2147483648) & 4294967295) - 2147483648
-        )::text::xid8) = 'in progress'
-    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) s(next)
+        )::text::xid8) = 'in progress';
+END
 $$;
 
 -- Rows that travel whole ------------------------------------------------------------------------
@@ -647,9 +654,10 @@ BEGIN
         UNION ALL SELECT concat('p', hihooi.parameters())
         UNION ALL SELECT concat('e', oid, '/', xmin, ctid) FROM pg_event_trigger
             WHERE evtname !~ 'hihooi'
-        UNION ALL SELECT concat('f', oid, '/', remark)
-            FROM pg_event_trigger, obj_description(oid, 'pg_event_trigger') remark
-            WHERE remark IS NOT NULL
+        UNION ALL SELECT concat('f', e.oid, '/', remark)
+            FROM pg_event_trigger e CROSS JOIN LATERAL (
+                SELECT description FROM pg_description d
+                WHERE d.objoid = e.oid AND d.classoid = 'pg_event_trigger'::regclass OFFSET 0) d(remark)
     ) parts(part));
 END
 $$;
@@ -1085,6 +1093,7 @@ $$;
 -- command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     depth constant int := hihooi.depth();
@@ -1144,6 +1153,7 @@ $$;
 
 CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     dropped record;
@@ -1208,10 +1218,12 @@ $$;
 
 -- A context without its first frame, our own trigger's.
 CREATE FUNCTION hihooi.outside(context text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT CASE WHEN strpos(context, chr(10)) = 0 THEN ''
-        ELSE substr(context, strpos(context, chr(10)) + 1) END
+BEGIN
+    RETURN CASE WHEN strpos(context, chr(10)) = 0 THEN ''
+        ELSE substr(context, strpos(context, chr(10)) + 1) END;
+END
 $$;
 
 -- Whether a dropped object was temporary, or hung on something temporary. What hangs on a temporary
@@ -1229,6 +1241,7 @@ $$;
 -- Notes what a command did.
 CREATE FUNCTION hihooi.note_end(tag text, whole text, settings jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);
@@ -1382,9 +1395,11 @@ BEGIN
                 (SELECT jsonb_agg(r::regclass::text) FROM unnest(rewritten) r));
         END IF;
         PERFORM hihooi.write_note('command', note);
-        PERFORM hihooi.send_rows(c.oid, n.nspname, c.relname)
-            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE c.oid = ANY (rewritten);
+        IF rewritten IS NOT NULL THEN
+            PERFORM hihooi.send_rows(c.oid, n.nspname, c.relname)
+                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.oid = ANY (rewritten);
+        END IF;
         IF healed IS NOT NULL THEN
             PERFORM hihooi.follow_indexes();
         END IF;

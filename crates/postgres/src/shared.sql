@@ -17,14 +17,13 @@ $$;
 CREATE OR REPLACE FUNCTION hihooi.parameters() RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    rights jsonb;
 BEGIN
+    -- (PostgreSQL 14 lacks it, and never gets to the question.)
     IF to_regclass('pg_parameter_acl') IS NULL THEN
         RETURN NULL;
     END IF;
-    EXECUTE 'SELECT jsonb_object_agg(parname, hihooi.rights(paracl)) FROM pg_parameter_acl' INTO rights;
-    RETURN jsonb_build_object('owner', 10::regrole::text, 'rights', rights);
+    RETURN jsonb_build_object('owner', 10::regrole::text,
+        'rights', (SELECT jsonb_object_agg(parname, hihooi.rights(paracl)) FROM pg_parameter_acl));
 END
 $$;
 

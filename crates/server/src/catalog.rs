@@ -18,6 +18,10 @@ const RETRY: Duration = Duration::from_millis(200);
 /// When the catalog couldn't be read so often (10 s), the log says so. (What a client has locked, or changes
 /// at this moment, can be read at the next.)
 const FAILURES_TOLD: u32 = 40;
+/// The catalog is read when no DDL came for so long, ...
+const QUIET: Duration = Duration::from_millis(50);
+/// ... and after so long, if there is no end to it: until then tables count as written whole.
+const UNREAD_MAX: Duration = Duration::from_secs(1);
 /// Between two looks whether the primary shows a change of the schema.
 const SHOWN_EVERY: Duration = Duration::from_millis(2);
 
@@ -37,6 +41,7 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
                 relay.set_catalog(catalog, named, changes);
                 relay.changed.notify_waiters();
                 reload.notified().await;
+                until_quiet(&relay, &reload).await;
             }
             Err(error) => {
                 failures += 1;
@@ -46,6 +51,20 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
                 connection = None;
                 tokio::time::sleep(RETRY).await;
             }
+        }
+    }
+}
+
+/// DDL seldom comes alone, and reading the catalog costs the primary more than most of it does: waits until no
+/// more comes, or somebody waits for it.
+async fn until_quiet(relay: &Relay, reload: &Notify) {
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < UNREAD_MAX {
+        tokio::select! {
+            biased;
+            () = relay.catalog_wanted.notified() => return,
+            () = reload.notified() => {}
+            () = tokio::time::sleep(QUIET) => return,
         }
     }
 }

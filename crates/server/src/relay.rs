@@ -267,6 +267,8 @@ pub struct Relay {
     pub objects: Vec<RefCell<Option<ObjectsAt>>>,
     /// Another catalog is in use.
     pub catalog_set: Notify,
+    /// Somebody waits for the catalog.
+    pub catalog_wanted: Notify,
     /// Who must see what.
     pub freshness: RefCell<Freshness>,
     /// Somebody should look at the index again.
@@ -354,6 +356,7 @@ impl Relay {
             own_types: RefCell::default(),
             objects,
             catalog_set: Notify::new(),
+            catalog_wanted: Notify::new(),
             freshness: RefCell::new(Freshness::new(newest)),
             changed: Notify::new(),
             unresolved: Notify::new(),
@@ -443,6 +446,13 @@ impl Relay {
         analyser.read_at != Some(analyser.changes)
     }
 
+    /// Somebody waits for the catalog: it is read now, if it is behind.
+    pub fn want_catalog(&self) {
+        if self.is_catalog_unread() {
+            self.catalog_wanted.notify_one();
+        }
+    }
+
     /// Whether the catalog has what a write changed.
     #[must_use]
     pub fn knows(&self, write: WriteId) -> bool {
@@ -452,6 +462,7 @@ impl Relay {
     /// Waits until the catalog has what a write changed, and all that any write may have changed.
     pub async fn until_known(&self, write: Option<WriteId>) {
         while self.is_catalog_stale() || write.is_some_and(|write| !self.knows(write)) {
+            self.want_catalog();
             // Writes that change nothing are resolved without a word.
             let _ = tokio::time::timeout(KNOWN_EVERY, self.changed.notified()).await;
         }

@@ -17,7 +17,7 @@ use hihooi_session::consistency::Consistency;
 use hihooi_session::events::{Action, Actions, Counter, Env, Event, Outcome, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
-use hihooi_session::route::Route;
+use hihooi_session::route::{Reason, Route};
 use hihooi_session::session::{Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::{Analysis, SearchPath};
@@ -410,7 +410,12 @@ impl<S: Stream> Served<S> {
             Action::CloseOtherDatabases => {
                 self.relay.pools.close_other_databases(&self.startup.database);
             }
-            Action::Note(route) => self.info.last_route.set(route),
+            Action::Note(route) => {
+                if route.reason == Reason::NotFresh {
+                    self.relay.want_catalog();
+                }
+                self.info.last_route.set(route);
+            }
             Action::Count(site, counter) => {
                 self.count(site, counter);
                 if counter == Counter::Read {

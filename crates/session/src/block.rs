@@ -6,9 +6,10 @@
 use bytes::Bytes;
 use hihooi_sql::{Isolation, Kind, Replica, Statement, TransactionModes, Unsafe};
 use hihooi_wire::backend::{self, Status, tag as server_tag};
-use hihooi_wire::frontend::{self, Bind, tag};
+use hihooi_wire::frontend::{self, Bind, Parse, tag};
 use postgres_protocol::escape::escape_identifier;
 
+use crate::downstream::Message;
 use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
 use crate::own_settings::OwnSettings;
@@ -31,6 +32,8 @@ pub(crate) struct Block {
     has_run: bool,
     /// A statement failed: the block can only be rolled back.
     has_failed: bool,
+    /// One of its reads has waited for the catalog.
+    has_waited: bool,
     /// hihooi's settings before SET LOCAL.
     own_before: Option<OwnSettings>,
     /// The savepoints that are open, the newest last, with hihooi's settings there.
@@ -151,6 +154,7 @@ impl Session {
                     begin,
                     has_run: false,
                     has_failed: false,
+                    has_waited: false,
                     own_before: None,
                     savepoints: Vec::new(),
                 });
@@ -222,6 +226,36 @@ impl Session {
             && matches!(statement.kind, Kind::Read | Kind::Write)
             && is_understood
             && !env.is_catalog_stale()
+    }
+
+    /// Whether a read of such a block is worth waiting for the catalog, once: behind DDL of others it would begin
+    /// the block at the primary, where it would stay. Notes that it waits.
+    pub(crate) fn may_become_read(&mut self, messages: &[Message], env: &dyn Env) -> bool {
+        let is_open = self.block.as_ref().is_some_and(|block| !block.has_failed && !block.has_waited);
+        let waits = is_open
+            && self.own.wait_ms > 0
+            && env.is_catalog_stale()
+            && messages.iter().any(|message| self.is_read(message, env));
+        if let Some(block) = self.block.as_mut().filter(|_| waits) {
+            block.has_waited = true;
+        }
+        waits
+    }
+
+    /// Whether a message is about one statement that looks like a read.
+    fn is_read(&mut self, message: &Message, env: &dyn Env) -> bool {
+        let facts = match message.tag {
+            tag::QUERY => frontend::read_query(message.body()).ok().map(|text| self.analyse(text, env)),
+            tag::PARSE => {
+                Parse::read(message.body()).ok().map(|parse| self.analyse(parse.query, env))
+            }
+            tag::BIND => Bind::read(message.body())
+                .ok()
+                .and_then(|bind| self.named(bind.statement, env))
+                .map(|(_, facts)| facts),
+            _ => None,
+        };
+        facts.is_some_and(|facts| matches!(&*facts.statements, [one] if one.kind == Kind::Read))
     }
 
     /// Whether nothing of a unit has to outlive it in its block: no portal does, outside of one.

@@ -57,6 +57,8 @@ pub(crate) enum Look {
     All,
     /// Custom settings.
     Custom,
+    /// Whether it has temporary objects: any DDL may have made one.
+    Temporary,
 }
 
 impl Session {
@@ -124,8 +126,11 @@ impl Session {
             up.forget_statements();
         }
         self.note_lasting(&effects);
-        let look = if is_visible(&effects) {
+        let only_temp = self.pin.is_none() && effects.custom_settings.is_empty();
+        let look = if shows_more(&effects) || effects.temp && !only_temp {
             Look::All
+        } else if effects.temp {
+            Look::Temporary
         } else if !effects.custom_settings.is_empty() {
             // Nothing else depends on them, so that the rest is as it was.
             self.asked_names = effects.custom_settings;
@@ -139,8 +144,12 @@ impl Session {
     }
 
     fn look_query(&self, look: Look, env: &dyn Env) -> String {
-        if look == Look::Custom {
-            return state::query_custom(self.asked_names.iter().map(|name| &**name));
+        match look {
+            Look::Custom => {
+                return state::query_custom(self.asked_names.iter().map(|name| &**name));
+            }
+            Look::Temporary => return state::TEMPORARY.to_owned(),
+            Look::All | Look::Nothing => {}
         }
         let mut custom = self.custom_settings.clone();
         custom.extend(env.custom_settings());
@@ -164,20 +173,24 @@ impl Session {
             let report = Report::fatal("08006", "the session's state can't be told");
             return self.end(End::Fatal(report.detail(fields.to_string())), out);
         }
-        let values = if look == Look::All {
-            self.isolation = found.isolation;
-            self.idle_limit = found.idle_limit;
-            self.has_plain_strings = found.has_plain_strings;
-            self.path = Some(SearchPath::new(&found.path));
-            self.pin = found.pin;
-            found.settings.values
-        } else {
-            let names = std::mem::take(&mut self.asked_names);
-            let is_other = |(own, _): &&(String, String)| !names.iter().any(|name| **name == **own);
-            let others = self.settings.values.iter().filter(is_other);
-            others.cloned().chain(found.settings.values).collect()
-        };
-        self.set_settings(values);
+        match look {
+            Look::All | Look::Nothing => {
+                self.isolation = found.isolation;
+                self.idle_limit = found.idle_limit;
+                self.has_plain_strings = found.has_plain_strings;
+                self.path = Some(SearchPath::new(&found.path));
+                self.pin = found.pin;
+                self.set_settings(found.settings.values);
+            }
+            Look::Custom => {
+                let names = std::mem::take(&mut self.asked_names);
+                let is_other =
+                    |(own, _): &&(String, String)| !names.iter().any(|name| **name == **own);
+                let others = self.settings.values.iter().filter(is_other);
+                self.set_settings(others.cloned().chain(found.settings.values).collect());
+            }
+            Look::Temporary => self.pin = found.pin,
+        }
         self.pin = self.pin.or(self.lasting_pin);
         self.clean(env, out);
     }
@@ -294,11 +307,10 @@ impl Session {
     }
 }
 
-/// Whether effects show in the session's state at the server.
-fn is_visible(effects: &SessionEffect) -> bool {
+/// Whether effects other than temporary objects show in the session's state at the server.
+fn shows_more(effects: &SessionEffect) -> bool {
     effects.settings
         || effects.search_path
-        || effects.temp
         || effects.prepared
         || effects.listen
         || effects.advisory

@@ -15,7 +15,7 @@ use crate::mistakes::{Mistake, makes};
 use crate::own_settings::Answer;
 use crate::passwords::Held;
 use crate::route::{Reason, Route};
-use crate::session::{End, Open, Session, may_change_path};
+use crate::session::{End, Open, Phase, Session, may_change_path};
 use crate::unit::{Ends, Op, Unit};
 use crate::work::{What, Work};
 
@@ -23,6 +23,11 @@ impl Session {
     /// Runs what was gathered.
     pub(crate) fn run_gathered(&mut self, env: &dyn Env, out: &mut Actions) {
         let mut messages = std::mem::take(&mut self.gathered);
+        if self.may_become_read(&messages, env) {
+            self.gathered = messages;
+            self.phase = Phase::AwaitingCatalog;
+            return;
+        }
         self.gathered_len = 0;
         let last = messages.last().map(|message| message.tag);
         if self.open == Open::Skipping {

@@ -88,6 +88,8 @@ pub(crate) enum Phase {
     Idle,
     /// The client's COPY data is thrown away; then it gets these tags' answers.
     Swallowing(Vec<&'static str>),
+    /// A block's next statement may be a read, which the catalog will tell.
+    AwaitingCatalog,
     /// A route was asked for.
     Routing,
     /// A connection was asked for.
@@ -246,6 +248,12 @@ impl Session {
             Event::Refused(report) => self.refused(report, env, out),
             Event::Routed(route) => self.routed(route, env, out),
             Event::Hashed(verifiers) => self.hashed(verifiers, env, out),
+            Event::Deadline | Event::Known if matches!(self.phase, Phase::AwaitingCatalog) => {
+                self.phase = Phase::Idle;
+                if !self.gathered.is_empty() {
+                    self.run_gathered(env, out);
+                }
+            }
             Event::Deadline | Event::Known if !matches!(self.phase, Phase::Idle) => {}
             Event::Deadline if self.gathered.is_empty() => {
                 self.end(End::Fatal(idle_too_long()), out);
@@ -305,14 +313,19 @@ impl Session {
             {
                 self.idle_limit
             }
+            Phase::AwaitingCatalog => Some(Duration::from_millis(self.own.wait_ms)),
             _ => None,
         }
     }
 
-    /// Whether the session keeps its connection until the catalog knows what ran there, and the write of which
-    /// it must know; then comes [`Event::Known`].
+    /// Whether the session waits until the catalog knows all that the servers show, and the write of which it
+    /// must know: it keeps its connection so long if what ran there isn't known, and a block's read waits, but
+    /// up to its deadline. Then comes [`Event::Known`].
     #[must_use]
     pub fn waits_for_catalog(&self) -> Option<Option<WriteId>> {
+        if let Phase::AwaitingCatalog = self.phase {
+            return Some(None);
+        }
         let waits = matches!(self.phase, Phase::Idle)
             && self.pin == Some(Pin::Catalog)
             && self.up.is_some()
@@ -427,6 +440,10 @@ impl Session {
                 // What the client sent without Sync runs first.
                 self.next = Some(message);
                 self.run_gathered(env, out);
+            }
+            tag::QUERY if self.may_become_read(std::slice::from_ref(&message), env) => {
+                self.next = Some(message);
+                self.phase = Phase::AwaitingCatalog;
             }
             tag::QUERY => self.simple(message, env, out),
             tag::FUNCTION_CALL => self.function_call(message, env, out),

@@ -77,6 +77,11 @@ impl Pin {
     }
 }
 
+/// The query that tells whether the session has temporary objects.
+pub const TEMPORARY: &str = "SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_depend \
+    WHERE refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+      AND refobjid = pg_catalog.pg_my_temp_schema()";
+
 /// The query that tells a connection's session state, one row of a kind and two values a fact.
 /// The names of custom settings (with a dot) don't show in `pg_settings` and are asked for.
 #[must_use]
@@ -93,9 +98,6 @@ pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
          UNION ALL SELECT 'modes', pg_catalog.current_setting('default_transaction_isolation'), \
              pg_catalog.current_setting('idle_session_timeout') \
          UNION ALL SELECT 'strings', pg_catalog.current_setting('standard_conforming_strings'), NULL \
-         UNION ALL SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_depend \
-             WHERE refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass \
-               AND refobjid = pg_catalog.pg_my_temp_schema() \
          UNION ALL SELECT 'listen', NULL, NULL FROM pg_catalog.pg_listening_channels() \
          UNION ALL SELECT 'cursor', NULL, NULL FROM pg_catalog.pg_cursors WHERE is_holdable \
          UNION ALL SELECT 'prepared', NULL, NULL FROM pg_catalog.pg_prepared_statements \
@@ -103,6 +105,7 @@ pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
          UNION ALL SELECT 'advisory', NULL, NULL FROM pg_catalog.pg_locks \
              WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()",
     );
+    write!(text, " UNION ALL {TEMPORARY}").expect("writing to a string");
     for name in custom {
         write!(text, " UNION ALL {}", one_custom(name)).expect("writing to a string");
     }

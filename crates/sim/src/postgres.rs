@@ -578,7 +578,7 @@ impl Connection {
     }
 
     fn select(&mut self, query: &str) -> Result<(), Failure> {
-        if query.contains("'setting'") || query.contains("'custom'") {
+        if ["'setting'", "'custom'", "'temporary'"].iter().any(|kind| query.contains(kind)) {
             let settings: Vec<_> = self.settings.clone().into_iter().collect();
             for (name, value) in &settings {
                 let kind = if name.contains('.') { "custom" } else { "setting" };
@@ -591,12 +591,12 @@ impl Connection {
             if query.contains("'setting'") {
                 self.row(&[Some("path"), Some("public"), Some("postgres")]);
                 self.row(&[Some("strings"), Some("on"), None]);
-                if self.has_temporary {
-                    self.row(&[Some("temporary"), None, None]);
-                }
                 if !self.sql_statements.is_empty() {
                     self.row(&[Some("prepared"), None, None]);
                 }
+            }
+            if query.contains("'temporary'") && self.has_temporary {
+                self.row(&[Some("temporary"), None, None]);
             }
         } else if query.contains("pg_current_xact_id_if_assigned") {
             let xid = self.xid.map(|xid| xid.to_string());

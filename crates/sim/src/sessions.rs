@@ -25,7 +25,7 @@ use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
-use hihooi_session::session::{Opened, Session};
+use hihooi_session::session::{Activity, Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::catalog_builder::RelationRow;
 use hihooi_sql::{Analysis, Builder, Cache, Catalog, Isolation, SearchPath};
@@ -595,8 +595,10 @@ impl World {
             self.event(number, Event::Known);
             return true;
         }
-        // Only where something is on its way: else it would pass for ever.
-        if session.deadline().is_some() && !self.clients[number].from_client.is_empty() {
+        // Only where something is on its way, or waits: else it would pass for ever.
+        let is_due = !self.clients[number].from_client.is_empty()
+            || session.activity() == Activity::Active;
+        if session.deadline().is_some() && is_due {
             self.event(number, Event::Deadline);
             return true;
         }

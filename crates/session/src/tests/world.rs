@@ -265,7 +265,7 @@ impl World {
             is_replicated: true,
             own: OwnSettings {
                 consistency: Consistency::Gssi,
-                wait_ms: 0,
+                wait_ms: 100,
                 granularity: Granularity::Range,
                 statement_routing: true,
             },
