@@ -15,7 +15,7 @@ use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
-use hihooi_replication::freshness::{Freshness, Need, Part, WriteId};
+use hihooi_replication::freshness::{Decider, Freshness, Need, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::primary_equivalent::Dispatched;
@@ -650,7 +650,8 @@ impl Relay {
             };
             (need, freshness.last_commits().commits())
         };
-        let is_checked = read.consistency.is_checked(read.items);
+        let is_checked_snapshot = read.takes_snapshot && read.consistency.is_checked_snapshot();
+        let is_checked = is_checked_snapshot || read.consistency.is_checked(read.items);
         let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
         match self.choose(&need, &read, pools) {
             Choice::Replica(candidate) => {
@@ -663,18 +664,30 @@ impl Relay {
             Choice::NotFresh => {}
         }
         let decider = Some(self.freshness.borrow().decider(must_see));
-        let pays = read.consistency.always_waits()
+        let pays = read.takes_snapshot
+            || read.consistency.always_waits()
             || self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get();
         if pays {
             // Whichever it will be.
             let sent = self.replicas.iter().map(|replica| replica.sent()).min().unwrap_or_default();
             if let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await {
+                if is_checked_snapshot {
+                    return self.found_snapshot(candidate, &need, decider);
+                }
                 let found = found(candidate, &need, dispatched(sent), Reason::Waited);
                 return Route { decider, ..found };
             }
         }
         let needed = need.unresolved.is_empty().then_some(need.tsid);
         Route { needed, decider, ..Route::primary(Reason::NotFresh) }
+    }
+
+    /// At this replica, which has all that was ever sent.
+    fn found_snapshot(&self, candidate: Candidate, need: &Need, decider: Option<Decider>) -> Route {
+        let commits = self.freshness.borrow().last_commits().commits();
+        let sent = self.replicas[candidate.number].sent();
+        let dispatched = Some(Dispatched { commits, sent });
+        Route { decider, ..found(candidate, need, dispatched, Reason::Waited) }
     }
 
     fn choose(&self, need: &Need, read: &ReadRequest<'_>, pools: &OwnPools) -> Choice {
@@ -746,7 +759,12 @@ impl Relay {
             if self.catalog_version() != catalog_version {
                 return None;
             }
-            self.freshness.borrow().refresh(need, must_see);
+            if read.takes_snapshot && read.consistency.is_checked_snapshot() {
+                // As if it came now: in a snapshot of everything nothing may be on its way.
+                *need = self.freshness.borrow().need(must_see);
+            } else {
+                self.freshness.borrow().refresh(need, must_see);
+            }
             match self.choose(need, read, pools) {
                 Choice::Replica(candidate) => return Some(candidate),
                 Choice::NoReplica => return None,

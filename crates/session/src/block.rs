@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use hihooi_sql::{Isolation, Kind, Replica, Statement, TransactionModes, Unsafe};
-use hihooi_wire::backend::{self, Status, tag as server_tag};
+use hihooi_wire::backend::{self, Report, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, Parse, tag};
 use postgres_protocol::escape::escape_identifier;
 
@@ -32,6 +32,10 @@ pub(crate) struct Block {
     has_run: bool,
     /// A statement failed: the block can only be rolled back.
     has_failed: bool,
+    /// All its statements read one snapshot.
+    is_of_one_snapshot: bool,
+    /// The snapshot is lost.
+    loss: Option<Loss>,
     /// One of its reads has waited for the catalog.
     has_waited: bool,
     /// hihooi's settings before SET LOCAL.
@@ -40,11 +44,25 @@ pub(crate) struct Block {
     savepoints: Vec<(Box<str>, OwnSettings)>,
 }
 
+/// The snapshot of a block is lost: the block can only be rolled back, as a whole.
+#[derive(Clone, Debug)]
+struct Loss {
+    /// What the client is told.
+    report: Report,
+    /// It was told. If not, it may commit what it has read.
+    is_told: bool,
+}
+
 /// What opens or ends such a block, or a part of it.
 #[derive(Debug)]
 pub(crate) enum Bound {
     /// This statement opens it.
-    Begin(Bytes),
+    Begin {
+        /// The statement.
+        text: Bytes,
+        /// All its statements read one snapshot.
+        is_of_one_snapshot: bool,
+    },
     /// COMMIT.
     Commit,
     /// ROLLBACK.
@@ -60,7 +78,8 @@ pub(crate) enum Bound {
 impl Block {
     /// The status of which the client is told.
     pub(crate) fn status(&self) -> Status {
-        if self.has_failed { Status::Failed } else { Status::Block }
+        let is_told = self.loss.as_ref().is_none_or(|loss| loss.is_told);
+        if self.has_failed && is_told { Status::Failed } else { Status::Block }
     }
 
     /// Whether it can only be rolled back.
@@ -98,6 +117,23 @@ impl Block {
         self.own_before.get_or_insert(before);
     }
 
+    /// Whether all its statements read one snapshot, which its first read takes.
+    pub(crate) fn is_of_one_snapshot(&self) -> bool {
+        self.is_of_one_snapshot
+    }
+
+    /// The same block without its snapshot.
+    pub(crate) fn lost(self, report: Report, is_told: bool) -> Block {
+        Block { has_run: true, has_failed: true, loss: Some(Loss { report, is_told }), ..self }
+    }
+
+    /// What the client is told in place of whatever it asks, but for the block's end if it was told before.
+    pub(crate) fn tell_loss(&mut self, ends: bool) -> Option<Report> {
+        let loss = self.loss.as_mut()?;
+        let was_told = std::mem::replace(&mut loss.is_told, true);
+        (!(ends && was_told)).then(|| loss.report.clone())
+    }
+
     /// A statement has run in it, or failed.
     pub(crate) fn has_run(&mut self, failed: bool) {
         self.has_run = true;
@@ -117,7 +153,8 @@ impl Session {
             (Kind::Begin(modes), None) if self.may_defer(modes, env) => {
                 // With a hint, it isn't for replicas.
                 let is_plain = !text.trim_ascii_start().starts_with(b"/*");
-                is_plain.then(|| Bound::Begin(text.clone()))
+                let is_of_one_snapshot = self.may_take_snapshot(modes);
+                is_plain.then(|| Bound::Begin { text: text.clone(), is_of_one_snapshot })
             }
             (Kind::Commit { chain: false }, Some(_)) => Some(Bound::Commit),
             (Kind::Rollback { chain: false }, Some(_)) => Some(Bound::Rollback),
@@ -127,7 +164,7 @@ impl Session {
             (Kind::Release(name), Some(block)) if !block.has_failed => {
                 block.savepoint(name).map(|_| Bound::Release(name.clone()))
             }
-            (Kind::RollbackTo(name), Some(block)) => {
+            (Kind::RollbackTo(name), Some(block)) if block.loss.is_none() => {
                 block.savepoint(name).map(|_| Bound::RollbackTo(name.clone()))
             }
             _ => None,
@@ -140,7 +177,7 @@ impl Session {
         self.own.statement_routing
             && self.up.is_none()
             && self.open == Open::No
-            && isolation == Isolation::ReadCommitted
+            && (isolation == Isolation::ReadCommitted || self.may_take_snapshot(modes))
             && self.opened.is_replicated
             && env.has_replicas()
     }
@@ -148,12 +185,14 @@ impl Session {
     /// Opens or ends a block, or a part of one; the command tag.
     pub(crate) fn cross(&mut self, bound: Bound) -> &'static str {
         match bound {
-            Bound::Begin(begin) => {
+            Bound::Begin { text: begin, is_of_one_snapshot } => {
                 let starts = first_word(&begin).eq_ignore_ascii_case(b"start");
                 self.block = Some(Block {
                     begin,
                     has_run: false,
                     has_failed: false,
+                    is_of_one_snapshot,
+                    loss: None,
                     has_waited: false,
                     own_before: None,
                     savepoints: Vec::new(),
@@ -161,7 +200,7 @@ impl Session {
                 if starts { "START TRANSACTION" } else { "BEGIN" }
             }
             Bound::Commit => match self.leave_block() {
-                Some(Block { has_failed: true, .. }) => "ROLLBACK",
+                Some(block) if block.status() == Status::Failed => "ROLLBACK",
                 _ => "COMMIT",
             },
             Bound::Rollback => {
@@ -207,6 +246,7 @@ impl Session {
     pub(crate) fn fits_block(&self, statement: &Statement, values: &[u8]) -> Result<(), Reason> {
         match &self.block {
             Some(block) if block.has_failed => Err(Reason::ExplicitBlock),
+            Some(block) if block.is_of_one_snapshot => Ok(()),
             Some(_) if statement.reads_clock || names_a_day(values) => Err(Reason::Unsafe),
             _ => Ok(()),
         }
@@ -231,7 +271,8 @@ impl Session {
     /// Whether a read of such a block is worth waiting for the catalog, once: behind DDL of others it would begin
     /// the block at the primary, where it would stay. Notes that it waits.
     pub(crate) fn may_become_read(&mut self, messages: &[Message], env: &dyn Env) -> bool {
-        let is_open = self.block.as_ref().is_some_and(|block| !block.has_failed && !block.has_waited);
+        let is_open =
+            self.block.as_ref().is_some_and(|block| !block.has_failed && !block.has_waited);
         let waits = is_open
             && self.own.wait_ms > 0
             && env.is_catalog_stale()
@@ -245,7 +286,9 @@ impl Session {
     /// Whether a message is about one statement that looks like a read.
     fn is_read(&mut self, message: &Message, env: &dyn Env) -> bool {
         let facts = match message.tag {
-            tag::QUERY => frontend::read_query(message.body()).ok().map(|text| self.analyse(text, env)),
+            tag::QUERY => {
+                frontend::read_query(message.body()).ok().map(|text| self.analyse(text, env))
+            }
             tag::PARSE => {
                 Parse::read(message.body()).ok().map(|parse| self.analyse(parse.query, env))
             }

@@ -73,6 +73,12 @@ impl Consistency {
             _ => false,
         }
     }
+
+    /// The same for a snapshot from which a transaction will read whatever it likes.
+    #[must_use]
+    pub fn is_checked_snapshot(self) -> bool {
+        matches!(self, Consistency::Gssi | Consistency::Strict)
+    }
 }
 
 impl fmt::Display for Consistency {

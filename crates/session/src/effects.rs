@@ -98,6 +98,7 @@ impl Session {
         if let Kind::Session(command) = &statement.kind {
             if let SessionCommand::Discard(Discard::All) | SessionCommand::Reset(None) = command {
                 self.own = self.opened.own;
+                self.snapshots_at_primary = false;
             }
             match command {
                 SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {

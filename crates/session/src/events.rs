@@ -140,6 +140,8 @@ pub struct ReadRequest<'a> {
     pub statement: u64,
     /// It names types of users: only a replica whose objects are known may serve it.
     pub own_types: bool,
+    /// It takes the snapshot of a transaction: it waits for a replica however cheap it is.
+    pub takes_snapshot: bool,
     /// Sites that failed it already.
     pub not: &'a [SiteId],
 }

@@ -17,6 +17,7 @@
 //! - [`relaying`]: takes a server's bytes apart and gives the client its part of them.
 //! - [`state`]: what outlives a transaction, as the server tells it.
 //! - [`sites`]: sites, and what there is one of for each.
+//! - `block`: transactions that no server has begun; `snapshot`: those that only read, from one snapshot, at a replica.
 //! - [`route`]: where a statement runs, and why.
 //! - [`balance`]: which of the replicas that are fresh enough; [`standing`]: what is known of how each does its reads.
 //! - [`own_types`]: types of users in what a replica describes.
@@ -43,6 +44,7 @@ pub mod route;
 pub mod session;
 mod simple;
 pub mod sites;
+mod snapshot;
 pub mod standing;
 pub mod state;
 #[cfg(test)]

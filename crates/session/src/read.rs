@@ -31,6 +31,8 @@ pub(crate) struct Wanted {
     pub(crate) catalog_version: u64,
     /// It names types of users, as far as is known.
     pub(crate) own_types: bool,
+    /// It takes the snapshot of a transaction.
+    pub(crate) takes_snapshot: bool,
 }
 
 /// What is read.
@@ -65,7 +67,13 @@ impl Wanted {
             }
             _ => Reads::Of(facts),
         };
-        Wanted { items, consistency, statement, catalog_version, own_types: false }
+        Wanted { items, consistency, statement, catalog_version, ..Wanted::default() }
+    }
+
+    /// It takes the snapshot of a transaction, of which nobody knows yet what it will read.
+    pub(crate) fn taking_snapshot(self) -> Wanted {
+        let items = Reads::All(Items::Everything);
+        Wanted { items, own_types: true, takes_snapshot: true, ..self }
     }
 
     pub(crate) fn items(&self) -> &Items {
@@ -120,7 +128,7 @@ impl Session {
                 }
             };
             for statement in &facts.statements {
-                let hint = is_routable(statement, &prepared.query)?;
+                let hint = self.is_routable_here(statement, &prepared.query)?;
                 wanted.consistency = wanted.consistency.or(hint);
                 // To be parsed and described, a statement needs nothing but the schema.
                 if let Op::Bind { message, .. } = op {
@@ -134,7 +142,7 @@ impl Session {
         let granularity = self.own.granularity;
         let is_finest = granularity == Granularity::default();
         wanted.items = Reads::All(if is_finest { items } else { items.at(granularity) });
-        Ok(wanted)
+        Ok(if self.takes_snapshot() { wanted.taking_snapshot() } else { wanted })
     }
 }
 
@@ -214,7 +222,7 @@ fn binds_binary(op: &Op) -> bool {
 
 /// Has a replica describe what the client knows already and asks for in binary: inside of arrays and
 /// composites there are OIDs of types.
-fn describe_binary(up: &mut Upstream, unit: &Unit, op: &Op) {
+pub(crate) fn describe_binary(up: &mut Upstream, unit: &Unit, op: &Op) {
     let Op::Bind { message, .. } = op else { return };
     let Ok(bind) = Bind::read(message.body()) else { return };
     let is_described = |op: &Op| describes_portal(op, bind.portal);

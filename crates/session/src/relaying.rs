@@ -159,6 +159,9 @@ fn take(
         let fields = ErrorFields::read(body)?;
         was_in_the_way = fields.code() == QUERY_CANCELED && was_ended();
         match *hold {
+            Hold::No if server.has_snapshot && is_fatal(body) => {
+                return Ok(Some(Step::Refused(Box::new(fields))));
+            }
             Hold::UntilRows | Hold::UntilBound(_) if was_in_the_way || elsewhere(fields.code()) => {
                 return Ok(Some(Step::Refused(Box::new(fields))));
             }
@@ -167,7 +170,7 @@ fn take(
             _ => *hold = Hold::No,
         }
     }
-    if matches!(*hold, Hold::UntilRows | Hold::UntilBound(_)) {
+    if matches!(*hold, Hold::UntilRows | Hold::UntilBound(_)) || server.has_snapshot {
         let sees = !server.answers.is_hidden();
         if let Some(needs) = own_types::needs(tag, body, sees, server.objects.as_deref())? {
             return Ok(Some(Step::OwnTypes(needs)));

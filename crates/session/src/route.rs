@@ -14,6 +14,8 @@ pub enum Reason {
     Fresh,
     /// So it had after the read waited for it.
     Waited,
+    /// Its transaction's snapshot is at a replica.
+    Snapshot,
     /// It may write.
     Write,
     /// It reads inside a transaction that wrote.
@@ -43,6 +45,7 @@ impl Reason {
         match self {
             Reason::Fresh => "fresh",
             Reason::Waited => "waited",
+            Reason::Snapshot => "snapshot",
             Reason::Write => "write",
             Reason::InWriteTransaction => "in_write_transaction",
             Reason::ExplicitBlock => "explicit_block",

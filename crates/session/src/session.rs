@@ -32,6 +32,7 @@ use crate::passwords::{Held, Storing};
 use crate::relaying::Hold;
 use crate::route::{Reason, Route};
 use crate::sites::SiteId;
+use crate::snapshot::Snapshot;
 use crate::state::{CarriedSettings, Pin};
 use crate::unit::{Flight, Transaction};
 use crate::upstream::Upstream;
@@ -164,6 +165,10 @@ pub struct Session {
     pub(crate) has_plain_strings: bool,
     /// A block that no server has begun.
     pub(crate) block: Option<Block>,
+    /// A transaction that only reads is open at a replica.
+    pub(crate) snapshot: Option<Snapshot>,
+    /// Such transactions run on the primary: one of them failed at a replica.
+    pub(crate) snapshots_at_primary: bool,
     pub(crate) pin: Option<Pin>,
     /// Why the session must keep its connection until DISCARD ALL.
     pub(crate) lasting_pin: Option<Pin>,
@@ -209,6 +214,8 @@ impl Session {
             is_path_unknown: false,
             has_plain_strings: opened.has_plain_strings,
             block: None,
+            snapshot: None,
+            snapshots_at_primary: false,
             pin: None,
             lasting_pin: None,
             transaction: Transaction::default(),
@@ -554,7 +561,7 @@ impl Session {
         values: &RunValues<'_>,
         env: &dyn Env,
     ) -> Items {
-        if !self.opened.is_replicated {
+        if !self.opened.is_replicated || self.snapshot.is_some() {
             return Items::Nothing;
         }
         let is_blind = self.transaction.has_ddl || env.is_catalog_stale();

@@ -15,7 +15,7 @@ use crate::downstream::Message;
 use crate::events::{Actions, Env};
 use crate::own_settings::Answer;
 use crate::passwords::Held;
-use crate::read::{Wanted, is_routable};
+use crate::read::Wanted;
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, may_change_path};
 use crate::unit::{Ends, Op, Unit};
@@ -82,10 +82,10 @@ impl Session {
         }
         let fits = |hint| self.fits_block(statement, &text).map(|()| hint);
         let routable = match self.up {
-            Some(_) => self.may_route(env).and_then(|()| is_routable(statement, &text)),
-            None => {
-                is_routable(statement, &text).and_then(|hint| self.may_route(env).map(|()| hint))
-            }
+            Some(_) => self.may_route(env).and_then(|()| self.is_routable_here(statement, &text)),
+            None => self
+                .is_routable_here(statement, &text)
+                .and_then(|hint| self.may_route(env).map(|()| hint)),
         };
         let routable = routable.and_then(fits);
         let query = Query { message, text: text.clone(), facts: facts.clone() };
@@ -94,6 +94,8 @@ impl Session {
             Ok(consistency) => {
                 let (granularity, version) = (self.own.granularity, env.catalog_version());
                 let wanted = Wanted::of_query(facts, &text, granularity, consistency, version);
+                let takes_snapshot = self.takes_snapshot();
+                let wanted = if takes_snapshot { wanted.taking_snapshot() } else { wanted };
                 work(Reason::NoReplica).wanting(wanted)
             }
             // A relation that the catalog lacks may be one that it doesn't know yet.

@@ -18,6 +18,7 @@ use crate::answers::Audience;
 use crate::downstream::Message;
 use crate::events::{Action, Actions, Env, Outcome, Prepared};
 use crate::mistakes::{Mistake, makes};
+use crate::read::describe_binary;
 use crate::session::Session;
 use crate::upstream::Upstream;
 use crate::values::RunValues;
@@ -286,6 +287,9 @@ impl Session {
             }
         }
         write_op(up, op, unit.audience);
+        if up.is_replica {
+            describe_binary(up, unit, op);
+        }
     }
 
     /// What must be sent in front of a statement.

@@ -79,6 +79,8 @@ pub struct Upstream {
     pub defers_rows: bool,
     /// It runs a statement of a block that is open for the client only.
     pub is_in_block: bool,
+    /// It is a replica that has the snapshot of the session's transaction.
+    pub has_snapshot: bool,
     /// The server has said why it closes the connection.
     pub said_goodbye: bool,
 }

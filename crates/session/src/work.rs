@@ -129,6 +129,15 @@ impl Work {
         self.route.site == SiteId::Primary
     }
 
+    /// The first of its statements.
+    pub(crate) fn first(&self) -> Option<&Statement> {
+        match &self.what {
+            What::Query(query) => query.facts.statements.first(),
+            What::Unit(unit) => unit.ops.iter().find_map(Op::statement),
+            What::Storing(_) => None,
+        }
+    }
+
     /// Whether any of the statements that run is such a one.
     fn runs_any(&self, is_such: impl Fn(&Statement) -> bool) -> bool {
         match &self.what {
@@ -173,9 +182,13 @@ pub(crate) enum Then {
 
 impl Session {
     /// Begins with something that needs a server.
-    pub(crate) fn begin(&mut self, work: Work, env: &dyn Env, out: &mut Actions) {
+    pub(crate) fn begin(&mut self, mut work: Work, env: &dyn Env, out: &mut Actions) {
+        let fits = self.goes_to_snapshot(&mut work, env, out);
         let is_routed = work.wanted.is_some();
         self.work = Some(work);
+        if let Err(report) = fits {
+            return self.lose_snapshot(report, out);
+        }
         if is_routed { self.ask_route(env, out) } else { self.lease(env, out) }
     }
 
@@ -189,6 +202,7 @@ impl Session {
             wait_ms: self.own.wait_ms,
             statement: wanted.statement,
             own_types: wanted.own_types,
+            takes_snapshot: wanted.takes_snapshot,
             not,
         })
     }
@@ -250,7 +264,9 @@ impl Session {
             }
             _ => self.note_route(route, out),
         }
-        if self.up.is_some() {
+        if self.snapshot.is_some() {
+            self.write_now(env, out);
+        } else if self.up.is_some() {
             self.carry_settings(env, out);
         } else {
             self.phase = Phase::Leasing;
@@ -300,8 +316,11 @@ impl Session {
         up.answers.take_rows();
         let error = up.answers.take_error();
         if up.status == block.status() {
-            self.leave_block();
-            return self.write(env, out);
+            // A snapshot is only there when its first read is answered.
+            if !up.is_replica {
+                self.leave_block();
+            }
+            return self.write_now(env, out);
         }
         let fields = ErrorFields::read(&error.unwrap_or_default()).unwrap_or_default();
         let report = match fields.code() {
@@ -335,9 +354,15 @@ impl Session {
 
     /// Tells the client an error in place of the answer to what it sent.
     pub(crate) fn refuse(&mut self, report: &Report) {
+        self.refuse_after(report, 0);
+    }
+
+    /// Tells the client an error in place of the rest of the answer to what it sent: so many changes of names were
+    /// answered.
+    pub(crate) fn refuse_after(&mut self, report: &Report, answered: usize) {
         let Some(work) = self.work.take() else { return };
         self.phase = Phase::Idle;
-        self.names.undo_after(0);
+        self.names.undo_after(answered);
         match work.what {
             What::Unit(Unit { audience: Audience::Client, .. }) => {
                 self.refuse_extended(report, work.goes_on);
@@ -351,29 +376,35 @@ impl Session {
         }
     }
 
-    /// Writes what is to be done to the connection that is there for it.
+    /// Begins the client's block where that is needed, and writes what is to be done.
     fn write(&mut self, env: &dyn Env, out: &mut Actions) {
-        let Some(mut work) = self.work.take() else { return };
-        if !work.is_at_primary() && !env.still_serves(&work.route) {
+        let Some(work) = &self.work else { return };
+        let at_primary = work.is_at_primary();
+        if !at_primary && !env.still_serves(&work.route) {
             // It went back or failed while we waited.
-            self.work = Some(work);
             out.extend(self.up.take().map(Action::Release));
             return self.try_elsewhere(env, out);
         }
-        if work.is_at_primary()
-            && let (Some(block), Some(up)) = (&self.block, &mut self.up)
+        if let (Some(block), Some(up)) = (&self.block, &mut self.up)
+            && (at_primary || block.is_of_one_snapshot())
         {
             up.write_own_query(&block.replay());
-            self.work = Some(work);
             return self.await_own(Then::Begun);
         }
-        let at_primary = work.is_at_primary();
+        self.write_now(env, out);
+    }
+
+    /// Writes what is to be done to the connection that is there for it.
+    fn write_now(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(mut work) = self.work.take() else { return };
+        // In a transaction that is open there, a replica is as the primary.
+        let at_primary = work.is_at_primary() || self.snapshot.is_some();
         let objects = env.objects(work.route.site);
         let names_own = work.wanted.as_ref().is_some_and(|wanted| wanted.own_types);
         if !at_primary && names_own && !can_be_sent(&work.what, objects.as_deref()) {
             (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
             self.work = Some(work);
-            out.extend(self.up.take().map(Action::Release));
+            self.let_go(out);
             return self.lease(env, out);
         }
         if at_primary {
@@ -552,6 +583,9 @@ impl Session {
             }
             // A COPY failed; what the client still sends of it is ignored.
             Step::Ready(_) | Step::Failed => self.end_copy(),
+            Step::Refused(fields) if self.snapshot.is_some() => {
+                self.snapshot_is_lost(fields.message(), out);
+            }
             Step::Refused(fields) => {
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 match fields.code() {
@@ -563,6 +597,7 @@ impl Session {
                 out.push_back(Action::Count(site, Counter::Error));
                 self.try_elsewhere(env, out);
             }
+            Step::OwnTypes(_) if self.snapshot.is_some() => self.cannot_be_told(out),
             Step::OwnTypes(needs) => self.try_at_primary(needs, env, out),
             Step::Bound { all } => self.judge(all, env, out),
         }
@@ -586,11 +621,16 @@ impl Session {
     /// A read's answer was discarded: it is asked for once more.
     fn run_again(&mut self, env: &dyn Env, out: &mut Actions) {
         self.hold = Hold::No;
+        self.let_go(out);
+        self.ask_route(env, out);
+    }
+
+    /// Gives a replica's connection back, if nothing is left in it.
+    fn let_go(&mut self, out: &mut Actions) {
         if let Some(mut up) = self.up.take() {
             let is_reusable = up.is_clean() && !up.write_cleanup();
             out.push_back(if is_reusable { Action::Release(up) } else { Action::Discard(up) });
         }
-        self.ask_route(env, out);
     }
 
     /// Whether the client's COPY data goes to the server.
@@ -651,6 +691,9 @@ impl Session {
                 if let (Some(block), Some(up)) = (&mut self.block, &self.up) {
                     block.has_run(up.failed);
                 }
+                if self.takes_snapshot() {
+                    self.took_snapshot();
+                }
                 self.settle(env, out);
             }
             Then::Asked => self.asked(env, out),
@@ -695,18 +738,19 @@ impl Session {
         }
     }
 
-    /// The primary is ready for the next unit.
+    /// The server is ready for the next unit.
     fn is_ready(&mut self, env: &dyn Env, out: &mut Actions) {
         self.open = Open::No;
         let Some(work) = self.work.take() else { return };
+        let site = work.route.site;
         let follows = self.with_server(|session, up| {
             if work.runs_any(Statement::is_write) {
-                out.push_back(Action::Count(SiteId::Primary, Counter::Write));
+                out.push_back(Action::Count(site, Counter::Write));
             } else if work.runs_any(|statement| !statement.kind.is_bound_of_transaction()) {
-                out.push_back(Action::Count(SiteId::Primary, Counter::Read));
+                out.push_back(Action::Count(site, Counter::Read));
             }
             if up.failed {
-                out.push_back(Action::Count(SiteId::Primary, Counter::Error));
+                out.push_back(Action::Count(site, Counter::Error));
             }
             session.land(up, out);
             session.transaction_goes_on(up.status);
@@ -760,6 +804,8 @@ impl Session {
             if up.status != Status::Idle {
                 return None;
             }
+            session.snapshot = None;
+            up.has_snapshot = false;
             session.pin = session.pin.filter(|pin| *pin != Pin::Catalog).or(session.lasting_pin);
             session.transaction = Default::default();
             session.look_again(up, env);
@@ -851,6 +897,9 @@ impl Session {
 
     /// The connection to the server is lost.
     pub(crate) fn lost(&mut self, why: &str, env: &dyn Env, out: &mut Actions) {
+        if self.snapshot.is_some() {
+            return self.snapshot_is_lost(why, out);
+        }
         let said_goodbye = self.up.as_ref().is_some_and(|up| up.said_goodbye);
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         self.end_copy();

@@ -596,8 +596,8 @@ impl World {
             return true;
         }
         // Only where something is on its way, or waits: else it would pass for ever.
-        let is_due = !self.clients[number].from_client.is_empty()
-            || session.activity() == Activity::Active;
+        let is_due =
+            !self.clients[number].from_client.is_empty() || session.activity() == Activity::Active;
         if session.deadline().is_some() && is_due {
             self.event(number, Event::Deadline);
             return true;

@@ -1,0 +1,214 @@
+//! Transactions that only read, from one snapshot: REPEATABLE READ, READ ONLY. Their first read takes the snapshot at a
+//! replica that has everything the transaction must see; all that follows runs in that transaction, at that replica.
+//! What can't run there, and the loss of the replica, fail the transaction with 40001 (serialization_failure): other
+//! sites have no such snapshot.
+
+use hihooi_sql::{Isolation, Kind, Replica, SessionCommand, Statement, TransactionModes, Unsafe};
+use hihooi_wire::backend::{Report, Severity, Status};
+
+use crate::block::Block;
+use crate::consistency::Consistency;
+use crate::events::{Action, Actions, Counter, Env};
+use crate::read::is_routable;
+use crate::relaying::Hold;
+use crate::route::{Reason, Route};
+use crate::session::{End, Open, Phase, Session};
+use crate::unit::{Op, Unit};
+use crate::work::{Then, What, Work};
+
+/// SQLSTATE of what may succeed if it is run again.
+const SERIALIZATION_FAILURE: &str = "40001";
+
+/// A transaction that is open at a replica, which has its snapshot.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    /// As the client opened it.
+    block: Block,
+    /// Where it is.
+    route: Route,
+    /// What ends it was sent: what comes behind that in its unit is another transaction's.
+    ends: bool,
+}
+
+impl Snapshot {
+    /// Whether all of it can run where the snapshot is.
+    fn fits(&mut self, what: &What) -> bool {
+        match what {
+            What::Query(query) => {
+                let mut statements = query.facts.statements.iter();
+                statements.all(|statement| self.runs(statement, &query.text, true))
+            }
+            What::Unit(Unit { ops, .. }) => ops.iter().all(|op| {
+                let Some((prepared, facts)) = op.prepared() else { return true };
+                let is_bound = matches!(op, Op::Bind { .. });
+                facts.statements.iter().all(|one| self.runs(one, &prepared.query, is_bound))
+            }),
+            What::Storing(_) => false,
+        }
+    }
+
+    /// Whether a statement can run there, or be prepared.
+    fn runs(&mut self, statement: &Statement, text: &[u8], is_bound: bool) -> bool {
+        let fits = runs_at_snapshot(statement, text) && !self.ends;
+        self.ends |= is_bound && ends_transaction(&statement.kind);
+        fits
+    }
+}
+
+impl Session {
+    /// Whether a transaction of these modes only reads, from one snapshot, and may do so at a replica.
+    pub(crate) fn may_take_snapshot(&self, modes: &TransactionModes) -> bool {
+        modes.isolation.unwrap_or(self.isolation) == Isolation::RepeatableRead
+            && modes.read_only == Some(true)
+            && !self.snapshots_at_primary
+    }
+
+    /// Whether the client's block has been begun nowhere, and its first read is to take a snapshot.
+    pub(crate) fn takes_snapshot(&self) -> bool {
+        self.block.as_ref().is_some_and(Block::is_of_one_snapshot)
+    }
+
+    /// Whether a replica may run a statement, as far as the statement goes, as the first of a block or outside of one; the
+    /// level that a hint asks for.
+    pub(crate) fn is_routable_here(
+        &self,
+        statement: &Statement,
+        text: &[u8],
+    ) -> Result<Option<Consistency>, Reason> {
+        if self.takes_snapshot() && declares_safely(statement) {
+            return Ok(None);
+        }
+        is_routable(statement, text)
+    }
+
+    /// A replica has answered the first read of such a block.
+    pub(crate) fn took_snapshot(&mut self) {
+        let Some(work) = &self.work else { return };
+        let route = Route { dispatched: None, reason: Reason::Snapshot, ..work.route };
+        self.snapshot = self.leave_block().map(|block| Snapshot { block, route, ends: false });
+        if let Some(up) = &mut self.up {
+            up.has_snapshot = true;
+        }
+    }
+
+    /// Sends work to where the session's snapshot is, if it has one; whether it may begin.
+    pub(crate) fn goes_to_snapshot(
+        &mut self,
+        work: &mut Work,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) -> Result<(), Report> {
+        if let Some(block) = &mut self.block {
+            let ends = work.first().is_some_and(|first| ends_transaction(&first.kind));
+            return block.tell_loss(ends).map_or(Ok(()), Err);
+        }
+        let has_failed = self.status() == Status::Failed;
+        let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
+        if !env.still_serves(&snapshot.route) {
+            return Err(lost("the replica that had the transaction's snapshot serves no more"));
+        }
+        (work.route, work.wanted) = (snapshot.route, None);
+        // What failed there can only be rolled back, as the server will say.
+        if snapshot.fits(&work.what) || has_failed && !snapshot.ends {
+            return Ok(());
+        }
+        if work.first().is_some_and(|first| ends_transaction(&first.kind)) && !self.is_unit_open() {
+            self.end_at_primary(has_failed, work, out);
+            return Ok(());
+        }
+        Err(self.cannot_run_there())
+    }
+
+    /// What ends the transaction comes with more, which is another transaction's: the primary runs it all, in a transaction
+    /// as this one.
+    fn end_at_primary(&mut self, has_failed: bool, work: &mut Work, out: &mut Actions) {
+        let Some(Snapshot { mut block, .. }) = self.snapshot.take() else { return };
+        block.has_run(has_failed);
+        self.block = Some(block);
+        self.discard(out);
+        work.route = Route::primary(Reason::ExplicitBlock);
+    }
+
+    /// Such transactions of the session run on the primary from now on, which the client is told.
+    fn cannot_run_there(&mut self) -> Report {
+        self.snapshots_at_primary = true;
+        let what = "a replica has the transaction's snapshot, and can't run this";
+        lost(what).hint("Run the transaction again: from now on the session's run on the primary.")
+    }
+
+    /// What a replica says of its own types can't be told in those of the primary.
+    pub(crate) fn cannot_be_told(&mut self, out: &mut Actions) {
+        let report = self.cannot_run_there();
+        self.lose_snapshot(report, out);
+    }
+
+    /// The replica with the session's snapshot is lost, or the transaction can't go on there: the block has failed.
+    pub(crate) fn lose_snapshot(&mut self, report: Report, out: &mut Actions) {
+        let waits = match self.phase {
+            Phase::Idle => self.work.is_some(),
+            Phase::Answering(then) => matches!(then, Then::Written(_)),
+            _ => false,
+        };
+        let runs = !matches!(self.phase, Phase::Idle);
+        let answered = self.up.as_ref().filter(|_| runs).map_or(0, |up| up.names_done);
+        // In the middle of a unit the client is told at once, and what is left of the unit is skipped.
+        let was_open = std::mem::replace(&mut self.open, Open::No) == Open::Running;
+        if let Some(Snapshot { block, .. }) = self.snapshot.take() {
+            self.block = Some(block.lost(report.clone(), waits || was_open));
+        }
+        self.discard(out);
+        (self.hold, self.transaction) = (Hold::No, Default::default());
+        if self.down.is_amid_message {
+            return self.end(End::Fatal(Report { severity: Severity::Fatal, ..report }), out);
+        }
+        if waits {
+            return self.refuse_after(&report, answered);
+        }
+        self.phase = Phase::Idle;
+        self.work = None;
+        if was_open {
+            self.open = Open::Skipping;
+            report.write(&mut self.down.output);
+        }
+    }
+
+    /// The connection to the replica with the session's snapshot is lost.
+    pub(crate) fn snapshot_is_lost(&mut self, why: &str, out: &mut Actions) {
+        if let Some(Snapshot { route, .. }) = &self.snapshot {
+            out.push_back(Action::Count(route.site, Counter::Error));
+        }
+        let what = "the connection to the replica that had the transaction's snapshot was lost";
+        self.lose_snapshot(lost(what).detail(why), out);
+    }
+}
+
+fn lost(what: &str) -> Report {
+    Report::error(SERIALIZATION_FAILURE, what).hint("Run the transaction again.")
+}
+
+fn ends_transaction(kind: &Kind) -> bool {
+    matches!(kind, Kind::Commit { .. } | Kind::Rollback { .. })
+}
+
+fn runs_at_snapshot(statement: &Statement, text: &[u8]) -> bool {
+    match &statement.kind {
+        Kind::Read | Kind::CopyOut | Kind::Empty => is_routable(statement, text).is_ok(),
+        Kind::Commit { chain } | Kind::Rollback { chain } => !chain,
+        Kind::Begin(_) | Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => true,
+        Kind::Session(command) => match command {
+            SessionCommand::Show(_) => true,
+            SessionCommand::Fetch(_) | SessionCommand::Move(_) | SessionCommand::Close(_) => true,
+            _ => declares_safely(statement),
+        },
+        _ => false,
+    }
+}
+
+/// Whether it declares a cursor of which a replica could run the query.
+fn declares_safely(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Session(SessionCommand::Declare { hold: false, .. }))
+        && statement.replica == Replica::Unsafe(Unsafe::Cursor)
+        && !statement.is_write()
+        && !statement.row_locks
+        && statement.session.is_none()
+}
