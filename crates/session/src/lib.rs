@@ -7,7 +7,7 @@
 //! - `simple`, `extended`: what a client sent becomes a unit, by its protocol.
 //! - [`mod@unit`]: a unit, and what is written to the primary for it.
 //! - `read`: whether a replica may run it, and what is written there.
-//! - `block`: transaction blocks that no server has begun.
+//! - `block`: transaction blocks that no server has begun; `snapshot`: those that only read, at one replica.
 //! - `effects`: what statements leave in their session.
 //! - `names`, `own_settings`, `passwords`: prepared statements, settings of hihooi, passwords in clear text.
 //! - [`downstream`]: the client's side: what came from it, what it gets.
@@ -17,7 +17,6 @@
 //! - [`relaying`]: takes a server's bytes apart and gives the client its part of them.
 //! - [`state`]: what outlives a transaction, as the server tells it.
 //! - [`sites`]: sites, and what there is one of for each.
-//! - `block`: transactions that no server has begun; `snapshot`: those that only read, from one snapshot, at a replica.
 //! - [`route`]: where a statement runs, and why.
 //! - [`balance`]: which of the replicas that are fresh enough; [`standing`]: what is known of how each does its reads.
 //! - [`own_types`]: types of users in what a replica describes.
