@@ -10,10 +10,14 @@ use harness::eventually;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
+fn connect(cluster: &Cluster) -> Session {
+    cluster.connect_with(&[("options", "-c hihooi.snapshot_routing=on")])
+}
+
 /// A cluster with a table of two rows that always add up to 100, read at replicas.
 fn cluster(arguments: Options) -> Cluster {
     let cluster = Cluster::start(arguments);
-    let mut session = cluster.connect();
+    let mut session = connect(&cluster);
     session.run("CREATE TABLE accounts (id int PRIMARY KEY, n int)");
     session.run("CREATE TYPE mood AS ENUM ('sad', 'happy')");
     session.run("CREATE TABLE moods (id int PRIMARY KEY, all_of mood[])");
@@ -46,7 +50,7 @@ impl Drop for Stops<'_> {
 
 /// A session whose transaction has its snapshot at a replica; the replica.
 fn with_snapshot(cluster: &Cluster) -> (Session, String) {
-    let mut session = cluster.connect();
+    let mut session = connect(cluster);
     session.run(BEGIN);
     assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
     let site = session.route().site().to_owned();
@@ -74,7 +78,7 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
         });
         let _stops = Stops(&stop);
         let mut at_replicas = 0;
-        let mut session = cluster.connect();
+        let mut session = connect(&cluster);
         let mut other = cluster.connect();
         other
             .run("CREATE TABLE ticks (id int PRIMARY KEY, n int); INSERT INTO ticks VALUES (1, 0)");
@@ -104,6 +108,11 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
 #[test]
 fn what_such_a_transaction_needs_is_there() {
     let cluster = cluster(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run(BEGIN);
+    session.number("SELECT sum(n) FROM accounts");
+    assert_eq!(at(&mut session), "primary explicit_block", "off unless it is asked for");
+    session.run("COMMIT");
     let (mut session, _) = with_snapshot(&cluster);
     session.number("SELECT n FROM accounts WHERE id = 1");
     assert_eq!(at(&mut session), "replica snapshot");

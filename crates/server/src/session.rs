@@ -151,6 +151,7 @@ impl<S: Stream> Served<S> {
                 wait_ms: relay.settings.wait_ms,
                 granularity: Granularity::default(),
                 statement_routing: true,
+                snapshot_routing: false,
             },
             custom: custom.cloned().collect(),
             path: welcome.path.clone(),

@@ -20,6 +20,8 @@ pub struct OwnSettings {
     pub granularity: Granularity,
     /// Each read of a transaction block is routed on its own, as long as the block has not begun at the primary.
     pub statement_routing: bool,
+    /// Transactions that only read, from one snapshot, run at a replica.
+    pub snapshot_routing: bool,
 }
 
 /// What the client gets.
@@ -71,6 +73,7 @@ impl Session {
             "wait_ms" => Ok(self.own.wait_ms.to_string()),
             "granularity" => Ok(self.own.granularity.as_str().to_owned()),
             "statement_routing" => Ok(on_off(self.own.statement_routing).to_owned()),
+            "snapshot_routing" => Ok(on_off(self.own.snapshot_routing).to_owned()),
             "last_route" => Ok(self.last_route.describe(env.site_name(self.last_route.site))),
             "last_route_detail" => Ok(self.last_route_detail(env)),
             _ => Err(unknown(name)),
@@ -114,12 +117,12 @@ impl Session {
                 self.own.statement_routing = self.opened.own.statement_routing;
             }
             ("statement_routing", Some(value)) => {
-                self.own.statement_routing = match value {
-                    "on" | "true" | "1" => true,
-                    "off" | "false" | "0" => false,
-                    _ => return Err(bad(name, value).hint("Available values: on, off.")),
-                };
+                self.own.statement_routing = switch(name, value)?;
             }
+            ("snapshot_routing", None) => {
+                self.own.snapshot_routing = self.opened.own.snapshot_routing;
+            }
+            ("snapshot_routing", Some(value)) => self.own.snapshot_routing = switch(name, value)?,
             ("last_route" | "last_route_detail", _) => {
                 let what = format!("parameter \"hihooi.{name}\" cannot be changed");
                 return Err(Report::error("55P02", what));
@@ -134,12 +137,20 @@ fn on_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
 }
 
+fn switch(name: &str, value: &str) -> Result<bool, Report> {
+    match value {
+        "on" | "true" | "1" => Ok(true),
+        "off" | "false" | "0" => Ok(false),
+        _ => Err(bad(name, value).hint("Available values: on, off.")),
+    }
+}
+
 fn bad(name: &str, value: &str) -> Report {
     Report::error("22023", format!("invalid value for parameter \"hihooi.{name}\": \"{value}\""))
 }
 
 fn unknown(name: &str) -> Report {
     Report::error("42704", format!("unrecognized configuration parameter \"hihooi.{name}\"")).hint(
-        "Known are hihooi.consistency, granularity, statement_routing, wait_ms, last_route and last_route_detail.",
+        "Known are hihooi.consistency, granularity, statement_routing, snapshot_routing, wait_ms, last_route and last_route_detail.",
     )
 }

@@ -60,6 +60,7 @@ impl Session {
     pub(crate) fn may_take_snapshot(&self, modes: &TransactionModes) -> bool {
         modes.isolation.unwrap_or(self.isolation) == Isolation::RepeatableRead
             && modes.read_only == Some(true)
+            && self.own.snapshot_routing
             && !self.snapshots_at_primary
     }
 

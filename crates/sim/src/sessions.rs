@@ -357,6 +357,7 @@ impl World {
                 wait_ms: 0,
                 granularity: Granularity::Range,
                 statement_routing: true,
+                snapshot_routing: false,
             },
             custom: Vec::new(),
             path: SearchPath::new(["public"]),

@@ -268,6 +268,7 @@ impl World {
                 wait_ms: 100,
                 granularity: Granularity::Range,
                 statement_routing: true,
+                snapshot_routing: true,
             },
             custom: Vec::new(),
             path: SearchPath::new(["public"]),
