@@ -615,6 +615,7 @@ impl Session {
             return; // nothing will be listed
         }
         up.close_statements();
+        up.lists_prepared = true;
         let names = self.names.all().into_iter().filter(|(name, _)| {
             !name.is_empty() && !up.literal_names.iter().any(|known| known == name)
         });

@@ -71,6 +71,8 @@ pub struct Upstream {
     pub failed: bool,
     /// Statements that exist at the server under a client's own name for one unit.
     pub literal_names: Vec<Bytes>,
+    /// The unit lists prepared statements: it uses clients' own names where these exist, so that no others are listed.
+    pub lists_prepared: bool,
     /// The end of the reply to a simple query that runs by the extended protocol, held back until it is
     /// known to be final.
     pub deferred: Option<Deferred>,
@@ -127,6 +129,7 @@ impl Upstream {
         self.failed = false;
         self.defers_rows = false;
         self.is_in_block = false;
+        self.lists_prepared = false;
     }
 
     /// Whether nothing is under way and another client could use it after its settings are
@@ -339,6 +342,11 @@ impl Upstream {
             self.unnamed = Some(prepared.id);
             Parse { types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(None), audience);
+        } else if self.is_listed(parse.statement) {
+            frontend::close(Target::Statement, parse.statement, &mut self.output);
+            self.answers.sent(Sent::Close(None), Audience::Hidden);
+            Parse { types: &types, ..parse }.write(&mut self.output);
+            self.answers.sent(Sent::Parse(None), audience);
         } else {
             let name = server_name(prepared.id);
             // Parsed anew if it is there: the answer tells whether it still makes sense.
@@ -422,6 +430,7 @@ impl Upstream {
                 }
                 Vec::new()
             }
+            Some(_) if self.is_listed(name) => name.to_vec(),
             Some(Named { id, query, types }) => {
                 if !self.answers.will_parse(id) && !self.has_statement(id) {
                     self.write_missing_statement(id, query, types);
@@ -429,6 +438,11 @@ impl Upstream {
                 server_name(id)
             }
         }
+    }
+
+    /// Whether the unit lists prepared statements, and this is one under the client's own name.
+    fn is_listed(&self, name: &[u8]) -> bool {
+        self.lists_prepared && self.literal_names.iter().any(|known| **known == *name)
     }
 
     /// Writes Sync.
