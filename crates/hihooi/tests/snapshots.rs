@@ -138,6 +138,18 @@ fn what_such_a_transaction_needs_is_there() {
     assert!(at(&mut session).starts_with("replica"));
     assert_eq!(session.run("FETCH ALL FROM c").rows.len(), 2);
     session.run("ROLLBACK");
+    // A server's own default doesn't count: it is the primary's that the client meant.
+    let mut session = cluster.connect_with(&[(
+        "options",
+        "-c hihooi.snapshot_routing=on -c default_transaction_isolation=repeatable\\ read",
+    )]);
+    let mut replica = cluster.repair("replica1");
+    replica.run("ALTER SYSTEM SET default_transaction_isolation = 'read committed'");
+    session.run("BEGIN READ ONLY");
+    session.number("SELECT sum(n) FROM accounts");
+    assert!(at(&mut session).starts_with("replica"));
+    assert_eq!(session.value("SHOW transaction_isolation"), "repeatable read");
+    session.run("COMMIT");
     // The next transaction is another.
     session.run("UPDATE accounts SET n = 60 WHERE id = 1");
     session.run(BEGIN);

@@ -90,6 +90,11 @@ impl Block {
     /// What brings a server to where the block is. (Behind a statement that has run, SET TRANSACTION fails.)
     pub(crate) fn replay(&self) -> String {
         let begin = String::from_utf8_lossy(&self.begin);
+        // By default it may be another at this server.
+        let isolation = match self.is_of_one_snapshot {
+            true => "\n;SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+            false => "",
+        };
         let run = if self.has_run { "\n;SELECT" } else { "" };
         let savepoint =
             |(name, _): &(Box<str>, _)| format!("\n;SAVEPOINT {}", escape_identifier(name));
@@ -99,7 +104,7 @@ impl Block {
         }
         let savepoints = savepoints.concat();
         let fail = if self.has_failed { format!("\n;{FAIL}") } else { String::new() };
-        format!("{begin}{run}{savepoints}{fail}")
+        format!("{begin}{isolation}{run}{savepoints}{fail}")
     }
 
     /// Whether a savepoint can be set here. (Other letters depend on the client's encoding.)
