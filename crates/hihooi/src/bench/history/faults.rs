@@ -1,0 +1,413 @@
+//! Faults that are injected while sessions run, one after the other.
+//!
+//! A process that is stopped goes on whatever happens to this one: a helper process, which is told of it before it
+//! is stopped, continues it as soon as the pipe between the two closes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hihooi_postgres::cluster::pidfile::{self, Occupant};
+use hihooi_postgres::cluster::plain;
+use hihooi_postgres::connection::{Address, Connection, Login};
+use nix::sys::signal::Signal;
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use tokio::time::sleep;
+
+use super::APPLICATION;
+use super::recording::PRIMARY;
+use crate::data_dir::DataDir;
+use crate::failure::{Failure, Result};
+
+/// Pause between two faults, milliseconds.
+const PAUSE_MS: std::ops::Range<u64> = 100..700;
+/// How long a replica stays paused, milliseconds.
+const PAUSED_MS: std::ops::Range<u64> = 100..1_500;
+/// How long a replica's processes stay stopped, milliseconds. The longest is beyond `sites.timeout_ms`, unless that is
+/// set to more.
+const FROZEN_MS: std::ops::Range<u64> = 50..3_000;
+/// How long commits wait for a standby, milliseconds.
+const HIDDEN_MS: std::ops::Range<u64> = 5..300;
+/// How long a killed replica may take to serve again before the next fault, milliseconds.
+const RESTART_MS_MAX: u64 = 20_000;
+/// Server processes of our sessions that are ended at once, at most.
+const BACKENDS_MAX: u64 = 4;
+
+/// A fault.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub enum Fault {
+    /// PAUSE REPLICA for a moment: it stays behind, and still serves reads
+    Pause,
+    /// SIGSTOP to all processes of a replica for a moment (--data)
+    Freeze,
+    /// SIGKILL to a replica's postmaster, which `hihooi up` starts again (--data)
+    KillReplica,
+    /// End hihooi's replication connection at the primary
+    Walsender,
+    /// End server processes that run our sessions' statements, at any server
+    Backends,
+    /// End the connections by which a replica gets changes
+    Appliers,
+    /// Have commits wait for a standby that isn't there for a moment: they are logged, and not visible
+    Standby,
+    /// Sessions use different values of synchronous_commit
+    Commit,
+}
+
+impl Fault {
+    /// Its name, as the command line has it.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Whether it acts on processes of this machine.
+    fn needs_data(self) -> bool {
+        matches!(self, Fault::Freeze | Fault::KillReplica)
+    }
+}
+
+/// A server of the cluster.
+#[derive(Clone, Debug)]
+struct Server {
+    name: String,
+    address: Address,
+}
+
+/// What faults act on.
+pub struct Target {
+    admin: Login,
+    servers: Vec<Server>,
+    data: Option<DataDir>,
+    user: String,
+    database: String,
+}
+
+impl Target {
+    /// The cluster behind the admin database, and its data directory if that is on this machine.
+    ///
+    /// # Errors
+    /// The servers of the cluster can't be told, or a fault needs what isn't given.
+    pub async fn find(
+        admin: Login,
+        database: &str,
+        data: Option<DataDir>,
+        faults: &[Fault],
+    ) -> Result<Target> {
+        let mut target = Target {
+            user: admin.user.clone(),
+            admin,
+            servers: Vec::new(),
+            data,
+            database: database.to_owned(),
+        };
+        target.servers = target.ask_servers().await?;
+        target.check(faults)?;
+        if faults.contains(&Fault::Standby) {
+            target.check_no_standby().await?;
+        }
+        Ok(target)
+    }
+
+    async fn ask_servers(&self) -> Result<Vec<Server>> {
+        let rows = self.command("SHOW SERVERS").await?;
+        let server = |row: BTreeMap<String, String>| {
+            let port = row["port"].parse().map_err(Failure::new)?;
+            let address = Address { host: row["host"].clone(), port };
+            Ok(Server { name: row["site"].clone(), address })
+        };
+        rows.into_iter().map(server).collect()
+    }
+
+    fn check(&self, faults: &[Fault]) -> Result<()> {
+        let Some(fault) = faults.iter().find(|fault| fault.needs_data()) else { return Ok(()) };
+        let fault = fault.name();
+        let Some(data) = &self.data else {
+            return Err(Failure::new(format!(
+                "--faults {fault} needs --data, the data directory of `hihooi up` on this machine"
+            )));
+        };
+        for server in &self.servers {
+            let found = pidfile::occupant(&data.file(&server.name));
+            if !matches!(found, Occupant::Server { port, .. } if port == server.address.port) {
+                return Err(Failure::new(format!(
+                    "--faults {fault}: {} doesn't run in {}; --data must be the data directory of \
+                     this cluster's `hihooi up`",
+                    server.name,
+                    data.path().display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The setting that `standby` changes must be the default, to which it is reset.
+    async fn check_no_standby(&self) -> Result<()> {
+        let primary = self.server(PRIMARY)?;
+        let standbys = "SHOW synchronous_standby_names";
+        match self.at(primary, standbys).await?.as_str() {
+            "" => Ok(()),
+            names => Err(Failure::new(format!(
+                "--faults standby: synchronous_standby_names is {names:?} at the primary, and must be \
+                 empty"
+            ))),
+        }
+    }
+
+    /// The rows of an admin command.
+    ///
+    /// # Errors
+    /// hihooi can't be asked, or refuses.
+    pub async fn command(&self, text: &str) -> Result<Vec<BTreeMap<String, String>>> {
+        let failed = |error| Failure::new(format!("{text}: {error}"));
+        let mut admin = Connection::open(&self.admin).await.map_err(failed)?;
+        let answer = admin.query(text).await.map_err(failed)?;
+        admin.close().await;
+        let record = |row: Vec<Option<String>>| {
+            let values = row.into_iter().map(Option::unwrap_or_default);
+            answer.columns.iter().cloned().zip(values).collect()
+        };
+        Ok(answer.rows.into_iter().map(record).collect())
+    }
+
+    /// Runs SQL at a server, past hihooi; the first value.
+    async fn at(&self, server: &Server, text: &str) -> Result<String> {
+        let failed = |error| Failure::new(format!("{}: {error}", server.name));
+        let login = Login::new(
+            server.address.clone(),
+            &self.user,
+            &self.database,
+            "hihooi bench history faults",
+        );
+        let mut session = Connection::open(&login).await.map_err(failed)?;
+        let answer = session.query(text).await.map_err(failed)?;
+        session.close().await;
+        Ok(answer.value().unwrap_or_default().to_owned())
+    }
+
+    fn server(&self, name: &str) -> Result<&Server> {
+        let found = self.servers.iter().find(|server| server.name == name);
+        found.ok_or_else(|| Failure::new(format!("the cluster has no server {name}")))
+    }
+}
+
+/// How often each fault was injected, and how often it couldn't be.
+#[derive(Clone, Default, Debug)]
+pub struct Injected {
+    /// By the fault's name.
+    pub done: BTreeMap<String, u64>,
+    /// By the fault's name.
+    pub failed: BTreeMap<String, u64>,
+    /// Why the last one failed.
+    pub why: Option<Failure>,
+}
+
+/// Injects faults until it is over. What it changed is as before when it returns.
+pub async fn inject(target: &Target, faults: &[Fault], random: Pcg64, over: &AtomicBool) -> Injected {
+    let mut injected = Injected::default();
+    // What sessions do by themselves.
+    let faults: Vec<Fault> = faults.iter().copied().filter(|f| *f != Fault::Commit).collect();
+    let mut injector = Injector { target, random };
+    while !faults.is_empty() && !over.load(Ordering::Relaxed) {
+        injector.pause(PAUSE_MS).await;
+        let fault = faults[injector.random.random_range(0..faults.len())];
+        let count = match injector.inject(fault).await {
+            Ok(()) => &mut injected.done,
+            // A server that is down refuses, which is no news.
+            Err(why) => {
+                injected.why = Some(why);
+                &mut injected.failed
+            }
+        };
+        *count.entry(fault.name()).or_default() += 1;
+    }
+    injected
+}
+
+struct Injector<'a> {
+    target: &'a Target,
+    random: Pcg64,
+}
+
+impl Injector<'_> {
+    async fn pause(&mut self, range_ms: std::ops::Range<u64>) {
+        sleep(Duration::from_millis(self.random.random_range(range_ms))).await;
+    }
+
+    async fn inject(&mut self, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::Pause => self.pause_replica().await,
+            Fault::Freeze => self.freeze().await,
+            Fault::KillReplica => self.kill_replica().await,
+            Fault::Walsender => self.end_walsender().await,
+            Fault::Backends => self.end_backends().await,
+            Fault::Appliers => self.end_appliers().await,
+            Fault::Standby => self.hide_commits().await,
+            Fault::Commit => Ok(()),
+        }
+    }
+
+    fn replica(&mut self) -> Result<Server> {
+        let target = self.target;
+        let replicas: Vec<&Server> = target.servers.iter().filter(|s| s.name != PRIMARY).collect();
+        if replicas.is_empty() {
+            return Err(Failure::new("the cluster has no replicas"));
+        }
+        Ok(replicas[self.random.random_range(0..replicas.len())].clone())
+    }
+
+    async fn pause_replica(&mut self) -> Result<()> {
+        let name = self.replica()?.name;
+        self.target.command(&format!("PAUSE REPLICA \"{name}\"")).await?;
+        self.pause(PAUSED_MS).await;
+        self.target.command(&format!("RESUME REPLICA \"{name}\"")).await?;
+        Ok(())
+    }
+
+    async fn freeze(&mut self) -> Result<()> {
+        let directory = self.directory_of_replica()?;
+        let mut frozen = Frozen::new()?;
+        if let Occupant::Server { pid, .. } = pidfile::occupant(&directory) {
+            frozen.stop(pid)?; // so that it starts no more processes
+        }
+        for pid in pidfile::processes(&directory) {
+            frozen.stop(pid)?;
+        }
+        self.pause(FROZEN_MS).await;
+        Ok(())
+    }
+
+    fn directory_of_replica(&mut self) -> Result<std::path::PathBuf> {
+        let name = self.replica()?.name;
+        let data = self.target.data.as_ref();
+        Ok(data.ok_or_else(|| Failure::new("no data directory is known"))?.file(&name))
+    }
+
+    async fn kill_replica(&mut self) -> Result<()> {
+        let directory = self.directory_of_replica()?;
+        let Occupant::Server { pid, .. } = pidfile::occupant(&directory) else {
+            return Err(Failure::new("the replica doesn't run"));
+        };
+        pidfile::signal(pid, Signal::SIGKILL);
+        for _ in 0..RESTART_MS_MAX / 100 {
+            sleep(Duration::from_millis(100)).await;
+            let replicas = self.target.command("SHOW REPLICAS").await?;
+            if replicas.iter().all(|replica| replica["state"] == "serving") {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_walsender(&mut self) -> Result<()> {
+        let primary = self.target.server(PRIMARY)?;
+        let text = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = '{}'",
+            hihooi_postgres::setup::COLLECTOR_NAME
+        );
+        self.target.at(primary, &text).await.map(drop)
+    }
+
+    async fn end_backends(&mut self) -> Result<()> {
+        let servers = &self.target.servers;
+        let server = &servers[self.random.random_range(0..servers.len())];
+        let text = format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity \
+             WHERE application_name = '{APPLICATION}' ORDER BY random() LIMIT {}) AS some",
+            self.random.random_range(1..=BACKENDS_MAX)
+        );
+        match self.target.at(server, &text).await?.as_str() {
+            "0" => Err(Failure::new(format!("{}: none of our statements there", server.name))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn end_appliers(&mut self) -> Result<()> {
+        let replica = self.replica()?;
+        let text = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
+            hihooi_postgres::apply::progress::APPLICATION
+        );
+        self.target.at(&replica, &text).await.map(drop)
+    }
+
+    async fn hide_commits(&mut self) -> Result<()> {
+        let target = self.target;
+        let primary = target.server(PRIMARY)?;
+        let set = async |what: &str| {
+            target.at(primary, what).await?;
+            target.at(primary, "SELECT pg_reload_conf()").await
+        };
+        set("ALTER SYSTEM SET synchronous_standby_names = 'hihooi_bench_history'").await?;
+        let hidden = Duration::from_millis(self.random.random_range(HIDDEN_MS));
+        sleep(hidden).await;
+        set("ALTER SYSTEM RESET synchronous_standby_names").await.map(drop)
+    }
+}
+
+/// Processes that are stopped. They go on when this is dropped, or when this process ends.
+struct Frozen(Option<Child>);
+
+impl Frozen {
+    fn new() -> Result<Frozen> {
+        let mut helper = Command::new("sh");
+        helper.args(["-c", "pids=$(cat); kill -CONT $pids 2>/dev/null"]).stdin(Stdio::piped());
+        helper.stdout(Stdio::null()).stderr(Stdio::null());
+        // Ctrl-C is for us.
+        helper.process_group(0);
+        let helper = helper.spawn().map_err(|error| Failure::new(format!("sh: {}", plain(&error))));
+        Ok(Frozen(Some(helper?)))
+    }
+
+    fn stop(&mut self, pid: i32) -> Result<()> {
+        let told = self.0.as_mut().and_then(|helper| helper.stdin.as_mut());
+        let told = told.ok_or_else(|| Failure::new("the helper has no input"))?;
+        writeln!(told, "{pid}").and_then(|()| told.flush()).map_err(Failure::new)?;
+        pidfile::signal(pid, Signal::SIGSTOP);
+        Ok(())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Some(mut helper) = self.0.take() {
+            drop(helper.stdin.take());
+            let _ = helper.wait(); // it has nothing to tell
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state_of(pid: u32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+        stat.rsplit_once(')').expect("a name").1.trim_start().chars().next().expect("a state")
+    }
+
+    fn until(pid: u32, is_it: impl Fn(char) -> bool) {
+        let seen = (0..1_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_it(state_of(pid))
+        });
+        assert!(seen, "{}", state_of(pid));
+    }
+
+    #[test]
+    fn stopped_processes_go_on() {
+        let mut sleeper = Command::new("sleep").arg("100").spawn().expect("sleep");
+        let pid = sleeper.id();
+        let mut frozen = Frozen::new().expect("a helper");
+        frozen.stop(i32::try_from(pid).expect("pids are positive")).expect("ours");
+        until(pid, |state| state == 'T');
+        drop(frozen);
+        until(pid, |state| state != 'T');
+        sleeper.kill().expect("ours");
+        sleeper.wait().expect("ours");
+    }
+}
