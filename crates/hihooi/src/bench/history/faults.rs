@@ -1,13 +1,15 @@
-//! Faults that are injected while sessions run, one after the other.
+//! Faults that are injected while sessions run: each kind again and again, beside the others.
 //!
 //! A process that is stopped goes on whatever happens to this one: a helper process, which is told of it before it
 //! is stopped, continues it as soon as the pipe between the two closes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -17,6 +19,7 @@ use hihooi_postgres::connection::{Address, Connection, Login};
 use nix::sys::signal::Signal;
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::APPLICATION;
@@ -24,15 +27,13 @@ use super::recording::PRIMARY;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
 
-/// Pause between two faults, milliseconds.
-const PAUSE_MS: std::ops::Range<u64> = 100..700;
 /// How long a replica stays paused, milliseconds.
-const PAUSED_MS: std::ops::Range<u64> = 100..1_500;
+const PAUSED_MS: Range<u64> = 20..2_000;
 /// How long a replica's processes stay stopped, milliseconds. The longest is beyond `sites.timeout_ms`, unless that is
 /// set to more.
-const FROZEN_MS: std::ops::Range<u64> = 50..3_000;
+const FROZEN_MS: Range<u64> = 20..3_000;
 /// How long commits wait for a standby, milliseconds.
-const HIDDEN_MS: std::ops::Range<u64> = 5..300;
+const HIDDEN_MS: Range<u64> = 5..300;
 /// How long a killed replica may take to serve again before the next fault, milliseconds.
 const RESTART_MS_MAX: u64 = 20_000;
 /// Server processes of our sessions that are ended at once, at most.
@@ -68,6 +69,20 @@ impl Fault {
     /// Whether it acts on processes of this machine.
     fn needs_data(self) -> bool {
         matches!(self, Fault::Freeze | Fault::KillReplica)
+    }
+
+    /// Pause between two of the kind, milliseconds, if it is one of so many kinds: replicas shall serve most of the
+    /// time, also behind a fault after which they catch up or get their share back little by little.
+    fn every_ms(self, kinds: usize) -> Range<u64> {
+        let alone = match self {
+            Fault::KillReplica => 2_000..8_000,
+            Fault::Walsender => 500..5_000,
+            Fault::Pause | Fault::Freeze | Fault::Appliers => 200..2_000,
+            Fault::Backends => 100..1_000,
+            Fault::Standby | Fault::Commit => 50..500,
+        };
+        let times = (kinds as u64 / 2).max(1);
+        alone.start * times..alone.end * times
     }
 }
 
@@ -206,36 +221,58 @@ pub struct Injected {
     pub why: Option<Failure>,
 }
 
-/// Injects faults until it is over. What it changed is as before when it returns.
-pub async fn inject(target: &Target, faults: &[Fault], random: Pcg64, over: &AtomicBool) -> Injected {
-    let mut injected = Injected::default();
-    // What sessions do by themselves.
-    let faults: Vec<Fault> = faults.iter().copied().filter(|f| *f != Fault::Commit).collect();
-    let mut injector = Injector { target, random };
-    while !faults.is_empty() && !over.load(Ordering::Relaxed) {
-        injector.pause(PAUSE_MS).await;
-        let fault = faults[injector.random.random_range(0..faults.len())];
-        let count = match injector.inject(fault).await {
-            Ok(()) => &mut injected.done,
+impl Injected {
+    fn count(&mut self, fault: Fault, injected: Result<()>) {
+        let count = match injected {
+            Ok(()) => &mut self.done,
             // A server that is down refuses, which is no news.
             Err(why) => {
-                injected.why = Some(why);
-                &mut injected.failed
+                self.why = Some(why);
+                &mut self.failed
             }
         };
         *count.entry(fault.name()).or_default() += 1;
     }
-    injected
 }
 
-struct Injector<'a> {
-    target: &'a Target,
+/// Injects faults until it is over. What they changed is as before when it returns. `random` has a generator for each
+/// number.
+pub async fn inject(
+    target: Arc<Target>,
+    faults: &[Fault],
+    random: impl Fn(u64) -> Pcg64,
+    over: Arc<AtomicBool>,
+) -> Injected {
+    let injected = Arc::new(Mutex::new(Injected::default()));
+    let mut kinds = JoinSet::new();
+    // Sessions change `synchronous_commit` by themselves.
+    for &fault in faults.iter().filter(|fault| **fault != Fault::Commit) {
+        let every_ms = fault.every_ms(faults.len());
+        let (injected, over) = (injected.clone(), over.clone());
+        let mut injector = Injector { target: target.clone(), random: random(fault as u64) };
+        kinds.spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                injector.pause(every_ms.clone()).await;
+                let done = injector.inject(fault).await;
+                injected.lock().unwrap_or_else(PoisonError::into_inner).count(fault, done);
+            }
+        });
+    }
+    kinds.join_all().await;
+    std::mem::take(&mut *injected.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Injector {
+    target: Arc<Target>,
     random: Pcg64,
 }
 
-impl Injector<'_> {
-    async fn pause(&mut self, range_ms: std::ops::Range<u64>) {
-        sleep(Duration::from_millis(self.random.random_range(range_ms))).await;
+impl Injector {
+    /// A random duration; one of half as long is as likely.
+    async fn pause(&mut self, ms: Range<u64>) {
+        let (least, most) = ((ms.start as f64).ln(), (ms.end as f64).ln());
+        let ms = self.random.random_range(least..most).exp();
+        sleep(Duration::from_micros((ms * 1_000.0) as u64)).await;
     }
 
     async fn inject(&mut self, fault: Fault) -> Result<()> {
@@ -252,8 +289,8 @@ impl Injector<'_> {
     }
 
     fn replica(&mut self) -> Result<Server> {
-        let target = self.target;
-        let replicas: Vec<&Server> = target.servers.iter().filter(|s| s.name != PRIMARY).collect();
+        let replicas: Vec<&Server> =
+            self.target.servers.iter().filter(|s| s.name != PRIMARY).collect();
         if replicas.is_empty() {
             return Err(Failure::new("the cluster has no replicas"));
         }
@@ -313,14 +350,14 @@ impl Injector<'_> {
     }
 
     async fn end_backends(&mut self) -> Result<()> {
-        let servers = &self.target.servers;
-        let server = &servers[self.random.random_range(0..servers.len())];
+        let target = self.target.clone();
+        let server = &target.servers[self.random.random_range(0..target.servers.len())];
         let text = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity \
-             WHERE application_name = '{APPLICATION}' ORDER BY random() LIMIT {}) AS some",
+             WHERE application_name = '{APPLICATION}' ORDER BY random() LIMIT {}) AS chosen",
             self.random.random_range(1..=BACKENDS_MAX)
         );
-        match self.target.at(server, &text).await?.as_str() {
+        match target.at(server, &text).await?.as_str() {
             "0" => Err(Failure::new(format!("{}: none of our statements there", server.name))),
             _ => Ok(()),
         }
@@ -336,15 +373,14 @@ impl Injector<'_> {
     }
 
     async fn hide_commits(&mut self) -> Result<()> {
-        let target = self.target;
+        let target = self.target.clone();
         let primary = target.server(PRIMARY)?;
         let set = async |what: &str| {
             target.at(primary, what).await?;
             target.at(primary, "SELECT pg_reload_conf()").await
         };
         set("ALTER SYSTEM SET synchronous_standby_names = 'hihooi_bench_history'").await?;
-        let hidden = Duration::from_millis(self.random.random_range(HIDDEN_MS));
-        sleep(hidden).await;
+        self.pause(HIDDEN_MS).await;
         set("ALTER SYSTEM RESET synchronous_standby_names").await.map(drop)
     }
 }

@@ -138,9 +138,9 @@ struct Recorded {
 async fn record(args: &HistoryArgs) -> Result<Recorded> {
     let login = login(args, &args.database)?;
     let tells_route = tells_route(&login).await?;
-    let target = target(args, tells_route).await?;
+    let target = target(args, tells_route).await?.map(Arc::new);
     tables::make(&login, args.transactions, args.keys).await?;
-    let recorded = sessions(args, &login, target.as_ref()).await;
+    let recorded = sessions(args, &login, target).await;
     let dropped = tables::drop(&login).await;
     let recorded = recorded?;
     dropped?;
@@ -184,7 +184,11 @@ async fn target(args: &HistoryArgs, is_hihooi: bool) -> Result<Option<Target>> {
 }
 
 /// Runs all sessions, and faults beside them; then the final reads.
-async fn sessions(args: &HistoryArgs, login: &Login, target: Option<&Target>) -> Result<Recorded> {
+async fn sessions(
+    args: &HistoryArgs,
+    login: &Login,
+    target: Option<Arc<Target>>,
+) -> Result<Recorded> {
     let shared = Arc::new(Shared {
         login: login.clone(),
         level: args.level,
@@ -198,8 +202,8 @@ async fn sessions(args: &HistoryArgs, login: &Login, target: Option<&Target>) ->
         next_process: AtomicI64::new(1),
         counts: Mutex::default(),
     });
-    let before = discarded(target).await;
-    let over = AtomicBool::new(false);
+    let before = discarded(target.as_deref()).await;
+    let over = Arc::new(AtomicBool::new(false));
     let random = |number: u64| Pcg64::seed_from_u64(args.seed.wrapping_mul(1_000).wrapping_add(number));
     let running = async {
         let recorded = clients(args, &shared, random).await;
@@ -207,8 +211,12 @@ async fn sessions(args: &HistoryArgs, login: &Login, target: Option<&Target>) ->
         recorded
     };
     let faults = async {
-        match target {
-            Some(target) => faults::inject(target, &args.faults, random(0), &over).await,
+        match target.clone() {
+            Some(target) => {
+                // Generators of sessions have numbers from 1 on.
+                let random = |kind| random(100 + kind);
+                faults::inject(target, &args.faults, random, over.clone()).await
+            }
             None => Injected::default(),
         }
     };
@@ -217,7 +225,7 @@ async fn sessions(args: &HistoryArgs, login: &Login, target: Option<&Target>) ->
     let elapsed = shared.start.elapsed();
     records.push(client::final_read(&shared).await?);
     records.sort_by_key(|record| record.transaction.invoked);
-    let after = discarded(target).await;
+    let after = discarded(target.as_deref()).await;
     let discarded = before.zip(after).map(|(before, after)| after.saturating_sub(before));
     let counts = shared.counts().clone();
     Ok(Recorded { records, counts, injected, discarded, elapsed })
