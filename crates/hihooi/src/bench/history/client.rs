@@ -338,7 +338,10 @@ impl Client {
     fn answered(
         &mut self,
         text: &str,
-        answer: std::result::Result<hihooi_postgres::connection::Result<Answer>, tokio::time::error::Elapsed>,
+        answer: std::result::Result<
+            hihooi_postgres::connection::Result<Answer>,
+            tokio::time::error::Elapsed,
+        >,
     ) -> Ended<Answer> {
         match answer {
             Ok(Ok(answer)) => Ok(answer),
@@ -362,7 +365,8 @@ impl Client {
         let answer = self.simple("SHOW hihooi.last_route").await?;
         let route = answer.value().unwrap_or_default();
         let part = |name: &str| {
-            let of_name = |part: &str| part.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
+            let of_name =
+                |part: &str| part.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
             route.split(' ').find_map(of_name).unwrap_or_default()
         };
         let (site, reason) = (part("site"), part("reason"));

@@ -27,6 +27,8 @@ use super::recording::PRIMARY;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
 
+/// The first of each kind comes after so many milliseconds.
+const FIRST_MS: Range<u64> = 50..300;
 /// How long a replica stays paused, milliseconds.
 const PAUSED_MS: Range<u64> = 20..2_000;
 /// How long a replica's processes stay stopped, milliseconds. The longest is beyond `sites.timeout_ms`, unless that is
@@ -251,10 +253,11 @@ pub async fn inject(
         let (injected, over) = (injected.clone(), over.clone());
         let mut injector = Injector { target: target.clone(), random: random(fault as u64) };
         kinds.spawn(async move {
+            injector.pause(FIRST_MS).await;
             while !over.load(Ordering::Relaxed) {
-                injector.pause(every_ms.clone()).await;
                 let done = injector.inject(fault).await;
                 injected.lock().unwrap_or_else(PoisonError::into_inner).count(fault, done);
+                injector.pause(every_ms.clone()).await;
             }
         });
     }

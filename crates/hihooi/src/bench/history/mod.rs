@@ -16,8 +16,8 @@ mod workload;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -204,7 +204,8 @@ async fn sessions(
     });
     let before = discarded(target.as_deref()).await;
     let over = Arc::new(AtomicBool::new(false));
-    let random = |number: u64| Pcg64::seed_from_u64(args.seed.wrapping_mul(1_000).wrapping_add(number));
+    let random =
+        |number: u64| Pcg64::seed_from_u64(args.seed.wrapping_mul(1_000).wrapping_add(number));
     let running = async {
         let recorded = clients(args, &shared, random).await;
         over.store(true, Ordering::Relaxed);

@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn a_long_fork_is_allowed_between_the_primary_and_a_replica_only() {
         let fork = |sites: [&str; 2]| {
-            let reads = [read(sites[0], 3, [20, 50], B_NOT_A), read(sites[1], 4, [30, 60], A_NOT_B)];
+            let reads =
+                [read(sites[0], 3, [20, 50], B_NOT_A), read(sites[1], 4, [30, 60], A_NOT_B)];
             with_writes(90, &reads)
         };
         assert_eq!(allowed(&fork(["primary", "replica1"])), ["rsi-pc", "session", "weak-si"]);
@@ -132,10 +133,8 @@ mod tests {
         let own = with_writes(10, &[read("replica1", 2, [20, 30], A_NOT_B)]);
         assert_eq!(allowed(&own), ["weak-si"]);
         let back = |sites: [&str; 2]| {
-            let reads = [
-                read(sites[0], 3, [20, 30], [&[1], &[2]]),
-                read(sites[1], 3, [40, 50], A_NOT_B),
-            ];
+            let reads =
+                [read(sites[0], 3, [20, 30], [&[1], &[2]]), read(sites[1], 3, [40, 50], A_NOT_B)];
             with_writes(10, &reads)
         };
         assert_eq!(allowed(&back(["replica1", "replica2"])), ["weak-si"]);

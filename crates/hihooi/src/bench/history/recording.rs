@@ -78,9 +78,8 @@ impl Part {
         match self {
             Part::Whole => records.to_vec(),
             Part::ByKey => {
-                let is_in = |r: &&Record| {
-                    !(r.is_wide && r.is_at_replica()) || r.transaction.is_final
-                };
+                let is_in =
+                    |r: &&Record| !(r.is_wide && r.is_at_replica()) || r.transaction.is_final;
                 records.iter().filter(is_in).cloned().collect()
             }
             Part::AtReplicas => records.iter().filter_map(at_replicas).collect(),

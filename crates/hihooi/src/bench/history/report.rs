@@ -81,7 +81,8 @@ fn faults(injected: &Injected) -> String {
         let _ = writeln!(text, "faults: {}", listed(&injected.done));
     }
     if let Some(why) = &injected.why {
-        let _ = writeln!(text, "faults that were refused: {} (last: {why})", listed(&injected.failed));
+        let _ =
+            writeln!(text, "faults that were refused: {} (last: {why})", listed(&injected.failed));
     }
     text
 }

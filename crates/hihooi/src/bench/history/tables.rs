@@ -40,7 +40,9 @@ pub async fn make(login: &Login, transactions: u64, keys: i64) -> Result<()> {
             format!("DROP TABLE IF EXISTS {table}"),
             format!("CREATE TABLE {table} (k int PRIMARY KEY, v {kind})"),
             format!("COMMENT ON TABLE {table} IS '{COMMENT}'"),
-            format!("INSERT INTO {table} SELECT k, {value} FROM generate_series(0, {last}, 2) AS k"),
+            format!(
+                "INSERT INTO {table} SELECT k, {value} FROM generate_series(0, {last}, 2) AS k"
+            ),
         ];
         for statement in &statements {
             session.query(statement).await.map_err(failed)?;
