@@ -38,6 +38,10 @@ const FROZEN_MS: Range<u64> = 20..3_000;
 const HIDDEN_MS: Range<u64> = 5..300;
 /// How long a killed replica may take to serve again before the next fault, milliseconds.
 const RESTART_MS_MAX: u64 = 20_000;
+/// How often it is tried to take a fault back.
+const UNDO_TRIES_MAX: usize = 100;
+/// Pause between two tries.
+const UNDO_EVERY: Duration = Duration::from_millis(300);
 /// Server processes of our sessions that are ended at once, at most.
 const BACKENDS_MAX: u64 = 4;
 
@@ -304,8 +308,14 @@ impl Injector {
         let name = self.replica()?.name;
         self.target.command(&format!("PAUSE REPLICA \"{name}\"")).await?;
         self.pause(PAUSED_MS).await;
-        self.target.command(&format!("RESUME REPLICA \"{name}\"")).await?;
-        Ok(())
+        let resume = format!("RESUME REPLICA \"{name}\"");
+        for _ in 0..UNDO_TRIES_MAX {
+            if self.target.command(&resume).await.is_ok() {
+                return Ok(());
+            }
+            sleep(UNDO_EVERY).await;
+        }
+        Err(Failure::new(format!("{name} stays paused: RESUME REPLICA fails")))
     }
 
     async fn freeze(&mut self) -> Result<()> {
@@ -376,15 +386,22 @@ impl Injector {
     }
 
     async fn hide_commits(&mut self) -> Result<()> {
-        let target = self.target.clone();
-        let primary = target.server(PRIMARY)?;
-        let set = async |what: &str| {
-            target.at(primary, what).await?;
-            target.at(primary, "SELECT pg_reload_conf()").await
-        };
-        set("ALTER SYSTEM SET synchronous_standby_names = 'hihooi_bench_history'").await?;
+        let is_set =
+            self.set_standbys("SET synchronous_standby_names = 'hihooi_bench_history'").await;
         self.pause(HIDDEN_MS).await;
-        set("ALTER SYSTEM RESET synchronous_standby_names").await.map(drop)
+        for _ in 0..UNDO_TRIES_MAX {
+            if self.set_standbys("RESET synchronous_standby_names").await.is_ok() {
+                return is_set;
+            }
+            sleep(UNDO_EVERY).await;
+        }
+        Err(Failure::new("synchronous_standby_names stays set at the primary: ALTER SYSTEM fails"))
+    }
+
+    async fn set_standbys(&self, what: &str) -> Result<()> {
+        let primary = self.target.server(PRIMARY)?;
+        self.target.at(primary, &format!("ALTER SYSTEM {what}")).await?;
+        self.target.at(primary, "SELECT pg_reload_conf()").await.map(drop)
     }
 }
 

@@ -49,8 +49,9 @@ they saw is judged by what the level promises (docs/consistency.md), with the le
 
 Faults need a cluster that may be disturbed: other clients' statements are delayed, or fail. The servers
 must let --user in as a superuser, without a password. Ctrl-C ends the recording early and judges it; a second one
-ends the command at once: processes that were stopped go on, but `hihooi_history` tables stay, a replica may
-stay paused (RESUME REPLICA) and synchronous_standby_names set (fault standby).
+doesn't wait for statements that run, and judges nothing. If the command is killed, processes that it stopped go on,
+but a replica may stay paused (RESUME REPLICA), and synchronous_standby_names may stay set at the primary (fault
+standby: ALTER SYSTEM RESET).
 
 Exit status: 0 the level's promise was kept, 1 it was broken, 2 nothing can be said.";
 
