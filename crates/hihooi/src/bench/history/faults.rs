@@ -8,7 +8,6 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use hihooi_postgres::connection::{Address, Connection, Login};
 use nix::sys::signal::Signal;
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -247,21 +247,24 @@ pub async fn inject(
     target: Arc<Target>,
     faults: &[Fault],
     random: impl Fn(u64) -> Pcg64,
-    over: Arc<AtomicBool>,
+    over: watch::Receiver<bool>,
 ) -> Injected {
     let injected = Arc::new(Mutex::new(Injected::default()));
     let mut kinds = JoinSet::new();
     // Sessions change `synchronous_commit` by themselves.
     for &fault in faults.iter().filter(|fault| **fault != Fault::Commit) {
         let every_ms = fault.every_ms(faults.len());
-        let (injected, over) = (injected.clone(), over.clone());
+        let (injected, mut over) = (injected.clone(), over.clone());
         let mut injector = Injector { target: target.clone(), random: random(fault as u64) };
         kinds.spawn(async move {
             injector.pause(FIRST_MS).await;
-            while !over.load(Ordering::Relaxed) {
+            while !*over.borrow() {
                 let done = injector.inject(fault).await;
                 injected.lock().unwrap_or_else(PoisonError::into_inner).count(fault, done);
-                injector.pause(every_ms.clone()).await;
+                tokio::select! {
+                    () = injector.pause(every_ms.clone()) => {}
+                    _ = over.wait_for(|over| *over) => {}
+                }
             }
         });
     }

@@ -24,6 +24,7 @@ use clap::Args;
 use hihooi_postgres::connection::{Address, Connection, Login};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::client::{Client, Counts, Shared};
@@ -204,27 +205,26 @@ async fn sessions(
         counts: Mutex::default(),
     });
     let before = discarded(target.as_deref()).await;
-    let over = Arc::new(AtomicBool::new(false));
+    let (over, is_over) = watch::channel(false);
     let random =
         |number: u64| Pcg64::seed_from_u64(args.seed.wrapping_mul(1_000).wrapping_add(number));
     let running = async {
         let recorded = clients(args, &shared, random).await;
-        over.store(true, Ordering::Relaxed);
-        recorded
+        over.send_replace(true);
+        (recorded, shared.start.elapsed())
     };
     let faults = async {
         match target.clone() {
             Some(target) => {
                 // Generators of sessions have numbers from 1 on.
                 let random = |kind| random(100 + kind);
-                faults::inject(target, &args.faults, random, over.clone()).await
+                faults::inject(target, &args.faults, random, is_over).await
             }
             None => Injected::default(),
         }
     };
-    let (records, injected) = tokio::join!(running, faults);
+    let ((records, elapsed), injected) = tokio::join!(running, faults);
     let mut records = records?;
-    let elapsed = shared.start.elapsed();
     records.push(client::final_read(&shared).await?);
     records.sort_by_key(|record| record.transaction.invoked);
     let after = discarded(target.as_deref()).await;
