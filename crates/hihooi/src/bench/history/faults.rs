@@ -38,6 +38,10 @@ const FROZEN_MS: Range<u64> = 20..3_000;
 const HIDDEN_MS: Range<u64> = 5..300;
 /// How long a killed replica may take to serve again before the next fault, milliseconds.
 const RESTART_MS_MAX: u64 = 20_000;
+/// How often it is looked whether replicas have caught up, which makes a minute.
+const CATCH_UP_TRIES_MAX: usize = 1_200;
+/// Pause between two looks.
+const CATCH_UP_EVERY: Duration = Duration::from_millis(50);
 /// How often it is tried to take a fault back.
 const UNDO_TRIES_MAX: usize = 100;
 /// Pause between two tries.
@@ -177,6 +181,30 @@ impl Target {
                  empty"
             ))),
         }
+    }
+
+    /// Waits until the replicas have all that was committed before: at `weak-si` they would show tables of an earlier
+    /// recording. Those that aren't read don't matter.
+    ///
+    /// # Errors
+    /// One doesn't have it after 60 s, for example since it is paused.
+    pub async fn caught_up(&self) -> Result<()> {
+        let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse::<u64>().ok();
+        let mut needed = None;
+        for _ in 0..CATCH_UP_TRIES_MAX {
+            let replicas = self.command("SHOW REPLICAS").await?;
+            let end = |row| Some(number(row, "applied")? + number(row, "lag_entries")?);
+            needed = needed.or(replicas.iter().filter_map(end).max());
+            let is_read = |row: &&BTreeMap<String, String>| {
+                !matches!(row["state"].as_str(), "failed" | "different")
+            };
+            let mut read = replicas.iter().filter(is_read);
+            if needed.is_some() && read.all(|row| number(row, "applied") >= needed) {
+                return Ok(());
+            }
+            sleep(CATCH_UP_EVERY).await;
+        }
+        Err(Failure::new("a replica doesn't apply the new tables within 60 s: see SHOW REPLICAS"))
     }
 
     /// The rows of an admin command.

@@ -191,6 +191,9 @@ async fn sessions(
     login: &Login,
     target: Option<Arc<Target>>,
 ) -> Result<Recorded> {
+    if let Some(target) = &target {
+        target.caught_up().await?;
+    }
     let shared = Arc::new(Shared {
         login: login.clone(),
         level: args.level,

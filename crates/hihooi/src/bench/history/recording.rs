@@ -165,7 +165,7 @@ pub fn history(records: &[Record]) -> std::result::Result<History, BadHistory> {
 pub fn write(records: &[Record], path: &Path) -> Result<()> {
     let mut lines: Vec<(i64, Value)> = records.iter().flat_map(lines).collect();
     lines.sort_by_key(|(time, _)| *time);
-    let write = || -> std::io::Result<()> {
+    let mut write = || -> std::io::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);
         for (index, (_, line)) in lines.iter_mut().enumerate() {
             line["index"] = json!(index);
@@ -173,7 +173,6 @@ pub fn write(records: &[Record], path: &Path) -> Result<()> {
         }
         file.flush()
     };
-    let mut write = write;
     write().map_err(|error| file_error("write", path, &error).into())
 }
 
