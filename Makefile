@@ -10,7 +10,7 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test random torture bench bench-shares bench-quotas bench-cores lint docs versions
+.PHONY: help setup build demo test random torture bench bench-shares bench-quotas bench-cores histories lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench-shares  measures which share of reads the primary serves, in YCSB and TPC-C'
 	@echo 'make bench-quotas  measures how it scales if each server has a fifth of a processor (root)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
+	@echo 'make histories  100,000 transactions at each consistency level under faults (half an hour)'
 	@echo 'make lint    formatting and clippy'
 	@echo 'make docs    the API documentation'
 
@@ -71,6 +72,11 @@ bench-cores: setup
 	target/release/examples/long_history 1000000 > target/long.jsonl
 	@bash -c 'time target/release/hihooi check-history target/long.jsonl --level strict-serializable'
 	@rm -f target/long.jsonl
+
+# Records HISTORY transactions at each consistency level under all faults, and judges them.
+histories: build
+	scripts/histories $(HISTORY)
+HISTORY = 100000
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use hihooi_replication::schedule::Method;
 
+use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
 use crate::config::{Config, Database, Level, SiteConfig};
 use crate::plan::PlanCommand;
@@ -52,6 +53,12 @@ pub enum Command {
         /// What to predict.
         #[command(subcommand)]
         command: PlanCommand,
+    },
+    /// Put a running cluster under load, and check what it does
+    Bench {
+        /// What to do.
+        #[command(subcommand)]
+        command: BenchCommand,
     },
 }
 

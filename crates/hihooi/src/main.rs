@@ -1,5 +1,6 @@
 //! The command `hihooi`.
 
+mod bench;
 mod check;
 mod check_history;
 mod cli;
@@ -39,5 +40,6 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::CheckHistory(args) => check_history::run(&args),
         Command::Plan { command } => plan::run(&command),
+        Command::Bench { command } => bench::run(&command),
     }
 }

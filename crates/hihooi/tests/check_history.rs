@@ -1,5 +1,5 @@
-//! `hihooi check-history`: its command line, and histories recorded against real servers. What
-//! PostgreSQL promises (manual, chapter 13.2) the checker must find kept, and what an isolation
+//! `hihooi check-history`: its command line, and histories recorded against PostgreSQL servers. (Those of hihooi are
+//! recorded by `hihooi bench history`: `live_history.rs`.) What PostgreSQL promises (manual, chapter 13.2) the checker must find kept, and what an isolation
 //! level allows it must show.
 //!
 //! Environment: `HIHOOI_TEST_TRANSACTIONS` (of each client in a recording, at least; default 120)
@@ -12,10 +12,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use harness::{Reference, alone, eventually, program, reference, shared};
+use harness::{Reference, alone, eventually, program, reference};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use recorder::{Kept, Plan, Progress, Recording, Shape, Step, Told};
+use recorder::{Kept, Plan, Progress, Recording, Shape};
 use serde_json::Value;
 
 const REPEATABLE_READ: &[Shape] = &[
@@ -32,18 +32,6 @@ const SERIALIZABLE: &[Shape] = &[
 ];
 const READ_COMMITTED: &[Shape] =
     &[Shape::ReadPauseWrite("BEGIN"), Shape::Block("BEGIN"), Shape::Reads("BEGIN")];
-/// What hihooi sends to replicas, and what it must not.
-const ROUTED: &[Shape] = &[
-    Shape::ReadStatement,
-    Shape::ReadStatement,
-    Shape::ReadStatement,
-    Shape::WriteStatement,
-    Shape::Reads("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
-    Shape::Block("BEGIN ISOLATION LEVEL REPEATABLE READ"),
-];
-
-const WEAK: &[Shape] = &[Shape::ReadStatement, Shape::ReadStatement, Shape::WriteStatement];
-
 /// A folder that goes with the test.
 struct Histories(tempfile::TempDir);
 
@@ -98,14 +86,7 @@ fn plan(port: u16, shapes: &'static [Shape]) -> Plan {
         keys: 5,
         shapes,
         seed: from_environment("HIHOOI_TEST_SEED", 1),
-        options: "",
-        asks_site: false,
     }
-}
-
-/// Of clients of hihooi, who ask where their transactions run.
-fn routed_plan(shapes: &'static [Shape]) -> Plan {
-    Plan { asks_site: true, ..plan(shared().port, shapes) }
 }
 
 /// Goes on until two transactions met, of which one failed for it: else nothing is tested.
@@ -176,132 +157,13 @@ fn transactions_of_unknown_outcome_are_judged_by_what_others_saw() {
                 return;
             }
             // The end of one backend by SIGKILL makes the server end all others and recover.
-            let victim = recorder::connect(server.port, "").expect("a session");
+            let victim = recorder::connect(server.port).expect("a session");
             // A crash that isn't over yet may have ended it.
             let _ = kill(Pid::from_raw(victim.key.0), Signal::SIGKILL);
         }
         panic!("{CRASHES_MAX} crashes met no transaction whose end is unknown");
     });
     holds(&recording, "strong-si");
-}
-
-/// I3 as clients see it. One thing of strong snapshot isolation isn't promised yet: the primary may
-/// show two commits in another order than the log has them, and then a read of several keys at a
-/// replica and one at the primary can see them in opposite orders (a long fork, which rule (3) of
-/// docs/invariants.md will prevent). All else is: what replicas show is a strong snapshot in the
-/// order of the log, and what the primary shows, together with what replicas show of each key, is
-/// one in the order of the primary.
-fn strong_but_for_long_forks(recording: &Recording) {
-    holds(&recording.at_replicas(), "strong-si");
-    holds(&recording.key_by_key(), "strong-si");
-}
-
-#[test]
-fn hihooi_with_replicas_is_strong_snapshot_isolation() {
-    let _alone = alone();
-    strong_but_for_long_forks(&Recording::make(routed_plan(ROUTED), until_replicas_read));
-}
-
-/// The same over registers.
-#[test]
-fn registers_of_hihooi_with_replicas_are_strong_snapshots() {
-    let _alone = alone();
-    let plan = Plan { kept: Kept::Registers, ..routed_plan(ROUTED) };
-    strong_but_for_long_forks(&Recording::make(plan, until_replicas_read));
-}
-
-/// Which of the whole history and of the two parts that are asked for instead hold.
-fn parts_hold(told: &[Told], level: &str) -> [bool; 3] {
-    let whole = Recording::of(told);
-    [whole.at_replicas(), whole.key_by_key(), whole].map(|part| {
-        let histories = Histories::new();
-        check(&histories.keep(&part), &["--level", level]).0 == 0
-    })
-}
-
-/// What is asked of hihooi instead of the whole history lets through a long fork between the
-/// primary and a replica, and no other anomaly.
-#[test]
-fn only_long_forks_between_primary_and_replicas_are_let_through() {
-    use Step::{Read, Write};
-    type Seen = [&'static [i64]; 2];
-    let told = |site, from_to, steps| Told { site, from_to, steps };
-    let read =
-        |site, from_to, [one, two]: Seen| told(site, from_to, vec![(Read(1), one), (Read(2), two)]);
-    // Two writes that last until then, and two reads, each at a site.
-    let reads = |until, sites: [&'static str; 2], times: [[u64; 2]; 2], seen: [Seen; 2], level| {
-        let all = [
-            told("primary", [0, until], vec![(Write(1, 1), &[])]),
-            told("primary", [1, until], vec![(Write(2, 2), &[])]),
-            read(sites[0], times[0], seen[0]),
-            read(sites[1], times[1], seen[1]),
-        ];
-        parts_hold(&all, level)
-    };
-    let fork: [Seen; 2] = [[&[], &[2]], [&[1], &[]]];
-    for level in ["si", "strong-si"] {
-        let beside = |sites| reads(90, sites, [[20, 50], [30, 60]], fork, level);
-        assert_eq!(beside(["primary", "replica1"]), [true, true, false]);
-        assert_eq!(beside(["replica1", "replica2"]), [false, true, false]);
-        assert_eq!(beside(["primary", "primary"]), [true, false, false]);
-    }
-    // What a read saw that has ended, a later one at another site sees, too (rules 1 and 2).
-    for sites in [["primary", "replica1"], ["replica1", "primary"]] {
-        let [_, key_by_key, _] = reads(90, sites, [[20, 29], [30, 39]], fork, "strong-si");
-        assert!(!key_by_key, "{sites:?}");
-    }
-    // A read at a replica sees what was acknowledged before.
-    let stale: [Seen; 2] = [[&[1], &[2]], [&[1], &[]]];
-    let told_stale = reads(10, ["primary", "replica1"], [[20, 29], [30, 39]], stale, "strong-si");
-    assert_eq!(told_stale, [false; 3]);
-    // A replica shows no half of a transaction.
-    let half = [
-        told("primary", [0, 10], vec![(Write(1, 1), &[]), (Write(2, 2), &[])]),
-        read("replica1", [0, 10], [&[1], &[]]),
-        read("primary", [20, 30], [&[1], &[2]]),
-    ];
-    let [at_replicas, ..] = parts_hold(&half, "si");
-    assert!(!at_replicas);
-}
-
-fn until_replicas_read(_: &Progress) {
-    if shared().is_hihooi() {
-        let before = shared().replica_reads();
-        eventually("replicas serve reads", || shared().replica_reads() > before);
-    }
-}
-
-/// The same can fail: at level `weak-si` any replica serves, and one that was paused is stale.
-/// Its snapshots are still prefixes of the log (I2). The primary serves such reads, too, while it
-/// is not known what DDL did: then what it shows and what replicas show are snapshots each, but in
-/// one order of commits only key by key, as above.
-#[test]
-fn weak_reads_through_hihooi_are_stale_but_snapshots() {
-    let _alone = alone();
-    if !shared().is_hihooi() {
-        return;
-    }
-    let options = "-c hihooi.consistency=weak-si";
-    let plan = Plan { options, ..routed_plan(WEAK) };
-    let recording = Recording::make(plan, |progress| {
-        progress.more(100);
-        shared().command("PAUSE REPLICA replica1");
-        // By then all clients write lists that the paused replica doesn't know.
-        progress.more(1_000);
-        let before = shared().stat("replica1", "reads");
-        eventually("the paused replica serves reads", || {
-            shared().stat("replica1", "reads") >= before + 100
-        });
-    });
-    shared().command("RESUME REPLICA replica1");
-    shared().caught_up();
-    let at_replicas = recording.at_replicas();
-    holds(&at_replicas, "si");
-    holds(&recording.key_by_key(), "si");
-    let histories = Histories::new();
-    let (status, said, errors) = check(&histories.keep(&at_replicas), &["--level", "strong-si"]);
-    assert_eq!(status, 1, "{said}{errors}");
-    assert!(said.contains("stale read") || said.contains("old after new"), "{said}");
 }
 
 const STALE: &str = r#"{"time":1,"process":1,"type":"invoke","f":"txn","value":[["append","x",1]]}

@@ -1,6 +1,6 @@
 //! Records histories of list-append or register transactions in Jepsen's form, as clients see
-//! them: when each transaction was sent, when its end was known, what it read, whether its end is
-//! known, and which site answered its reads.
+//! them: when each transaction was sent, when its end was known, what it read, and whether its end is
+//! known.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -120,11 +120,6 @@ pub struct Plan {
     /// Each transaction takes one of these.
     pub shapes: &'static [Shape],
     pub seed: u64,
-    /// Start-up option `options` of the clients' sessions, not of the final reader's.
-    pub options: &'static str,
-    /// Whether clients ask behind each transaction where it ran; only hihooi can tell. Behind a
-    /// block the answer is of its COMMIT, which runs where all of the block does.
-    pub asks_site: bool,
 }
 
 /// How a transaction ended, as its client knows.
@@ -154,17 +149,10 @@ struct Transaction {
     end: End,
     /// Its steps and, if it committed, what each of them saw.
     steps: Vec<(Step, Value)>,
-    /// The site that answered its reads; empty if that wasn't asked for.
-    site: String,
     is_final: bool,
 }
 
 impl Transaction {
-    /// Whether a replica answered its reads.
-    fn is_at_replica(&self) -> bool {
-        self.site.starts_with("replica")
-    }
-
     /// Its two lines and their times.
     fn lines(&self, kept: Kept) -> [(u64, Value); 2] {
         let steps = |sees: bool| -> Vec<Value> {
@@ -181,10 +169,7 @@ impl Transaction {
             }
             line
         };
-        let mut end = line(self.ended_ns, self.end.word(), self.end == End::Committed);
-        if !self.site.is_empty() {
-            end["site"] = json!(self.site);
-        }
+        let end = line(self.ended_ns, self.end.word(), self.end == End::Committed);
         [(self.invoked_ns, line(self.invoked_ns, "invoke", false)), (self.ended_ns, end)]
     }
 }
@@ -240,18 +225,8 @@ struct Shared {
     next_process: AtomicI64,
 }
 
-/// A transaction told by hand.
-#[derive(Clone, Debug)]
-pub struct Told {
-    pub site: &'static str,
-    /// When it was sent and when its end was known.
-    pub from_to: [u64; 2],
-    /// Its steps, and what reads among them saw.
-    pub steps: Vec<(Step, &'static [i64])>,
-}
-
 /// A recorded history.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Recording {
     kept: Kept,
     transactions: Vec<Transaction>,
@@ -261,7 +236,7 @@ impl Recording {
     /// Makes the table, runs all clients, and reads every key when they have ended. `meanwhile`
     /// runs beside them, and they don't end before it.
     pub fn make(plan: Plan, meanwhile: impl FnOnce(&Progress)) -> Recording {
-        connect(plan.port, "").expect("a session").run(&plan.kept.schema());
+        connect(plan.port).expect("a session").run(&plan.kept.schema());
         let shared = Arc::new(Shared {
             start: Instant::now(),
             next_value: AtomicI64::new(1),
@@ -285,65 +260,6 @@ impl Recording {
         }
         transactions.extend(final_reads(&shared, done));
         Recording { kept: shared.plan.kept, transactions }
-    }
-
-    /// A history of lists, told by hand; all of it committed, each by a process of its own.
-    pub fn of(told: &[Told]) -> Recording {
-        let transaction = |(process, told): (usize, &Told)| Transaction {
-            process: process as i64,
-            invoked_ns: told.from_to[0],
-            ended_ns: told.from_to[1],
-            end: End::Committed,
-            steps: told.steps.iter().map(|(step, seen)| (*step, json!(seen))).collect(),
-            site: told.site.to_owned(),
-            is_final: false,
-        };
-        let transactions = told.iter().enumerate().map(transaction).collect();
-        Recording { kept: Kept::Lists, transactions }
-    }
-
-    /// What replicas showed: of all reads only theirs, and all writes. Every replica follows the
-    /// order of the log, so each of these reads is a snapshot in one order of commits (I2).
-    #[must_use]
-    pub fn at_replicas(&self) -> Recording {
-        let part = |transaction: &Transaction| {
-            let mut part = transaction.clone();
-            if !(part.is_at_replica() || part.is_final) {
-                part.steps.retain(|(step, _)| matches!(step, Step::Write(..)));
-            }
-            (!part.steps.is_empty()).then_some(part)
-        };
-        self.with(self.transactions.iter().filter_map(part).collect())
-    }
-
-    /// What the primary showed, with what replicas showed of each key: a replica's read of several
-    /// keys becomes as many reads of one key, made at the same time by as many processes. For
-    /// there is an instant at which the primary had each of these values, but not always one at
-    /// which it had them all: the log can hold two commits in another order than the primary
-    /// showed them in.
-    #[must_use]
-    pub fn key_by_key(&self) -> Recording {
-        let mut process = 1 + self.transactions.iter().map(|t| t.process).max().unwrap_or(0);
-        let mut parts = Vec::new();
-        for transaction in &self.transactions {
-            if !transaction.is_at_replica() || transaction.is_final {
-                parts.push(transaction.clone());
-                continue;
-            }
-            for step in &transaction.steps {
-                parts.push(Transaction {
-                    process,
-                    steps: vec![step.clone()],
-                    ..transaction.clone()
-                });
-                process += 1;
-            }
-        }
-        self.with(parts)
-    }
-
-    fn with(&self, transactions: Vec<Transaction>) -> Recording {
-        Recording { kept: self.kept, transactions }
     }
 
     /// Writes it to a file.
@@ -477,15 +393,13 @@ impl Client {
 
     fn transact(&mut self, shape: Shape, steps: Vec<Step>) {
         if self.session.is_none() {
-            let options = if self.is_final { "" } else { self.shared.plan.options };
-            self.session = Some(connect(self.shared.plan.port, options).expect("a session"));
+            self.session = Some(connect(self.shared.plan.port).expect("a session"));
         }
         let invoked_ns = self.now_ns();
         let session = self.session.as_mut().expect("opened above");
         let ended = run(session, self.shared.plan.kept, shape, &steps);
         let ended_ns = self.now_ns();
         let end = self.end_of(&ended);
-        let site = if end == End::Committed { self.site() } else { String::new() };
         let seen = ended.unwrap_or_else(|_| vec![Value::Null; steps.len()]);
         self.transactions.push(Transaction {
             process: self.process,
@@ -493,7 +407,6 @@ impl Client {
             ended_ns,
             end,
             steps: steps.into_iter().zip(seen).collect(),
-            site,
             is_final: self.is_final,
         });
         if end == End::Unknown {
@@ -515,14 +428,6 @@ impl Client {
         };
         count.fetch_add(1, Ordering::Relaxed);
         end
-    }
-
-    /// Where the last transaction ran.
-    fn site(&mut self) -> String {
-        match &mut self.session {
-            Some(session) if self.shared.plan.asks_site => session.route().site().to_owned(),
-            _ => String::new(),
-        }
     }
 }
 
@@ -589,8 +494,8 @@ fn is_lost(failure: &Failure) -> bool {
 }
 
 /// A session, as soon as there is one.
-pub fn connect(port: u16, options: &str) -> Result<Session, Failure> {
-    let parameters = [("user", USER), ("database", DATABASE), ("options", options)];
+pub fn connect(port: u16) -> Result<Session, Failure> {
+    let parameters = [("user", USER), ("database", DATABASE)];
     let deadline = Instant::now() + s(HANG_S_MAX);
     loop {
         match Session::open(port, &parameters) {

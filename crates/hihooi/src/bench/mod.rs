@@ -1,0 +1,23 @@
+//! `hihooi bench`: what a running cluster does under load.
+
+mod history;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// The benchmarks.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Record transactions of many sessions, under faults, and check the history against a consistency level
+    #[command(after_help = history::EXAMPLES)]
+    History(history::HistoryArgs),
+}
+
+/// Runs one of them.
+#[must_use]
+pub fn run(command: &BenchCommand) -> ExitCode {
+    match command {
+        BenchCommand::History(args) => history::run(args),
+    }
+}
