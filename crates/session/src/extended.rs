@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hihooi_sql::{Analysis, HihooiCommand, Kind};
+use hihooi_sql::{Analysis, HihooiCommand, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
@@ -14,6 +14,7 @@ use crate::events::{Actions, Env, Prepared, protocol_report};
 use crate::mistakes::{Mistake, makes};
 use crate::own_settings::Answer;
 use crate::passwords::Held;
+use crate::read::is_routable;
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, may_change_path};
 use crate::unit::{Ends, Op, Unit};
@@ -100,17 +101,10 @@ impl Session {
         let first = unit.ops.iter().find_map(Op::statement);
         let (ends, work) = match self.ends_as_whole(&unit) {
             None => (unit.ends, Err(self.reason_for(first))),
-            Some(ends) => match self.routable_unit(&unit, env) {
-                // A relation that the catalog lacks may be one that it doesn't know yet.
-                Err(Reason::Unsafe) if self.up.is_none() && env.is_catalog_stale() => {
-                    (ends, Err(Reason::NotFresh))
-                }
-                // Nothing is written where no connection is held, but what this writes.
-                Err(_) if first.is_some_and(|s| s.is_write() && self.up.is_none()) => {
-                    (ends, Err(Reason::Write))
-                }
-                wanted => (ends, wanted),
-            },
+            Some(ends) => {
+                let wanted = self.routable_unit(&unit, env);
+                (ends, wanted.map_err(|reason| self.why_at_primary(reason, first, env)))
+            }
         };
         let what = What::Unit(Unit { ends, ..unit });
         let work = match work {
@@ -118,6 +112,23 @@ impl Session {
             Err(reason) => Work::new(what, Route::primary(reason)),
         };
         self.begin(work.going_on(goes_on), env, out);
+    }
+
+    /// Why a unit that begins with this statement runs on the primary, if it isn't routed for this reason.
+    fn why_at_primary(&self, reason: Reason, first: Option<&Statement>, env: &dyn Env) -> Reason {
+        if self.up.is_some() {
+            return reason;
+        }
+        // Nothing is written where no connection is held, but what this writes.
+        let reason = match first.filter(|first| first.is_write()) {
+            Some(first) => is_routable(first, b"").err().unwrap_or(Reason::Write),
+            None => reason,
+        };
+        // A relation that the catalog lacks may be one that it doesn't know yet.
+        match reason {
+            Reason::Unsafe if env.is_catalog_stale() => Reason::NotFresh,
+            reason => reason,
+        }
     }
 
     fn answer_names(&mut self, unit: &Unit) {
