@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::client::Session;
 use harness::cluster::{Cluster, Options};
-use harness::eventually;
+use harness::{eventually, ms};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
@@ -50,12 +50,17 @@ impl Drop for Stops<'_> {
 
 /// A session whose transaction has its snapshot at a replica; the replica.
 fn with_snapshot(cluster: &Cluster) -> (Session, String) {
-    let mut session = connect(cluster);
-    session.run(BEGIN);
-    assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
-    let site = session.route().site().to_owned();
-    assert!(site.starts_with("replica"), "{site}");
-    (session, site)
+    let mut found = None;
+    eventually("a snapshot is taken at a replica", || {
+        let mut session = connect(cluster);
+        session.run(BEGIN);
+        assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
+        let site = session.route().site().to_owned();
+        let is_there = site.starts_with("replica");
+        found = is_there.then_some((session, site));
+        is_there
+    });
+    found.expect("one")
 }
 
 #[test]
@@ -74,6 +79,8 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
                 writer.run(&format!("UPDATE accounts SET n = 50 - {n} WHERE id = 1"));
                 writer.run(&format!("UPDATE accounts SET n = 50 + {n} WHERE id = 2"));
                 writer.run("COMMIT");
+                // Moments at which nothing is on its way.
+                std::thread::sleep(ms(10));
             }
         });
         let _stops = Stops(&stop);
@@ -216,6 +223,18 @@ fn the_loss_of_the_replica_is_a_serialization_failure() {
     assert_eq!(commits.run("COMMIT").command, "COMMIT");
     assert_eq!(idle.error("SELECT n FROM accounts").code(), "40001");
     assert_eq!(idle.run("ROLLBACK").command, "ROLLBACK");
+    // Whatever becomes of its end, the transaction is over.
+    for end in ["ROLLBACK", "COMMIT"] {
+        let (mut session, site) = with_snapshot(&cluster);
+        let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE pid <> pg_backend_pid() AND application_name ~ 'applier|snapshots'";
+        cluster.repair(&site).run(all);
+        let _ = session.simple(end);
+        assert_eq!(session.status, 'I', "{end}");
+        session.run("BEGIN");
+        session.run("UPDATE accounts SET n = n");
+        session.run("COMMIT");
+    }
     let (mut killed, site) = with_snapshot(&cluster);
     cluster.kill_site(&site);
     eventually("it is lost", || match killed.simple("SELECT n FROM accounts") {

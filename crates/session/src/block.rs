@@ -132,11 +132,11 @@ impl Block {
         Block { has_run: true, has_failed: true, loss: Some(Loss { report, is_told }), ..self }
     }
 
-    /// What the client is told in place of whatever it asks, but for the block's end if it was told before.
-    pub(crate) fn tell_loss(&mut self, ends: bool) -> Option<Report> {
+    /// What the client is told in place of whatever it asks, but for the block's end.
+    pub(crate) fn tell_loss(&mut self) -> Option<Report> {
         let loss = self.loss.as_mut()?;
-        let was_told = std::mem::replace(&mut loss.is_told, true);
-        (!(ends && was_told)).then(|| loss.report.clone())
+        loss.is_told = true;
+        Some(loss.report.clone())
     }
 
     /// A statement has run in it, or failed.

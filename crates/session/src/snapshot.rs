@@ -99,13 +99,16 @@ impl Session {
         env: &dyn Env,
         out: &mut Actions,
     ) -> Result<(), Report> {
+        let ends = work.ends();
         if let Some(block) = &mut self.block {
-            let ends = work.first().is_some_and(|first| ends_transaction(&first.kind));
-            return block.tell_loss(ends).map_or(Ok(()), Err);
+            return match ends {
+                true => Ok(()),
+                false => block.tell_loss().map_or(Ok(()), Err),
+            };
         }
         let has_failed = self.status() == Status::Failed;
         let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
-        if !env.still_serves(&snapshot.route) {
+        if !ends && !env.still_serves(&snapshot.route) {
             return Err(lost("the replica that had the transaction's snapshot serves no more"));
         }
         (work.route, work.wanted) = (snapshot.route, None);
@@ -113,7 +116,7 @@ impl Session {
         if snapshot.fits(&work.what) || has_failed && !snapshot.ends {
             return Ok(());
         }
-        if work.first().is_some_and(|first| ends_transaction(&first.kind)) && !self.is_unit_open() {
+        if ends && !self.is_unit_open() {
             self.end_at_primary(has_failed, work, out);
             return Ok(());
         }
@@ -154,7 +157,9 @@ impl Session {
         let answered = self.up.as_ref().filter(|_| runs).map_or(0, |up| up.names_done);
         // In the middle of a unit the client is told at once, and what is left of the unit is skipped.
         let was_open = std::mem::replace(&mut self.open, Open::No) == Open::Running;
-        if let Some(Snapshot { block, .. }) = self.snapshot.take() {
+        // Whatever becomes of its end, the transaction is over then.
+        let ends = waits && self.work.as_ref().is_some_and(Work::ends);
+        if let Some(Snapshot { block, .. }) = self.snapshot.take().filter(|_| !ends) {
             self.block = Some(block.lost(report.clone(), waits || was_open));
         }
         self.discard(out);
@@ -185,6 +190,13 @@ impl Session {
 
 fn lost(what: &str) -> Report {
     Report::error(SERIALIZATION_FAILURE, what).hint("Run the transaction again.")
+}
+
+impl Work {
+    /// Whether its first statement ends a transaction.
+    fn ends(&self) -> bool {
+        self.first().is_some_and(|first| ends_transaction(&first.kind))
+    }
 }
 
 fn ends_transaction(kind: &Kind) -> bool {

@@ -182,6 +182,7 @@ impl Client {
         self.process = self.shared.fresh_process();
         let level = self.shared.level;
         self.simple(&format!("SET hihooi.consistency = '{level}'")).await?;
+        self.simple("SET hihooi.snapshot_routing = on").await?;
         Ok(())
     }
 
