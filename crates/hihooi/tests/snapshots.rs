@@ -97,7 +97,8 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
             let second = session.number("SELECT n FROM accounts WHERE id = 2");
             assert_eq!(first + second, 100, "two snapshots (I3)");
             assert_eq!(
-                session.extended("SELECT n FROM ticks", &[]).unwrap().rows[0][0].as_deref(),
+                session.extended("SELECT n FROM ticks", &[]).expect("an answer").rows[0][0]
+                    .as_deref(),
                 Some(&*n.to_string()),
                 "the snapshot lacks what came before it (I3)"
             );
