@@ -1,11 +1,14 @@
 //! The catalog by which statements are analysed: read at the start, and again after DDL.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_postgres::apply::visibility::Snapshot;
 use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, Result};
-use hihooi_sql::{Catalog, catalog_queries};
+use hihooi_sql::Catalog;
+use hihooi_sql::catalog_builder::{Builder, Builtins};
+use hihooi_sql::catalog_queries::{BUILTINS, BUILTINS_STATE, CatalogQuery, QUERIES, SETTINGS};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -28,11 +31,11 @@ const SHOWN_EVERY: Duration = Duration::from_millis(2);
 /// Reads the catalog at the start and whenever the stream brought DDL.
 pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
     let (mut version, mut failures) = (0, 0);
-    let mut connection = None;
+    let mut session = None;
     loop {
         version += 1;
         let (changes, changed_by) = relay.catalog_changes();
-        match load(&relay, &mut connection, version, changed_by).await {
+        match load(&relay, &mut session, version, changed_by).await {
             Ok((catalog, named)) => {
                 if failures >= FAILURES_TOLD {
                     info!("the catalog was read");
@@ -48,7 +51,7 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
                 if failures == FAILURES_TOLD {
                     warn!(%error, "the catalog can't be read; reads stay on the primary");
                 }
-                connection = None;
+                session = None;
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -69,19 +72,67 @@ async fn until_quiet(relay: &Relay, reload: &Notify) {
     }
 }
 
+/// A session at the primary, and what it knows from reading the catalog before.
+struct Session {
+    connection: Connection,
+    /// PostgreSQL's own functions, and what [`BUILTINS_STATE`] answered for them.
+    builtins: Option<(Option<String>, Arc<Builtins>)>,
+}
+
+impl Session {
+    async fn open(relay: &Relay) -> Result<Session> {
+        let login = login(relay, "hihooi catalog").with_all(&SETTINGS);
+        let mut connection = Connection::open(&login).await?;
+        // Planned once: that takes as long as asking.
+        for (number, question) in QUERIES.iter().enumerate() {
+            connection.query(&format!("PREPARE hihooi_{number} AS {}", question.sql)).await?;
+        }
+        Ok(Session { connection, builtins: None })
+    }
+
+    /// The whole catalog, in the snapshot of the transaction that is open.
+    async fn builder(&mut self) -> Result<Builder> {
+        let state = self.connection.query(BUILTINS_STATE).await?.value().map(str::to_owned);
+        let known = self.builtins.take().filter(|(known, _)| *known == state);
+        let builtins = match known {
+            Some((_, builtins)) => builtins,
+            None => {
+                let mut builder = Builder::default();
+                self.ask(BUILTINS.sql, &BUILTINS, &mut builder).await?;
+                builder.builtins()
+            }
+        };
+        let mut builder = Builder::with_builtins(builtins.clone());
+        self.builtins = Some((state, builtins));
+        for (number, question) in QUERIES.iter().enumerate() {
+            self.ask(&format!("EXECUTE hihooi_{number}"), question, &mut builder).await?;
+        }
+        Ok(builder)
+    }
+
+    async fn ask(&mut self, sql: &str, question: &CatalogQuery, to: &mut Builder) -> Result<()> {
+        for row in self.connection.query(sql).await?.rows {
+            let row: Vec<Option<&str>> = row.iter().map(Option::as_deref).collect();
+            (question.read)(to, &row)
+                .map_err(|bad| Error::Protocol(format!("{}: {bad}", question.name)))?;
+        }
+        Ok(())
+    }
+}
+
 async fn load(
     relay: &Relay,
-    connection: &mut Option<Connection>,
+    session: &mut Option<Session>,
     version: u64,
     changed_by: Option<u32>,
 ) -> Result<(Catalog, NamedObjects)> {
-    let connection = match connection {
-        Some(connection) => connection,
-        None => connection.insert(Connection::open(&login(relay, "hihooi catalog")).await?),
+    let session = match session {
+        Some(session) => session,
+        None => session.insert(Session::open(relay).await?),
     };
     // The stream may be ahead of what the primary shows.
     while let Some(xid) = changed_by {
-        let answer = connection.query("SELECT pg_catalog.pg_current_snapshot()").await?;
+        let answer = session.connection.query("SELECT pg_catalog.pg_current_snapshot()").await?;
         let snapshot = answer.value().and_then(Snapshot::parse);
         if snapshot.is_some_and(|snapshot| snapshot.sees(snapshot.widen(xid))) {
             break;
@@ -89,19 +140,11 @@ async fn load(
         tokio::time::sleep(SHOWN_EVERY).await;
     }
     // One snapshot, so that what refers to each other fits together.
-    connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let mut builder = Catalog::builder();
+    session.connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     // Printing definitions locks what they refer to, one after the other (I7).
-    connection.query(GIVE_WAY).await?;
-    connection.query(catalog_queries::SETUP).await?;
-    for question in catalog_queries::QUERIES {
-        for row in connection.query(question.sql).await?.rows {
-            let row: Vec<Option<&str>> = row.iter().map(Option::as_deref).collect();
-            (question.read)(&mut builder, &row)
-                .map_err(|bad| Error::Protocol(format!("{}: {bad}", question.name)))?;
-        }
-    }
-    let named = NamedObjects::read(connection).await?;
-    connection.query("COMMIT").await?;
+    session.connection.query(GIVE_WAY).await?;
+    let builder = session.builder().await?;
+    let named = NamedObjects::read(&mut session.connection).await?;
+    session.connection.query("COMMIT").await?;
     Ok((builder.build(version), named))
 }

@@ -113,8 +113,8 @@ pub struct ObjectsAt {
 }
 
 impl NamedObjects {
-    /// Reads those of a site, in the transaction that is open there and has
-    /// [`catalog_queries::SETUP`].
+    /// Reads those of a site, in the transaction that is open there, in a session with
+    /// [`catalog_queries::SETTINGS`].
     ///
     /// # Errors
     /// The connection failed.
@@ -225,10 +225,10 @@ async fn load(
     if relay.schema().is_none_or(|(now, ..)| now != changes) {
         return Ok(None);
     }
-    let login = login_at(relay, &replica.site, "hihooi objects");
+    let login =
+        login_at(relay, &replica.site, "hihooi objects").with_all(&catalog_queries::SETTINGS);
     let mut connection = Connection::open(&login).await?;
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    connection.query(catalog_queries::SETUP).await?;
     let named = NamedObjects::read(&mut connection).await?;
     connection.query("COMMIT").await?;
     connection.close().await;

@@ -17,7 +17,7 @@ use hihooi_replication::items::{ColumnId, Item, Items, RelId, Rows, Span};
 use hihooi_replication::written::{Written, WrittenRows, WrittenTable};
 
 use crate::analysis::Facts;
-use crate::builtins::Builtin;
+use crate::catalog_builder::Builtins;
 use crate::keys::KeyType;
 use crate::leaves::Leaves;
 
@@ -64,7 +64,9 @@ pub struct Catalog {
     pub(crate) relations: Map<RelId, Relation>,
     /// All relations of a name, whatever their schema.
     pub(crate) by_name: Map<Box<str>, Vec<RelId>>,
-    pub(crate) functions: Map<Box<str>, Functions>,
+    pub(crate) builtins: Arc<Builtins>,
+    /// Functions of users by name, the worst per schema.
+    pub(crate) functions: Map<Box<str>, Vec<UserFunction>>,
     /// User-defined operators by name, whatever their schema and operands.
     pub(crate) operators: Map<Box<str>, Routine>,
     /// The worst of the user-defined casts that PostgreSQL applies unasked.
@@ -351,15 +353,6 @@ pub enum Routine {
     Primary,
     /// May do anything.
     Opaque,
-}
-
-/// All functions of one name.
-#[derive(Debug, Default)]
-pub(crate) struct Functions {
-    /// Those of `pg_catalog`.
-    pub builtin: Option<Builtin>,
-    /// Those of users, the worst per schema.
-    pub user: Vec<UserFunction>,
 }
 
 /// The functions of one name in one schema, as one.

@@ -3,12 +3,13 @@
 //! What a user's functions may do is found in `crate::routines`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use hihooi_replication::items::{ColumnId, RelId};
 
-use crate::builtins;
+use crate::builtins::{self, Builtin};
 use crate::catalog::{
-    Catalog, Class, Code, Column, ForeignKey, Functions, Map, Relation, Routine, UserFunction,
+    Catalog, Class, Code, Column, ForeignKey, Map, Relation, Routine, UserFunction,
 };
 use crate::keys::KeyType;
 use crate::leaves::leaves;
@@ -99,6 +100,18 @@ pub struct FunctionRow<'a> {
     pub types: &'a str,
 }
 
+/// The functions of `pg_catalog` by name, with the worst volatility of their overloads. They hardly ever
+/// change, so that catalogs share them ([`Builder::with_builtins`]).
+#[derive(Clone, Debug, Default)]
+pub struct Builtins(Map<Box<str>, Volatility>);
+
+impl Builtins {
+    /// What calling the function of this name means, if there is one.
+    pub(crate) fn get(&self, name: &str) -> Option<Builtin> {
+        self.0.get(name).map(|volatility| builtins::classify(name, *volatility))
+    }
+}
+
 /// Collects rows, in any order, and makes a [`Catalog`] of them.
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -111,7 +124,7 @@ pub struct Builder {
     columns: Vec<(RelId, Column)>,
     keys: Vec<(RelId, Vec<ColumnId>)>,
     has_own_comparisons: bool,
-    builtins: Map<Box<str>, Volatility>,
+    builtins: Arc<Builtins>,
     pub(crate) functions: Vec<Function>,
     pub(crate) operators: Vec<(Box<str>, Box<str>)>,
     pub(crate) casts: Vec<Cast>,
@@ -150,6 +163,18 @@ pub(crate) struct Cast {
 }
 
 impl Builder {
+    /// Begins with functions of `pg_catalog` that are known already.
+    #[must_use]
+    pub fn with_builtins(builtins: Arc<Builtins>) -> Builder {
+        Builder { builtins, ..Builder::default() }
+    }
+
+    /// The functions of `pg_catalog` that were added, for the next catalog.
+    #[must_use]
+    pub fn builtins(&self) -> Arc<Builtins> {
+        self.builtins.clone()
+    }
+
     /// Adds a relation. Temporary ones are left out.
     pub fn relation(&mut self, row: RelationRow<'_>) {
         if row.persistence == "t" {
@@ -255,7 +280,7 @@ impl Builder {
 
     /// Adds a function of `pg_catalog`, with the worst volatility of its overloads.
     pub fn builtin(&mut self, name: &str, volatility: Volatility) {
-        let known = self.builtins.entry(name.into()).or_insert(volatility);
+        let known = Arc::make_mut(&mut self.builtins).0.entry(name.into()).or_insert(volatility);
         *known = volatility.max(*known);
     }
 
@@ -301,11 +326,8 @@ impl Builder {
         self.attach_code();
         self.attach_checks();
         let has_own_comparisons = self.has_own_comparisons;
-        let mut catalog = Catalog { version, has_own_comparisons, ..Catalog::default() };
-        for (name, volatility) in &self.builtins {
-            let functions = catalog.functions.entry(name.clone()).or_default();
-            functions.builtin = Some(builtins::classify(name, *volatility));
-        }
+        let builtins = self.builtins.clone();
+        let mut catalog = Catalog { version, builtins, has_own_comparisons, ..Catalog::default() };
         catalog.leaves = leaves(&self);
         let routines = routines(&self, &catalog);
         let claims = self.functions.iter().map(|function| function.volatility);
@@ -410,12 +432,12 @@ impl Builder {
     fn add_functions(&self, catalog: &mut Catalog, routines: &[Routine]) {
         for (function, &routine) in self.functions.iter().zip(routines) {
             let functions = catalog.functions.entry(function.name.clone()).or_default();
-            match functions.user.iter_mut().find(|f| f.schema == function.schema) {
+            match functions.iter_mut().find(|f| f.schema == function.schema) {
                 Some(known) => {
                     known.routine = known.routine.max(routine);
                     known.takes_row |= function.takes_row;
                 }
-                None => functions.user.push(UserFunction {
+                None => functions.push(UserFunction {
                     schema: function.schema.clone(),
                     routine,
                     takes_row: function.takes_row,
@@ -442,9 +464,8 @@ impl Builder {
 }
 
 /// The worst that a user's functions of one name may do.
-fn worst(functions: Option<&Functions>) -> Routine {
-    let user = functions.map(|f| f.user.as_slice()).unwrap_or_default();
-    user.iter().map(|f| f.routine).max().unwrap_or(Routine::Opaque)
+fn worst(functions: Option<&Vec<UserFunction>>) -> Routine {
+    functions.into_iter().flatten().map(|f| f.routine).max().unwrap_or(Routine::Opaque)
 }
 
 fn select(expressions: &str) -> Box<str> {

@@ -1,6 +1,6 @@
 //! The questions that fill a [`Builder`] from PostgreSQL 14 to 18, each with the function that
 //! takes its rows. A loader runs them in one REPEATABLE READ transaction with `search_path`
-//! empty, so that every printed name outside of `pg_catalog` is qualified, as a superuser, and
+//! empty ([`SETTINGS`]), so that every printed name outside of `pg_catalog` is qualified, as a superuser, and
 //! hands over each row as text.
 //!
 //! Differences of versions: none that these questions meet. They use `pg_get_function_sqlbody`,
@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::catalog_builder::{Builder, ColumnRow, FunctionRow, RelationRow, Volatility};
 
-/// What must be set before the questions are asked.
-pub const SETUP: &str = "SET LOCAL search_path = ''";
+/// What must be set in the session that asks the questions.
+pub const SETTINGS: [(&str, &str); 2] = [("search_path", ""), ("jit", "off")];
 
 /// A row of a catalog query: the columns as text, `None` for NULL.
 pub type Row<'a> = [Option<&'a str>];
@@ -38,7 +38,28 @@ pub struct BadRow {
     pub column: usize,
 }
 
-/// All the questions. The order doesn't matter.
+/// The functions of `pg_catalog` by name, with the worst volatility of their overloads: thousands, which
+/// need not be read again while [`BUILTINS_STATE`] answers the same.
+pub const BUILTINS: CatalogQuery = CatalogQuery {
+    name: "built-in functions",
+    sql: "\
+SELECT p.proname::text,
+       CASE WHEN bool_or(p.provolatile = 'v') THEN 'v'
+            WHEN bool_or(p.provolatile = 's') THEN 's' ELSE 'i' END
+FROM pg_proc p
+WHERE p.pronamespace = 'pg_catalog'::regnamespace
+GROUP BY p.proname",
+    columns: &["name", "volatility"],
+    read: builtin,
+};
+
+/// A text that changes whenever a function of `pg_catalog` does: how many rows there are of each
+/// transaction that wrote some. A later change is a later transaction's, and takes a row from an earlier.
+pub const BUILTINS_STATE: &str = "\
+SELECT string_agg(x.xmin::text || ' ' || x.count, ',' ORDER BY x.xmin::text)
+FROM (SELECT xmin, count(*) FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace GROUP BY xmin) x";
+
+/// All other questions. The order doesn't matter.
 pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "relations",
@@ -100,12 +121,6 @@ pub const QUERIES: &[CatalogQuery] = &[
         read: checks,
     },
     CatalogQuery { name: "domains", sql: DOMAINS, columns: &["type", "expressions"], read: domain },
-    CatalogQuery {
-        name: "built-in functions",
-        sql: BUILTINS,
-        columns: &["name", "volatility"],
-        read: builtin,
-    },
     CatalogQuery {
         name: "functions",
         sql: FUNCTIONS,
@@ -190,7 +205,7 @@ WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND i.indisvalid AND i.indimmed
 pub const COMPARISONS: &str = "\
 SELECT o.oid::text
 FROM pg_operator o JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE o.oprname IN ('=', '<', '<=', '>', '>=')
+WHERE o.oid >= 16384 AND o.oprname IN ('=', '<', '<=', '>', '>=')
   AND (n.nspname <> 'pg_catalog' OR o.oprnamespace <> n.oid)
   AND EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
               AND (t.oid < 16384 OR t.typtype = 'd'))";
@@ -297,15 +312,6 @@ JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')
 GROUP BY t.typname";
 
-/// The functions of `pg_catalog` by name, with the worst volatility of their overloads.
-pub const BUILTINS: &str = "\
-SELECT p.proname::text,
-       CASE WHEN bool_or(p.provolatile = 'v') THEN 'v'
-            WHEN bool_or(p.provolatile = 's') THEN 's' ELSE 'i' END
-FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE n.nspname = 'pg_catalog'
-GROUP BY p.proname";
-
 /// Users' functions, procedures, aggregates and window functions; those of extensions and of
 /// information_schema too, since they are called by name like any other. An aggregate is as
 /// volatile as its worst support function (its own row always says immutable), and its body is
@@ -340,15 +346,15 @@ LEFT JOIN LATERAL (
                     a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)) s ON true
 WHERE n.nspname NOT IN ('pg_catalog', 'hihooi') AND n.nspname NOT LIKE 'pg\\_temp\\_%'";
 
-/// Operators whose function is not of `pg_catalog`.
+/// Users' operators whose function is not of `pg_catalog`.
 pub const OPERATORS: &str = "\
 SELECT o.oprname::text, p.proname::text
 FROM pg_operator o
 JOIN pg_proc p ON p.oid = o.oprcode
 JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE n.nspname <> 'pg_catalog'";
+WHERE o.oid >= 16384 AND n.nspname <> 'pg_catalog'";
 
-/// Casts whose function is not of `pg_catalog`, for their target type and the domains over it;
+/// Users' casts whose function is not of `pg_catalog`, for their target type and the domains over it;
 /// the first column is whether PostgreSQL applies them unasked, in assignments or everywhere.
 pub const CASTS: &str = "\
 WITH RECURSIVE casts(implicit, target, function) AS (
@@ -356,7 +362,7 @@ WITH RECURSIVE casts(implicit, target, function) AS (
     FROM pg_cast c
     JOIN pg_proc p ON p.oid = c.castfunc
     JOIN pg_namespace n ON n.oid = p.pronamespace
-    WHERE n.nspname <> 'pg_catalog'
+    WHERE c.oid >= 16384 AND n.nspname <> 'pg_catalog'
   UNION
     SELECT c.implicit, t.oid, c.function
     FROM casts c JOIN pg_type t ON t.typbasetype = c.target

@@ -200,8 +200,7 @@ fn word_means(
         | "regoperator" | "regnamespace" | "regrole" | "regcollation" => return Routine::Primary,
         _ => {}
     }
-    let builtin = catalog.functions.get(word).filter(|_| is_call).and_then(|f| f.builtin);
-    match builtin {
+    match is_call.then(|| catalog.builtins.get(word)).flatten() {
         None | Some(Builtin::Safe | Builtin::CurrentSetting) => Routine::Pure,
         Some(Builtin::ReadsAnything(_) | Builtin::Primary(Unsafe::ServerState)) => Routine::Primary,
         Some(_) => Routine::Opaque,

@@ -38,13 +38,10 @@ impl<'t> Scan<'_, 't> {
     }
 
     fn call(&mut self, schema: Option<&str>, name: &str, call: &'t FuncCall) {
-        let Some(functions) = self.catalog.functions.get(name) else {
-            return self.unknown(Unsafe::UnknownFunction);
-        };
         let in_reach = |function: &&UserFunction| schema.is_none_or(|s| *s == *function.schema);
-        let user = functions.user.iter().filter(in_reach).map(|f| f.routine).max();
-        let builtin =
-            functions.builtin.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"));
+        let user = self.users(name).iter().filter(in_reach).map(|f| f.routine).max();
+        let is_in_reach = schema.is_none_or(|schema| schema == "pg_catalog");
+        let builtin = is_in_reach.then(|| self.catalog.builtins.get(name)).flatten();
         if user.is_none() && builtin.is_none() {
             return self.unknown(Unsafe::UnknownFunction);
         }
@@ -58,13 +55,12 @@ impl<'t> Scan<'_, 't> {
 
     /// `row.name` may mean name(row), if a user's function takes a row, or one of PostgreSQL's that takes anything.
     pub fn row_function(&mut self, name: &str) {
-        let Some(functions) = self.catalog.functions.get(name) else { return };
         if name.starts_with("pg_")
-            && let Some(builtin) = functions.builtin
+            && let Some(builtin) = self.catalog.builtins.get(name)
         {
             self.builtin(builtin, None);
         }
-        let user = functions.user.iter().filter(|f| f.takes_row).map(|f| f.routine).max();
+        let user = self.users(name).iter().filter(|f| f.takes_row).map(|f| f.routine).max();
         if let Some(routine) = user {
             self.routine(routine, self.catalog.leaves.of_name(name));
         }
@@ -73,9 +69,14 @@ impl<'t> Scan<'_, 't> {
     /// `(expression).name`: as for a row, and a built-in function may be meant too.
     pub fn field(&mut self, name: &str) {
         self.row_function(name);
-        if let Some(builtin) = self.catalog.functions.get(name).and_then(|f| f.builtin) {
+        if let Some(builtin) = self.catalog.builtins.get(name) {
             self.builtin(builtin, None);
         }
+    }
+
+    /// Users' functions of a name.
+    fn users(&self, name: &str) -> &[UserFunction] {
+        self.catalog.functions.get(name).map_or(&[], Vec::as_slice)
     }
 
     fn builtin(&mut self, builtin: Builtin, call: Option<&'t FuncCall>) {
