@@ -181,12 +181,15 @@ pub struct Overrides {
     /// Close server connections that are unused for so long, milliseconds; 0: never [default: 600000]
     #[arg(long, env = "HIHOOI_POOL_IDLE_MS_MAX", value_name = "MS")]
     pub pool_idle_ms_max: Option<u64>,
-    /// Consistency level of sessions that set none: strict, gssi, rsi-pc, session or weak-si [default: gssi]
+    /// Consistency level of sessions that set none: sync, strict, gssi, rsi-pc, session or weak-si [default: gssi]
     #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
     pub consistency_default: Option<Level>,
     /// How long a read may wait for a replica before it runs on the primary, milliseconds [default: 100]
     #[arg(long, env = "HIHOOI_CONSISTENCY_WAIT_MS", value_name = "MS")]
     pub consistency_wait_ms: Option<u64>,
+    /// How long a commit at the level sync waits for a replica before that serves no reads [default: 1000]
+    #[arg(long, env = "HIHOOI_CONSISTENCY_SYNC_TIMEOUT_MS", value_name = "MS")]
+    pub consistency_sync_timeout_ms: Option<u64>,
     /// Run no statements on a replica that has not answered for so long, milliseconds [default: 2000]
     #[arg(long, env = "HIHOOI_SITES_TIMEOUT_MS", value_name = "MS")]
     pub sites_timeout_ms: Option<u64>,
@@ -214,6 +217,7 @@ impl Overrides {
         put(&self.pool_idle_ms_max, &mut config.pool.idle_ms_max);
         put(&self.consistency_default, &mut config.consistency.default);
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
+        put(&self.consistency_sync_timeout_ms, &mut config.consistency.sync_timeout_ms);
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
         put(&self.replica_max_apply_delay_ms, &mut config.all_replicas.max_apply_delay_ms);
         put(&self.apply_method, &mut config.apply.method);

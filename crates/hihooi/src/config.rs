@@ -80,6 +80,8 @@ pub struct Consistency {
     pub default: Level,
     /// How long a read waits for a replica before it goes to the primary, milliseconds.
     pub wait_ms: u64,
+    /// How long a commit at the level `sync` waits for replicas before those that are late serve no reads, milliseconds.
+    pub sync_timeout_ms: u64,
 }
 
 /// What holds for all servers.
@@ -188,7 +190,7 @@ impl Default for Pool {
 
 impl Default for Consistency {
     fn default() -> Consistency {
-        Consistency { default: Level::Gssi, wait_ms: 100 }
+        Consistency { default: Level::Gssi, wait_ms: 100, sync_timeout_ms: 1_000 }
     }
 }
 
@@ -456,6 +458,7 @@ idle_ms_max = 600000
 [consistency]
 default = "weak-si"
 wait_ms = 100
+sync_timeout_ms = 5000
 [sites]
 timeout_ms = 500
 [replica]
@@ -484,6 +487,7 @@ name = "postgres"
         let config = Config::parse(EXAMPLE).expect("valid");
         assert_eq!(config.check(), Ok(()));
         assert_eq!(config.consistency.default, Level::WeakSi);
+        assert_eq!(config.consistency.sync_timeout_ms, 5_000);
         assert_eq!(config.all_sites.timeout_ms, 500);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 0);
         assert_eq!(config.apply.method, Method::Algorithm2);
@@ -497,6 +501,7 @@ name = "postgres"
         let config = Config::parse("").expect("valid");
         assert_eq!(config, Config::default());
         assert_eq!((config.pool.size, config.consistency.wait_ms), (20, 100));
+        assert_eq!(config.consistency.sync_timeout_ms, 1_000);
         assert_eq!(config.all_sites.timeout_ms, 2_000);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 30_000);
         assert_eq!(config.apply.method, Method::Graph);

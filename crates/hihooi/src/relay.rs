@@ -26,6 +26,7 @@ pub async fn run(
         pool_idle_ms_max: config.pool.idle_ms_max,
         consistency: config.consistency.default,
         wait_ms: config.consistency.wait_ms,
+        sync_timeout_ms: config.consistency.sync_timeout_ms,
         site_timeout_ms: config.all_sites.timeout_ms,
         weights: config.weights(),
         database: config.database().to_owned(),
@@ -61,6 +62,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("pool.idle_ms_max".to_owned(), config.pool.idle_ms_max.to_string()),
         ("consistency.default".to_owned(), consistency.as_str().to_owned()),
         ("consistency.wait_ms".to_owned(), config.consistency.wait_ms.to_string()),
+        ("consistency.sync_timeout_ms".to_owned(), config.consistency.sync_timeout_ms.to_string()),
         ("sites.timeout_ms".to_owned(), config.all_sites.timeout_ms.to_string()),
         (
             "replica.max_apply_delay_ms".to_owned(),

@@ -331,6 +331,9 @@ impl<S: Stream> Admin<S> {
             let others = self.why_behind(lag.is_none());
             reason = if others.is_empty() { reason } else { others };
         }
+        if self.relay.is_late(replica) {
+            reason = "not read until it shows a commit that was made at the level sync".to_owned();
+        }
         vec![
             Some(replica.site.name.clone()),
             Some(replica.state().to_string()),
@@ -346,7 +349,8 @@ impl<S: Stream> Admin<S> {
     /// Which share of reads a replica gets.
     fn share_of(&self, number: usize) -> [Option<String>; 3] {
         let shown = self.relay.balance.borrow().shown(number, self.relay.now());
-        let is_readable = self.relay.replicas[number].state().is_readable();
+        let replica = &self.relay.replicas[number];
+        let is_readable = replica.state().is_readable() && !self.relay.is_late(replica);
         let percent = if is_readable { (shown.share * 100.0).round() } else { 0.0 };
         [shown.weight.to_string(), percent.to_string(), format!("{:.2}", shown.slowdown)].map(Some)
     }

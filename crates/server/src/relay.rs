@@ -65,6 +65,8 @@ pub struct Settings {
     pub consistency: Consistency,
     /// How long a read waits for a replica, milliseconds.
     pub wait_ms: u64,
+    /// How long a commit at the level `sync` waits for replicas, milliseconds.
+    pub sync_timeout_ms: u64,
     /// A site that answers nothing for so long is out of routing, milliseconds.
     pub site_timeout_ms: u64,
     /// The replicas' shares of reads, in the order of the configuration.
@@ -271,6 +273,8 @@ pub struct Relay {
     pub catalog_wanted: Notify,
     /// Who must see what.
     pub freshness: RefCell<Freshness>,
+    /// Commits that every read shows from now on, whatever its level.
+    pub everywhere: RefCell<Watermark>,
     /// Somebody should look at the index again.
     pub changed: Notify,
     /// There are writes to resolve.
@@ -358,6 +362,7 @@ impl Relay {
             catalog_set: Notify::new(),
             catalog_wanted: Notify::new(),
             freshness: RefCell::new(Freshness::new(newest)),
+            everywhere: RefCell::default(),
             changed: Notify::new(),
             unresolved: Notify::new(),
             in_doubt: RefCell::default(),
@@ -691,7 +696,7 @@ impl Relay {
     }
 
     fn choose(&self, need: &Need, read: &ReadRequest<'_>, pools: &OwnPools) -> Choice {
-        let now = self.now();
+        let (now, everywhere) = (self.now(), self.shown_everywhere());
         let candidates = self.replicas.iter().enumerate().map(|(number, replica)| {
             let site = SiteId::Replica(number);
             let pool = pools[site].as_deref();
@@ -700,7 +705,7 @@ impl Relay {
             Candidate {
                 number,
                 applied: replica.applied(),
-                is_readable: replica.state().is_readable(),
+                is_readable: serves(replica, &everywhere),
                 is_barred: read.not.contains(&site)
                     || admission == Admission::Nothing
                     || read.own_types && self.objects_at(site).is_none(),
@@ -734,7 +739,59 @@ impl Relay {
     pub fn still_serves(&self, route: &Route) -> bool {
         let Some(replica) = self.replica(route.site) else { return false };
         let went_back = |applied: Tsid| replica.applied() < applied;
-        replica.state().is_readable() && !route.applied.is_some_and(went_back)
+        serves(replica, &self.shown_everywhere()) && !route.applied.is_some_and(went_back)
+    }
+
+    /// What every read must show, whatever its level.
+    fn shown_everywhere(&self) -> Need {
+        self.everywhere.borrow_mut().need(&self.freshness.borrow())
+    }
+
+    /// Whether a replica that could be read is not, since it doesn't show a commit at the level `sync` yet.
+    #[must_use]
+    pub fn is_late(&self, replica: &Replica) -> bool {
+        replica.state().is_readable() && !serves(replica, &self.shown_everywhere())
+    }
+
+    /// Waits until every replica that serves shows a commit, at most for `sync_timeout_ms`. From then on every read shows
+    /// it: a replica that is late serves none until it does.
+    pub async fn show_everywhere(&self, write: WriteId) {
+        let mut written = Watermark::default();
+        written.wrote(write, &self.freshness.borrow());
+        let limit = Duration::from_millis(self.settings.sync_timeout_ms);
+        let shown = tokio::time::timeout(limit, self.until_shown(&mut written)).await;
+        let before = self.shown_everywhere();
+        self.everywhere.borrow_mut().wrote(write, &self.freshness.borrow());
+        if shown.is_err() {
+            let late = self.replicas.iter().filter(|replica| serves(replica, &before));
+            for replica in late.filter(|replica| self.is_late(replica)) {
+                let site = &replica.site.name;
+                warn!(
+                    site,
+                    "a commit at level sync was not shown in time: out of routing until it is"
+                );
+            }
+        }
+    }
+
+    async fn until_shown(&self, written: &mut Watermark) {
+        loop {
+            let index_changed = self.changed.notified();
+            let mut progress: Vec<_> =
+                self.replicas.iter().map(|replica| replica.progress()).collect();
+            let (need, before) = (written.need(&self.freshness.borrow()), self.shown_everywhere());
+            let is_awaited = |replica: &Arc<Replica>| {
+                replica.state().applies() && serves(replica, &before) && !serves(replica, &need)
+            };
+            if !self.replicas.iter().any(is_awaited) {
+                return;
+            }
+            let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
+            tokio::select! {
+                () = index_changed => {}
+                _ = futures_util::future::select_all(any) => {}
+            }
+        }
     }
 
     /// Whether any replica's prefix may grow.
@@ -787,6 +844,12 @@ impl Relay {
     pub fn address(&self, site: SiteId) -> &Address {
         &self.sites[site].address
     }
+}
+
+/// Whether a replica shows what every read must show, and may be read.
+fn serves(replica: &Replica, everywhere: &Need) -> bool {
+    let shows = everywhere.unresolved.is_empty() && replica.applied() >= everywhere.tsid;
+    shows && replica.state().is_readable()
 }
 
 fn found(

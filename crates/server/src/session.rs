@@ -395,11 +395,14 @@ impl<S: Stream> Served<S> {
             Action::Begin { write, items, may_define } => {
                 self.relay.freshness.borrow_mut().begin_as(write, items, may_define);
             }
-            Action::End(write, outcome) => {
+            Action::End { write, outcome, everywhere } => {
                 if outcome != Outcome::Nothing {
                     self.wrote(write);
                 }
                 self.relay.end_write(write, outcome);
+                if everywhere && outcome != Outcome::Nothing {
+                    self.relay.show_everywhere(write).await;
+                }
             }
             Action::Doubt(write) => {
                 self.wrote(write);

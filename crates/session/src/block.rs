@@ -38,8 +38,6 @@ pub(crate) struct Block {
     loss: Option<Loss>,
     /// One of its reads has waited for the catalog.
     has_waited: bool,
-    /// hihooi's settings before SET LOCAL.
-    own_before: Option<OwnSettings>,
     /// The savepoints that are open, the newest last, with hihooi's settings there.
     savepoints: Vec<(Box<str>, OwnSettings)>,
 }
@@ -115,11 +113,6 @@ impl Block {
     /// The newest savepoint of this name.
     fn savepoint(&self, name: &str) -> Option<usize> {
         self.savepoints.iter().rposition(|(known, _)| **known == *name)
-    }
-
-    /// hihooi's settings were others before, and will be again.
-    pub(crate) fn sets_locally(&mut self, before: OwnSettings) {
-        self.own_before.get_or_insert(before);
     }
 
     /// Whether all its statements read one snapshot, which its first read takes.
@@ -199,17 +192,16 @@ impl Session {
                     is_of_one_snapshot,
                     loss: None,
                     has_waited: false,
-                    own_before: None,
                     savepoints: Vec::new(),
                 });
                 if starts { "START TRANSACTION" } else { "BEGIN" }
             }
-            Bound::Commit => match self.leave_block() {
+            Bound::Commit => match self.end_block() {
                 Some(block) if block.status() == Status::Failed => "ROLLBACK",
                 _ => "COMMIT",
             },
             Bound::Rollback => {
-                self.leave_block();
+                self.end_block();
                 "ROLLBACK"
             }
             Bound::Savepoint(name) => {
@@ -239,11 +231,10 @@ impl Session {
         }
     }
 
-    /// The block has ended, or the primary has it.
-    pub(crate) fn leave_block(&mut self) -> Option<Block> {
-        let block = self.block.take()?;
-        self.own = block.own_before.unwrap_or(self.own);
-        Some(block)
+    /// The block has ended without any server.
+    fn end_block(&mut self) -> Option<Block> {
+        self.ends_local_settings();
+        self.block.take()
     }
 
     /// Whether a read, which could run at a replica, can also in the block that is open, if one is: outside of its
@@ -356,14 +347,14 @@ impl Session {
         let mut before = None;
         let mut crossed: Vec<(Vec<Op>, &'static str)> = Vec::new();
         while let Some((count, bound)) = self.bound_of_unit(&unit, env) {
-            before.get_or_insert_with(|| (self.block.clone(), self.own));
+            before.get_or_insert_with(|| (self.block.clone(), self.own, self.own_before));
             let rest = unit.ops.split_off(count);
             crossed.push((std::mem::replace(&mut unit.ops, rest), self.cross(bound)));
         }
         let Some(before) = before else { return Some(unit) };
         if !unit.ops.is_empty() && !self.goes_on_here(&unit, env) {
             // It is the primary's as a whole.
-            (self.block, self.own) = before;
+            (self.block, self.own, self.own_before) = before;
             let front = crossed.into_iter().flat_map(|(ops, _)| ops);
             unit.ops = front.chain(unit.ops).collect();
             return Some(unit);

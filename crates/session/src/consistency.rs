@@ -10,6 +10,9 @@ use hihooi_replication::primary_equivalent::named_rows;
 /// The level of a session, or of one statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Consistency {
+    /// As `strict`, and a commit is answered when every replica that serves shows it: so do all reads from then on, whatever
+    /// their level (the paper's 1SR).
+    Sync,
     /// Global strong snapshot isolation: a read sees every commit that was sent before it came, as far as it touches
     /// what is read. A read of rows that it names is as one at the primary.
     #[default]
@@ -27,7 +30,8 @@ pub enum Consistency {
 
 impl Consistency {
     /// All of them, the strongest first.
-    pub const ALL: [Consistency; 5] = [
+    pub const ALL: [Consistency; 6] = [
+        Consistency::Sync,
         Consistency::Strict,
         Consistency::Gssi,
         Consistency::RsiPc,
@@ -39,6 +43,7 @@ impl Consistency {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Consistency::Sync => "sync",
             Consistency::Gssi => "gssi",
             Consistency::Strict => "strict",
             Consistency::RsiPc => "rsi-pc",
@@ -69,7 +74,7 @@ impl Consistency {
     pub fn is_checked(self, read: &Items) -> bool {
         match (self, named_rows(read)) {
             (Consistency::Gssi, Some(rows)) => rows > 1,
-            (Consistency::Strict, rows) => rows.is_none_or(|rows| rows > 1),
+            (Consistency::Strict | Consistency::Sync, rows) => rows.is_none_or(|rows| rows > 1),
             _ => false,
         }
     }
@@ -77,7 +82,7 @@ impl Consistency {
     /// The same for a snapshot from which a transaction will read whatever it likes.
     #[must_use]
     pub fn is_checked_snapshot(self) -> bool {
-        matches!(self, Consistency::Gssi | Consistency::Strict)
+        matches!(self, Consistency::Gssi | Consistency::Strict | Consistency::Sync)
     }
 }
 

@@ -9,7 +9,9 @@ use hihooi_replication::freshness::WriteId;
 use hihooi_sql::{Discard, Kind, SearchPath, SessionCommand, SessionEffect, Statement};
 use hihooi_wire::backend::{self, Report};
 
+use crate::consistency::Consistency;
 use crate::events::{Actions, Env};
+use crate::read::hinted_level;
 use crate::relaying::QUERY_CANCELED;
 use crate::session::{End, Session, may_change_path, mentions};
 use crate::state::{self, CarriedSettings, Pin};
@@ -77,6 +79,8 @@ impl Session {
         let any_setting = self.doubts.unit.any_setting;
         let is_unsure = self.doubt(statement, text);
         self.add_effects(statement, env);
+        self.transaction.everywhere |=
+            statement.is_write() && hinted_level(text) == Some(Consistency::Sync);
         if is_unsure {
             self.doubts.unit.any_setting = any_setting; // to be told later
         }

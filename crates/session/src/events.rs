@@ -74,7 +74,14 @@ pub enum Action {
         may_define: bool,
     },
     /// What became of a write.
-    End(WriteId, Outcome),
+    End {
+        /// Its id.
+        write: WriteId,
+        /// That.
+        outcome: Outcome,
+        /// The client gets the answer when every replica that serves shows it.
+        everywhere: bool,
+    },
     /// Nobody will hear what became of a write on the connection that the session has.
     Doubt(WriteId),
     /// What runs for the session is to be cancelled.

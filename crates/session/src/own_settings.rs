@@ -52,11 +52,13 @@ impl Session {
                 let before = self.own;
                 let value = values.as_ref().and_then(|values| values.first());
                 self.set_own(name, value.map(|value| &**value))?;
-                match &mut self.block {
-                    Some(block) if *local => block.sets_locally(before),
-                    // What runs on the primary has nothing to choose: the value is only checked.
-                    None if *local => self.own = before,
-                    _ => {}
+                match local {
+                    true if self.is_in_block() => {
+                        self.own_before.get_or_insert(before);
+                    }
+                    // Its transaction ends with it: the value is only checked.
+                    true => self.own = before,
+                    false => {}
                 }
                 Ok(Answer::Done("SET"))
             }
@@ -65,6 +67,11 @@ impl Session {
                 Ok(Answer::Done("RESET"))
             }
         }
+    }
+
+    /// The transaction has ended, and what SET LOCAL set in it.
+    pub(crate) fn ends_local_settings(&mut self) {
+        self.own = self.own_before.take().unwrap_or(self.own);
     }
 
     fn show_own(&self, name: &str, env: &dyn Env) -> Result<String, Report> {

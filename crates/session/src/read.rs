@@ -163,15 +163,27 @@ pub(crate) fn is_routable(
     if !reads || stays || !statement.session.is_none() || statement.replica != Replica::Safe {
         return Err(Reason::Unsafe);
     }
-    // Looked for only in texts that begin with a comment: the common case pays nothing.
-    if !text.starts_with(b"/*") {
-        return Ok(None);
-    }
-    match std::str::from_utf8(text).ok().and_then(hihooi_sql::hint) {
+    match hint(text) {
         Some(Hint::Primary) => Err(Reason::Hint),
         Some(Hint::Consistency(name)) => Ok(name.parse().ok()),
         None => Ok(None),
     }
+}
+
+/// The level that a hint asks for.
+pub(crate) fn hinted_level(text: &[u8]) -> Option<Consistency> {
+    match hint(text) {
+        Some(Hint::Consistency(name)) => name.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Looked for only in texts that begin with a comment: the common case pays nothing.
+fn hint(text: &[u8]) -> Option<Hint<'_>> {
+    if !text.starts_with(b"/*") {
+        return None;
+    }
+    std::str::from_utf8(text).ok().and_then(hihooi_sql::hint)
 }
 
 /// Writes a read to a replica.

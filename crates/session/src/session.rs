@@ -177,6 +177,8 @@ pub struct Session {
     pub(crate) ended: Option<Transaction>,
     pub(crate) effects: SessionEffect,
     pub(crate) own: OwnSettings,
+    /// What they were before SET LOCAL, until the transaction ends.
+    pub(crate) own_before: Option<OwnSettings>,
     pub(crate) last_route: Route,
     /// Writes whose COMMIT was sent.
     pub(crate) flight: Flight,
@@ -222,6 +224,7 @@ impl Session {
             ended: None,
             effects: SessionEffect::default(),
             own: opened.own,
+            own_before: None,
             last_route: Route::primary(Reason::NoReplica),
             flight: Flight::default(),
             writes_begun: 0,

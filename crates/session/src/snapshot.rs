@@ -86,7 +86,7 @@ impl Session {
     pub(crate) fn took_snapshot(&mut self) {
         let Some(work) = &self.work else { return };
         let route = Route { dispatched: None, reason: Reason::Snapshot, ..work.route };
-        self.snapshot = self.leave_block().map(|block| Snapshot { block, route, ends: false });
+        self.snapshot = self.block.take().map(|block| Snapshot { block, route, ends: false });
         if let Some(up) = &mut self.up {
             up.has_snapshot = true;
         }

@@ -15,6 +15,7 @@ use hihooi_wire::backend::Status;
 use hihooi_wire::frontend::tag;
 
 use crate::answers::Audience;
+use crate::consistency::Consistency;
 use crate::downstream::Message;
 use crate::events::{Action, Actions, Env, Outcome, Prepared};
 use crate::mistakes::{Mistake, makes};
@@ -163,6 +164,8 @@ pub struct Transaction {
     pub may_hide: bool,
     /// It may have changed the schema.
     pub may_define: bool,
+    /// A hint says that its commit is to be shown everywhere before it is answered.
+    pub everywhere: bool,
     /// The version of the catalog by which its first writes were found.
     pub catalog_version: Option<u64>,
 }
@@ -177,6 +180,7 @@ impl Transaction {
             has_bound_commit: self.has_bound_commit || other.has_bound_commit,
             may_hide: self.may_hide || other.may_hide,
             may_define: self.may_define || other.may_define,
+            everywhere: self.everywhere || other.everywhere,
             catalog_version: self.catalog_version.or(other.catalog_version),
         }
     }
@@ -189,6 +193,8 @@ pub struct Flight {
     pub asked: Vec<WriteId>,
     /// Those that may commit by themselves, under ids that nobody tells.
     pub opaque: Vec<WriteId>,
+    /// They are answered when every replica shows them.
+    pub everywhere: bool,
     /// Whether the unit is in a block, as far as its messages were written.
     pub is_in_block: bool,
     /// Rows of the unit's own questions so far.
@@ -387,6 +393,9 @@ impl Session {
         {
             self.transaction = ended.and(std::mem::take(&mut self.transaction));
         }
+        if status == Status::Idle {
+            self.ends_local_settings();
+        }
     }
 
     /// What the transaction counts as having written now. A change of the schema that came after it was
@@ -411,7 +420,8 @@ impl Session {
         out: &mut Actions,
     ) {
         let writes = self.writes_now(env);
-        let Transaction { commit_writes, may_hide, may_define, .. } = self.transaction;
+        let Transaction { commit_writes, may_hide, may_define, everywhere, .. } = self.transaction;
+        self.flight.everywhere |= everywhere;
         self.transaction_ends();
         if writes.is_empty() || up.status == Status::Failed {
             return;
@@ -494,6 +504,8 @@ impl Session {
         may_define: bool,
         out: &mut Actions,
     ) -> WriteId {
+        self.flight.everywhere |=
+            self.own.consistency == Consistency::Sync || self.transaction.everywhere;
         self.writes_begun += 1;
         let write = WriteId::of(self.opened.id, self.writes_begun);
         if !makes(Mistake::NotBegun) {
@@ -508,6 +520,7 @@ impl Session {
     /// Tells the index what became of the unit's writes.
     pub(crate) fn land(&mut self, up: &mut Upstream, out: &mut Actions) {
         let flight = std::mem::take(&mut self.flight);
+        let everywhere = flight.everywhere;
         let rows = up.answers.take_rows();
         up.answers.take_error();
         let mut xids = flight.xids.into_iter().chain(rows.into_iter().map(first_value));
@@ -519,10 +532,10 @@ impl Session {
                 // No id was assigned, or an error came first: nothing was written.
                 Some(None) | None => Outcome::Nothing,
             };
-            out.push_back(Action::End(write, outcome));
+            out.push_back(Action::End { write, outcome, everywhere });
         }
         for write in flight.opaque {
-            out.push_back(Action::End(write, Outcome::Unidentified));
+            out.push_back(Action::End { write, outcome: Outcome::Unidentified, everywhere });
         }
     }
 

@@ -318,7 +318,7 @@ impl Session {
         if up.status == block.status() {
             // A snapshot is only there when its first read is answered.
             if !up.is_replica {
-                self.leave_block();
+                self.block = None;
             }
             return self.write_now(env, out);
         }

@@ -439,6 +439,10 @@ impl Connection {
         if std::mem::take(&mut self.cluster.borrow_mut().cancels_next) {
             return Err(("57014", "canceling statement due to user request".to_owned()));
         }
+        if let Some((_, behind)) = query.strip_prefix("/*").and_then(|query| query.split_once("*/"))
+        {
+            return self.run(behind.trim_start(), describes);
+        }
         if let Some(name) = query.strip_prefix("execute ") {
             let meant = self.meant(query);
             if meant.is_empty() {

@@ -627,18 +627,21 @@ impl World {
                         leased.connection.roll_back();
                     }
                 }
-                Action::Begin { .. } | Action::End(..) | Action::Doubt(_) if untold => {}
+                Action::Begin { .. } | Action::End { .. } | Action::Doubt(_) if untold => {}
                 Action::Begin { write, items, may_define } => {
                     freshness.begin_as(write, items, may_define);
                 }
-                Action::End(write, _) if self.setup.planted == Some(Planted::EndsForgotten) => {
+                Action::End { write, .. } if self.setup.planted == Some(Planted::EndsForgotten) => {
                     freshness.nothing(write);
                 }
-                Action::End(write, events::Outcome::Nothing) => freshness.nothing(write),
-                Action::End(write, events::Outcome::Committed(xid)) => {
+                Action::End { write, outcome: events::Outcome::Nothing, .. } => {
+                    freshness.nothing(write)
+                }
+                Action::End { write, outcome: events::Outcome::Committed(xid), .. } => {
                     freshness.acknowledged(write, xid, now);
                 }
-                Action::End(write, events::Outcome::Unidentified) | Action::Doubt(write) => {
+                Action::End { write, outcome: events::Outcome::Unidentified, .. }
+                | Action::Doubt(write) => {
                     freshness.unidentified(write, now);
                 }
                 _ => {}

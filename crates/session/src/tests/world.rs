@@ -567,7 +567,10 @@ impl World {
             Action::Release(_) => "Release".to_owned(),
             Action::Discard(_) => "Discard".to_owned(),
             Action::Begin { items, .. } => format!("Begin({items:?})"),
-            Action::End(_, outcome) => format!("End({outcome:?})"),
+            Action::End { outcome, everywhere, .. } => {
+                let waits = if *everywhere { ", everywhere" } else { "" };
+                format!("End({outcome:?}{waits})")
+            }
             Action::Doubt(_) => "Doubt".to_owned(),
             Action::Note(route) => format!("Note({})", route.reason.as_str()),
             Action::Took(..) => "Took".to_owned(),
@@ -606,7 +609,7 @@ impl World {
                 self.event(Event::Hashed(Some(verifiers.collect())));
             }
             Action::Begin { write, .. } => self.begun.push(write),
-            Action::End(write, outcome) => self.ended(write, Some(outcome)),
+            Action::End { write, outcome, .. } => self.ended(write, Some(outcome)),
             Action::Doubt(write) => self.ended(write, None),
             _ => {}
         }

@@ -2,7 +2,7 @@
 //!
 //! Writes, and reads at the primary, are PostgreSQL's own: each is a strong snapshot in the order in which the primary
 //! shows commits. Reads at replicas show snapshots in the order of the log. The two orders can differ, which only
-//! `strict`, and `gssi` for reads by key, hide. So at the other levels a history is judged twice: what replicas show,
+//! `strict` and `sync`, and `gssi` for reads by key, hide. So at the other levels a history is judged twice: what replicas show,
 //! in the order of the log ([`Part::AtReplicas`]), and everything, with replicas' reads row by row, in the order of the
 //! primary ([`Part::RowByRow`]). At `session` a session may see two rows of different age in an order that the primary
 //! didn't have, one after the other; there the order of sessions is asked for row by row ([`Part::EachRow`]).
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 /// What must hold of histories at a level.
 pub fn of(level: Level) -> &'static [(Part, Asked)] {
     match level {
-        Level::Strict => &[(Part::Whole, StrongSi)],
+        Level::Sync | Level::Strict => &[(Part::Whole, StrongSi)],
         Level::Gssi => {
             &[(Part::ByKey, StrongSi), (Part::AtReplicas, StrongSi), (Part::RowByRow, StrongSi)]
         }
