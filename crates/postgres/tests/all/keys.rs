@@ -2,9 +2,7 @@
 //! are spelled, sent or stored, and different values have different keys.
 //!
 //! The spellings are random: few values of each type, each in many ways, right and wrong ones. A failing
-//! run prints its seed; `HIHOOI_SEED=1 cargo test -p hihooi-postgres --test keys` replays it.
-
-mod support;
+//! run prints its seed; `HIHOOI_SEED=1 cargo test -p hihooi-postgres --test all keys::` replays it.
 
 use std::cmp::Ordering;
 
@@ -14,7 +12,7 @@ use postgres_protocol::escape::escape_literal;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg as Random;
 
-use support::Server;
+use crate::support::Server;
 
 /// So many spellings of each family of types are compared with each other, in each session.
 const SPELLINGS: usize = 100;

@@ -1,14 +1,12 @@
 //! Whose a server and a log are (I5), where neither says so yet: a first start, and clusters made before
 //! there were ids.
 
-mod support;
-
 use hihooi_log::Log;
 use hihooi_postgres::connection::Connection;
 use hihooi_postgres::identity::{self, Error, Identity};
 use hihooi_postgres::setup;
 
-use support::Server;
+use crate::support::Server;
 
 /// What says that a server belongs to nobody's cluster, or to one of an earlier version.
 async fn forget(connection: &mut Connection) {

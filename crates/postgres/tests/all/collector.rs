@@ -1,8 +1,6 @@
 //! The order of the log is the order of the primary's commits, complete, nothing twice (I2, I5),
 //! through restarts of either side; and what never appears in the stream is passed (I3).
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,8 +14,11 @@ use hihooi_replication::ids::Tsid;
 use hihooi_replication::written::Written;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::{Collector, PATIENCE, Primary, changes, changes_of, entries, entries_of, text};
 use tokio::task::JoinSet;
+
+use crate::support::{
+    Collector, PATIENCE, Primary, changes, changes_of, entries, entries_of, text,
+};
 
 const COUNTER: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int);
     INSERT INTO counter VALUES (1, 0)";
@@ -149,7 +150,7 @@ async fn kill_9_of_the_collector_loses_nothing() {
             let at = "SELECT pg_current_wal_lsn()";
             let at = primary.server.shows(at).await.expect("a position");
             let mut child = tokio::process::Command::new(std::env::current_exe().expect("us"))
-                .args(["--ignored", "--exact", "child_collects", "--nocapture"])
+                .args(["--ignored", "--exact", "collector::child_collects", "--nocapture"])
                 .env(CHILD_PORT, primary.server.port.to_string())
                 .env(CHILD_DIR, primary.dir.path())
                 .stdout(std::process::Stdio::null())

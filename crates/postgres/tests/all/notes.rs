@@ -1,14 +1,13 @@
 //! DDL at the primary: whoever runs it, however deeply nested, is noted where it ran, and nobody
 //! can forge a note (I2, I6). And that publishing every table makes no statement fail (I1).
 
-mod support;
-
 use hihooi_postgres::connection::Connection;
 use hihooi_postgres::setup;
 use hihooi_replication::entry::Change;
 use hihooi_replication::items::Items;
 use hihooi_replication::note::Note;
-use support::{Primary, changes, entries, entries_of};
+
+use crate::support::{self, Primary, changes, entries, entries_of};
 
 /// What is noted, in words.
 fn noted(changes: &[Change]) -> Vec<String> {

@@ -1,11 +1,9 @@
 //! DDL at replicas: in order, as the role it was run by, under its settings, whoever ran it; a
 //! replica where it makes something else stops.
 
-mod apply_support;
-mod support;
-
-use apply_support::{Cluster, through};
 use hihooi_postgres::connection::Connection;
+
+use crate::apply_support::{Cluster, through};
 
 const ROLES: &str = "CREATE SCHEMA mine; CREATE TABLE before (id int PRIMARY KEY, d date)";
 

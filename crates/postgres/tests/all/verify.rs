@@ -1,10 +1,7 @@
 //! Verification finds what differs, and compares at one position under load (I2, I5); and a
 //! replica never shows what the primary doesn't show yet (I3, rule (2)).
 
-mod apply_support;
-mod support;
-
-use apply_support::{Cluster, Load};
+use crate::apply_support::{Cluster, Load};
 
 const SCRIPT: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
     INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 500) n;

@@ -1,13 +1,11 @@
 //! What runs code of a role without rights, at a replica that a superuser writes to, gives the role
 //! nothing; and rows that such code checks arrive like all others (I2, I5).
 
-mod apply_support;
-mod support;
-
 use std::time::{Duration, Instant};
 
-use apply_support::{Cluster, through};
 use hihooi_postgres::connection::Connection;
+
+use crate::apply_support::{Cluster, through};
 
 /// Where every attack has its own table to attack with, and some to win with.
 ///

@@ -1,8 +1,6 @@
 //! Servers made, killed, adopted, copied, and managers of older epochs fenced off, on real
 //! PostgreSQL servers (I5).
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +17,10 @@ use hihooi_postgres::cluster::supervise::{Trouble, supervise};
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::site::{Role, Site};
 use nix::sys::signal::Signal;
-use support::{PATIENCE, free_port};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+
+use crate::support::{PATIENCE, free_port};
 
 /// A folder whose servers end with it.
 struct Folder(tempfile::TempDir);

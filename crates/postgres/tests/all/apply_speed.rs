@@ -1,14 +1,12 @@
 //! How far replicas are behind under pgbench's TPC-B-like load, and how fast they catch up; run by hand:
-//! `cargo test --release -p hihooi-postgres --test apply_speed -- --ignored --nocapture`.
-
-mod apply_support;
-mod support;
+//! `cargo test --release -p hihooi-postgres --test all -- --ignored --nocapture apply_speed::`.
 
 use std::time::{Duration, Instant};
 
-use apply_support::Cluster;
 use hihooi_replication::schedule::Method;
-use support::Server;
+
+use crate::apply_support::Cluster;
+use crate::support::{self, Server};
 
 fn tables(scale: u32) -> String {
     format!(

@@ -1,7 +1,5 @@
 //! A primary with a collector, and replicas with appliers, all real.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses some of it; no public API")]
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

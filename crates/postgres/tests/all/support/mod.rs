@@ -1,7 +1,5 @@
 //! Real PostgreSQL servers for tests: made in a temporary directory, gone with the value.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses some of it; no public API")]
-
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -129,10 +127,6 @@ impl Server {
         let file = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("it runs");
         let pid = file.lines().next().expect("a pid").to_owned();
         must(Command::new("kill").args(["-9", &pid]));
-    }
-
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
     pub fn address(&self) -> Address {

@@ -1,15 +1,13 @@
 //! Everything the primary commits arrives at replicas, whatever its kind (I5), in order without a
 //! gap (I2), never before the primary shows it (I3, rule (2)).
 
-mod apply_support;
-mod support;
-
 use std::time::Duration;
 
-use apply_support::{Cluster, Follower, Load};
 use hihooi_postgres::site::State;
 use hihooi_replication::schedule::Method;
-use support::{PATIENCE, Server};
+
+use crate::apply_support::{Cluster, Follower, Load};
+use crate::support::{self, PATIENCE, Server};
 
 const TYPES: &str = r#"
     CREATE TYPE mood AS ENUM ('sad', 'it''s ok', 'happy');

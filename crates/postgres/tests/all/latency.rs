@@ -1,8 +1,6 @@
 //! How long after a commit's acknowledgement the collector knows of it, and how long until it is
 //! durable in the log. Not a test with a verdict: `cargo test --release -p hihooi-postgres --test
-//! latency -- --ignored --nocapture` prints figures.
-
-mod support;
+//! all -- --ignored --nocapture latency::` prints figures.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,8 +9,9 @@ use hihooi_log::Log;
 use hihooi_postgres::collector::StreamEvent;
 use hihooi_postgres::connection::Connection;
 use hihooi_postgres::setup;
-use support::{Collector, Server};
 use tokio::task::JoinSet;
+
+use crate::support::{Collector, Server};
 
 const CLIENTS: usize = 8;
 const SECONDS: u64 = 8;
