@@ -46,7 +46,7 @@ test: setup versions
 # Random cases of DDL and DML, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
 random: setup
 	$(TEST_ENV) HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
-	  $(CARGO) test --workspace --test follow -- --nocapture random
+	  $(CARGO) test -p hihooi --test all -- --nocapture --exact follow::random
 RUNS = 1000
 SEED = 1
 

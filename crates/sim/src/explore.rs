@@ -16,7 +16,7 @@ pub struct Run {
 /// with the command that replays it. `HIHOOI_SIM_SEED=n` runs that seed alone and prints every
 /// event (with `-- --nocapture`); `HIHOOI_SIM_TRACE=0` leaves out the events.
 ///
-/// `name` is `file::test`, as in `one_copy_si::rsi`.
+/// `name` is the test's with its module, as in `one_copy_si::rsi`.
 pub fn explore<T>(
     name: &str,
     seeds: Range<u64>,
@@ -50,9 +50,8 @@ fn replayable(seed: u64) -> Run {
 }
 
 fn fail(name: &str, seed: u64, error: &str) -> ! {
-    let (file, test) = name.split_once("::").unwrap_or((name, ""));
     panic!(
         "{name} fails with seed {seed}:\n{error}\nreplay: HIHOOI_SIM_SEED={seed} cargo test \
-         --release -p hihooi-sim --test {file} {test} -- --nocapture"
+         --release -p hihooi-sim --test all {name} -- --nocapture"
     )
 }

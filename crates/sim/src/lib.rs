@@ -3,7 +3,7 @@
 //!
 //! # How to put a protocol on it
 //!
-//! `tests/kernel.rs` is a whole small example (a counter replicated over the log).
+//! `tests/all/kernel.rs` is a whole small example (a counter replicated over the log).
 //!
 //! 1. Write a file that adapts your core to [`Node`]: `start` builds the state from what the disk
 //!    holds ([`Boot::disk`], a journal of your `Record`s; empty at first), `step` takes an [`Event`]

@@ -5,7 +5,7 @@ use crate::mastership::Homes;
 /// The weights of equation 8 (DynaMast paper, section IV-A4).
 ///
 /// The paper gives its defaults only as "1" of a normalised scale. These were found by the
-/// experiments in `tests/learning.rs`, on the factors as [`crate::selector::score`] computes
+/// experiments in `tests/all/learning.rs`, on the factors as [`crate::selector::score`] computes
 /// them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Weights {

@@ -1,0 +1,5 @@
+//! All tests of balancing by conflicts.
+
+mod example;
+mod tpcc;
+mod twin;

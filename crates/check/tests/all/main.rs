@@ -1,0 +1,6 @@
+//! All tests of the checker.
+
+mod golden;
+mod long;
+mod parse;
+mod twin;

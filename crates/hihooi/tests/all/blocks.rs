@@ -1,0 +1,264 @@
+//! Transaction blocks: what runs in them before their first write is read at replicas, and nothing of that shows.
+
+use crate::harness::client::Session;
+use crate::harness::{self, alone, eventually, ms, shared};
+
+fn table(name: &str) -> Session {
+    let mut session = shared().connect();
+    session.run(&format!("DROP TABLE IF EXISTS {name}"));
+    session.run(&format!("CREATE TABLE {name} (id int PRIMARY KEY, n int)"));
+    session.run(&format!("INSERT INTO {name} SELECT g, 0 FROM generate_series(1, 10) g"));
+    shared().caught_up();
+    if shared().is_hihooi() {
+        eventually("it is read at replicas", || {
+            session.number(&format!("SELECT count(*) FROM {name}"));
+            session.route().site().starts_with("replica")
+        });
+    }
+    session
+}
+
+fn at(session: &mut Session) -> String {
+    if !shared().is_hihooi() {
+        return String::new();
+    }
+    let route = session.route();
+    format!("{} {}", route.site().trim_end_matches(char::is_numeric), route.reason())
+}
+
+fn expect_at(session: &mut Session, wanted: &str) {
+    if shared().is_hihooi() {
+        assert_eq!(at(session), wanted);
+    }
+}
+
+#[test]
+fn reads_in_front_of_the_first_write_run_at_replicas() {
+    let mut session = table("blocks_first");
+    session.run("BEGIN");
+    for id in 1..5 {
+        session.number(&format!("SELECT n FROM blocks_first WHERE id = {id}"));
+        expect_at(&mut session, "replica fresh");
+    }
+    session.run("UPDATE blocks_first SET n = 7 WHERE id = 1");
+    expect_at(&mut session, "primary write");
+    assert_eq!(session.number("SELECT n FROM blocks_first WHERE id = 1"), 7, "I4");
+    expect_at(&mut session, "primary in_write_transaction");
+    let mut other = shared().connect();
+    assert_eq!(other.number("SELECT n FROM blocks_first WHERE id = 1"), 0);
+    session.run("COMMIT");
+    assert_eq!(other.number("SELECT n FROM blocks_first WHERE id = 1"), 7);
+
+    // What others commit meanwhile is seen (READ COMMITTED), and nothing of a block that is rolled back.
+    session.run("START TRANSACTION READ WRITE, ISOLATION LEVEL READ COMMITTED");
+    assert_eq!(session.number("SELECT n FROM blocks_first WHERE id = 2"), 0);
+    for n in 1..20 {
+        other.run(&format!("UPDATE blocks_first SET n = {n} WHERE id = 2"));
+        if n % 2 == 0 {
+            continue;
+        }
+        let mut third = shared().connect();
+        third.run("BEGIN");
+        assert_eq!(third.number("SELECT n FROM blocks_first WHERE id = 2"), n, "stale (I3)");
+        third.run("END");
+    }
+    assert_eq!(session.number("SELECT n FROM blocks_first WHERE id = 2"), 19, "stale (I3)");
+    session.run("DELETE FROM blocks_first");
+    session.run("ABORT");
+    assert_eq!(session.number("SELECT count(*) FROM blocks_first"), 10);
+}
+
+#[test]
+fn a_block_that_fails_at_a_replica_has_failed() {
+    let mut session = table("blocks_failed");
+    session.run("BEGIN");
+    assert_eq!(session.error("SELECT 1 / n FROM blocks_failed WHERE id = 1").code(), "22012");
+    assert_eq!(session.error("SELECT n FROM blocks_failed").code(), "25P02");
+    assert_eq!(session.error("UPDATE blocks_failed SET n = 1").code(), "25P02");
+    assert_eq!(session.error("ROLLBACK TO SAVEPOINT none").code(), "3B001");
+    assert_eq!(session.run("COMMIT").command, "ROLLBACK");
+    session.run("BEGIN");
+    assert_eq!(session.error("SELECT 1 / n FROM blocks_failed WHERE id = 1").code(), "22012");
+    assert_eq!(session.run("COMMIT").command, "ROLLBACK");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_failed"), 0);
+
+    session.run("BEGIN");
+    session.number("SELECT n FROM blocks_failed WHERE id = 2");
+    session.run("SAVEPOINT s");
+    session.run("UPDATE blocks_failed SET n = 2 WHERE id = 2");
+    assert_eq!(session.error("SELECT 1 / n FROM blocks_failed WHERE id = 3").code(), "22012");
+    session.run("ROLLBACK TO SAVEPOINT s");
+    session.run("UPDATE blocks_failed SET n = 3 WHERE id = 3");
+    session.run("COMMIT");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_failed"), 3);
+}
+
+/// Frameworks nest their transactions as savepoints (Django's `atomic`, SQLAlchemy's `begin_nested`).
+#[test]
+fn savepoints_need_no_server_in_front_of_the_first_write() {
+    let mut session = table("blocks_nested");
+    session.run("BEGIN");
+    assert_eq!(session.run("SAVEPOINT a").command, "SAVEPOINT");
+    session.number("SELECT n FROM blocks_nested WHERE id = 1");
+    expect_at(&mut session, "replica fresh");
+    session.run("SAVEPOINT \"B \"\" b\"");
+    assert_eq!(session.error("SELECT 1 / n FROM blocks_nested WHERE id = 1").code(), "22012");
+    assert_eq!(session.run("ROLLBACK TO \"B \"\" b\"").command, "ROLLBACK");
+    session.number("SELECT n FROM blocks_nested WHERE id = 1");
+    expect_at(&mut session, "replica fresh");
+    assert_eq!(session.run("RELEASE \"B \"\" b\"").command, "RELEASE");
+    session.run("SAVEPOINT c; UPDATE blocks_nested SET n = 1 WHERE id = 1");
+    session.run("SAVEPOINT d");
+    session.run("UPDATE blocks_nested SET n = 2 WHERE id = 1");
+    session.run("ROLLBACK TO d");
+    assert_eq!(session.number("SELECT n FROM blocks_nested WHERE id = 1"), 1);
+    session.run("ROLLBACK TO c");
+    session.run("UPDATE blocks_nested SET n = n + 5 WHERE id = 2");
+    session.run("RELEASE a");
+    assert_eq!(session.error("ROLLBACK TO c").code(), "3B001");
+    session.run("ROLLBACK");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_nested"), 0);
+
+    // As at a server: of two of one name the newer counts, and what comes behind goes with it.
+    session.run("BEGIN");
+    for savepoint in ["a", "b", "a", "c"] {
+        session.run(&format!("SAVEPOINT {savepoint}"));
+    }
+    session.run("RELEASE A");
+    session.run("UPDATE blocks_nested SET n = 3 WHERE id = 3");
+    assert_eq!(session.error("RELEASE c").code(), "3B001");
+    session.run("ROLLBACK TO b");
+    session.run("UPDATE blocks_nested SET n = 4 WHERE id = 3");
+    session.run("ROLLBACK TO SAVEPOINT a");
+    session.run("COMMIT");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_nested"), 0);
+    session.run("BEGIN");
+    for n in 0..100 {
+        session.run(&format!("SAVEPOINT s{n}"));
+    }
+    session.run("RELEASE s0");
+    session.run("COMMIT");
+}
+
+#[test]
+fn what_needs_the_transaction_itself_begins_it() {
+    let mut session = table("blocks_needs");
+    session.run("CREATE OR REPLACE FUNCTION blocks_began() RETURNS timestamptz STABLE LANGUAGE sql AS 'SELECT now()'");
+    session.run("CREATE OR REPLACE VIEW blocks_clock AS SELECT id, current_timestamp AS at FROM blocks_needs");
+    shared().caught_up();
+    // One start, whichever way it is asked for.
+    let starts = [
+        "SELECT now()::text",
+        "SELECT blocks_began()::text",
+        "SELECT at::text FROM blocks_clock WHERE id = 1",
+        "SELECT 'now'::timestamptz::text",
+        "SELECT current_timestamp::text FROM blocks_needs WHERE id = 1",
+    ];
+    for first in starts {
+        session.run("BEGIN");
+        session.number("SELECT n FROM blocks_needs WHERE id = 1");
+        let began = session.value(first);
+        std::thread::sleep(ms(2));
+        for again in starts {
+            assert_eq!(session.value(again), began, "{first}, then {again}");
+        }
+        session.run("COMMIT");
+    }
+    session.run("BEGIN");
+    session.number("SELECT n FROM blocks_needs WHERE id = 1");
+    assert_eq!(session.error("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").code(), "25001");
+    session.run("ROLLBACK");
+    session.run("BEGIN");
+    session.run("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+    assert_eq!(session.value("SHOW transaction_isolation"), "serializable");
+    session.run("COMMIT");
+    session.run("BEGIN READ ONLY");
+    session.number("SELECT n FROM blocks_needs WHERE id = 1");
+    assert_eq!(session.error("UPDATE blocks_needs SET n = 1").code(), "25006");
+    session.run("ROLLBACK");
+    for text in ["VACUUM blocks_needs", "CREATE DATABASE blocks_never", "DISCARD ALL"] {
+        session.run("BEGIN");
+        session.number("SELECT n FROM blocks_needs WHERE id = 1");
+        assert_eq!(session.error(text).code(), "25001", "{text}");
+        session.run("ROLLBACK");
+    }
+    session.run("BEGIN");
+    session.run("DECLARE c CURSOR FOR SELECT id FROM blocks_needs ORDER BY id");
+    session.number("SELECT n FROM blocks_needs WHERE id = 1");
+    assert_eq!(session.number("FETCH 1 FROM c"), 1);
+    session.run("COMMIT");
+    session.run("BEGIN");
+    session.number("SELECT n FROM blocks_needs WHERE id = 1");
+    session.run("SET LOCAL work_mem = '77MB'");
+    session.number("SELECT n FROM blocks_needs WHERE id = 1");
+    assert_eq!(session.value("SHOW work_mem"), "77MB");
+    session.run("COMMIT");
+    assert_ne!(session.value("SHOW work_mem"), "77MB");
+}
+
+#[test]
+fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
+    if !shared().is_hihooi() {
+        return;
+    }
+    let mut session = table("blocks_levels");
+    let read = |session: &mut Session, begin: &str| {
+        session.run(begin);
+        session.number("SELECT n FROM blocks_levels WHERE id = 1");
+        let at = at(session);
+        session.run("COMMIT");
+        at
+    };
+    assert_eq!(read(&mut session, "BEGIN"), "replica fresh");
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        assert_eq!(read(&mut session, &begin), "primary explicit_block");
+        session.run(&format!("SET default_transaction_isolation = '{level}'"));
+        assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block", "by default {level}");
+        assert_eq!(read(&mut session, "BEGIN ISOLATION LEVEL READ UNCOMMITTED"), "replica fresh");
+        session.run("RESET default_transaction_isolation");
+    }
+    assert_eq!(read(&mut session, "/* hihooi: primary */ BEGIN"), "primary explicit_block");
+    session.run("SET hihooi.statement_routing = off");
+    assert_eq!(session.value("SHOW hihooi.statement_routing"), "off");
+    assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
+    session.run("RESET hihooi.statement_routing");
+    assert_eq!(session.value("SHOW hihooi.statement_routing"), "on");
+    assert_eq!(read(&mut session, "BEGIN"), "replica fresh");
+    // Until the end of the block.
+    session.run("BEGIN");
+    session.run("SET LOCAL hihooi.consistency = 'weak-si'");
+    assert_eq!(session.value("SHOW hihooi.consistency"), "weak-si");
+    session.number("SELECT n FROM blocks_levels WHERE id = 1");
+    session.run("COMMIT");
+    assert_eq!(session.value("SHOW hihooi.consistency"), "gssi");
+    session.run("CREATE TEMP TABLE blocks_temp (a int)");
+    assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
+}
+
+/// A block of reads that never writes costs no round trip to the primary: it runs though the primary has no
+/// connection left.
+#[test]
+fn a_block_that_only_reads_needs_no_connection_to_the_primary() {
+    if !shared().is_hihooi() {
+        return;
+    }
+    let _alone = alone();
+    let cluster =
+        harness::Cluster::start(harness::Options::replicas(1).env("HIHOOI_POOL_SIZE", "1"));
+    let mut writer = cluster.connect();
+    writer.run("CREATE TABLE blocks_only (id int PRIMARY KEY); INSERT INTO blocks_only VALUES (1)");
+    cluster.caught_up();
+    let mut reader = cluster.connect();
+    eventually("it is read at the replica", || {
+        reader.run("SELECT * FROM blocks_only");
+        reader.route().site() == "replica1"
+    });
+    writer.run("BEGIN");
+    writer.run("INSERT INTO blocks_only VALUES (2)");
+    reader.run("BEGIN");
+    assert_eq!(reader.number("SELECT id FROM blocks_only WHERE id = 1"), 1);
+    assert_eq!(reader.route().site(), "replica1");
+    reader.run("COMMIT");
+    writer.run("COMMIT");
+}

@@ -1,0 +1,126 @@
+//! Servers whose own configurations differ (`postgresql.conf`, `ALTER SYSTEM`) answer alike: like the
+//! primary, whichever is asked (I1).
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+
+use crate::harness::client::Session;
+use crate::harness::{Cluster, Options, eventually, ms, target_is_plain};
+
+/// It shows TimeZone, DateStyle, extra_float_digits, bytea_output and a custom setting.
+const ASK: &str =
+    "SELECT concat_ws(' ', at, at::date, f, b, current_setting('app.region', true)) FROM shown";
+/// The same, so slow that those who ask together have a connection each.
+const SLOW: &str = "SELECT max(concat_ws(' ', at, at::date, f, b, current_setting('app.region', true))) \
+    FROM shown, generate_series(1, 200000)";
+/// A session reads at least so often, and until every replica has answered, but no oftener than that.
+const READS: std::ops::Range<usize> = 12..400;
+
+/// What a session is answered by all replicas; `None` if they differ, or one of them did not answer.
+fn answer(cluster: &Cluster, session: &mut Session) -> Option<String> {
+    let (mut answers, mut sites) = (BTreeSet::new(), BTreeSet::new());
+    let replicas: BTreeSet<_> = cluster.replicas().into_iter().collect();
+    for read in 0..READS.end {
+        if read >= READS.start && sites.is_superset(&replicas) {
+            break;
+        }
+        answers.insert(session.value(ASK));
+        sites.insert(session.route().site().to_owned());
+    }
+    let are_alike = answers.len() == 1 && sites == replicas;
+    answers.pop_first().filter(|_| are_alike)
+}
+
+/// What sessions are answered that ask together.
+fn answers(crowd: &mut [Session]) -> BTreeSet<String> {
+    std::thread::scope(|scope| {
+        let asking: Vec<_> =
+            crowd.iter_mut().map(|session| scope.spawn(|| session.value(SLOW))).collect();
+        asking.into_iter().map(|asked| asked.join().expect("an answer")).collect()
+    })
+}
+
+fn alter(cluster: &Cluster, site: &str, settings: &[&str]) {
+    let mut session = cluster.direct(site);
+    for setting in settings {
+        session.run(&format!("ALTER SYSTEM {setting}"));
+    }
+    session.run("SELECT pg_reload_conf()");
+}
+
+#[test]
+fn whose_configuration_it_is_makes_no_difference() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(2));
+    let mut session = cluster.connect();
+    session.run(
+        "CREATE TABLE shown (at timestamptz, f float8, b bytea); \
+         INSERT INTO shown VALUES ('2026-02-03 04:05:06Z', 1.0 / 3, 'x'); \
+         CREATE ROLE config_joe LOGIN; GRANT SELECT ON shown TO config_joe",
+    );
+    cluster.caught_up();
+    let expect = |session: &mut Session, at: &str| {
+        eventually(&format!("all answer {at}"), || {
+            let answered = answer(&cluster, session);
+            answered.is_some_and(|answered| answered.starts_with(at))
+        });
+        // It stays so.
+        for _ in 0..3 {
+            let answered = answer(&cluster, session).expect("all replicas answer alike");
+            assert!(answered.starts_with(at), "{answered}");
+        }
+    };
+    let wanted = session.value(ASK);
+    let mut crowd: Vec<Session> = (0..6).map(|_| cluster.connect()).collect();
+    assert_eq!(answers(&mut crowd), BTreeSet::from([wanted.clone()]));
+
+    // A replica's own configuration counts for nothing, for sessions of before and of now.
+    alter(
+        &cluster,
+        "replica1",
+        &["SET TimeZone = 'Asia/Tokyo'", "SET DateStyle = 'German'", "SET extra_float_digits = -9"],
+    );
+    alter(&cluster, "replica2", &["SET search_path = 'nowhere'", "SET bytea_output = 'escape'"]);
+    std::thread::sleep(ms(500)); // for the servers to have read it
+    for _ in 0..3 {
+        assert_eq!(answer(&cluster, &mut session).as_ref(), Some(&wanted));
+        assert_eq!(answer(&cluster, &mut cluster.connect()).as_ref(), Some(&wanted));
+    }
+    assert_eq!(answers(&mut crowd), BTreeSet::from([wanted]));
+
+    // The primary's counts everywhere.
+    let path = cluster.data().join("primary/postgresql.conf");
+    let mut file = File::options().append(true).open(path).expect("the primary's configuration");
+    writeln!(file, "app.region = 'a b\\\\c'").expect("is writable");
+    alter(&cluster, "primary", &["SET TimeZone = 'Asia/Kolkata'", "SET DateStyle = 'SQL, DMY'"]);
+    let wanted = cluster.direct("primary").value(ASK);
+    assert!(wanted.starts_with("03/02/2026 09:35:06") && wanted.ends_with("a b\\c"), "{wanted}");
+    expect(&mut session, &wanted);
+    expect(&mut cluster.connect(), &wanted);
+
+    // Whichever connections were idle meanwhile.
+    assert_eq!(answers(&mut crowd), BTreeSet::from([wanted]));
+
+    // What the role has counts more, and what the client asks for at its start most.
+    session.run("ALTER ROLE config_joe SET TimeZone = 'America/New_York'");
+    cluster.caught_up();
+    let open = |parameters: &[(&str, &str)]| cluster.try_connect(parameters).expect("a session");
+    expect(&mut open(&[("user", "config_joe")]), "02/02/2026 23:05:06 EST");
+    expect(&mut open(&[("user", "config_joe"), ("TimeZone", "UTC")]), "03/02/2026 04:05:06 UTC");
+    expect(&mut open(&[("options", "-c DateStyle=ISO")]), "2026-02-03 09:35:06+05:30");
+
+    // A server that starts anew reads its configuration, too.
+    alter(&cluster, "primary", &["RESET ALL"]);
+    alter(&cluster, "replica1", &["RESET ALL"]);
+    alter(&cluster, "replica2", &["RESET ALL", "SET TimeZone = 'Asia/Tokyo'"]);
+    cluster.kill_site("replica2");
+    // Its processes answer for a moment more.
+    eventually("replica2 is known to be dead", || {
+        cluster.show_replicas()["replica2"]["state"] == "failed"
+    });
+    let wanted = cluster.direct("primary").value(ASK);
+    expect(&mut session, &wanted);
+}

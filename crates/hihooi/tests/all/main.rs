@@ -1,0 +1,46 @@
+//! All black-box tests: one program, since they are linked with the same harness. Each module asks for
+//! a process of its own (a shared cluster, ports): `scripts/test` runs it so, and so does
+//! `cargo test -p hihooi --test all freshness::`.
+
+mod harness;
+mod recorder;
+
+mod admin;
+mod balancing;
+mod blocks;
+mod check_history;
+mod configuration;
+mod crash;
+mod crowd;
+mod ddl;
+mod divergence;
+mod documentation;
+mod follow;
+mod freshness;
+mod frozen;
+mod hostile;
+mod identity;
+mod items;
+mod live_history;
+mod locks;
+mod long_fork;
+mod max_apply_delay;
+mod overlooked;
+mod passwords;
+mod plan_balance;
+mod plan_isolation;
+mod plan_scale_out;
+mod pools;
+mod prefix;
+mod privilege;
+mod rebuild;
+mod recovery;
+mod settings;
+mod snapshots;
+mod stopping;
+mod tools;
+mod transparency;
+mod types;
+mod up_errors;
+mod upgrade;
+mod versions;

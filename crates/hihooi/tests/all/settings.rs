@@ -1,0 +1,246 @@
+//! Settings that code makes (`set_config` in a function, trigger, default …) belong to their session alone,
+//! however few server connections all share (I8, docs/decisions/0006).
+
+use bytes::BytesMut;
+use hihooi_wire::frontend;
+
+use crate::harness::client::Session;
+use crate::harness::{Cluster, Options, alone, eventually, target_is_plain};
+
+/// Ways to set `app.tenant` by code (scripts/tenants.sql).
+const TENANT_WAYS: &[&str] = &[
+    "SELECT set_config('app.tenant', '{v}', false)",
+    "SELECT tn_f('{v}')",
+    "SELECT tn_sql('{v}')",
+    "SELECT tn_outer('{v}')",
+    "SELECT tn_stable('{v}')",
+    "SELECT tn_defaulted()",
+    "CALL tn_proc('{v}')",
+    "CALL tn_commits('{v}')",
+    "DO $$ BEGIN PERFORM set_config('app.tenant', '{v}', false); END $$",
+    "DO $$ BEGIN SET app.tenant = '{v}'; END $$",
+    "DO $$ BEGIN EXECUTE 'SET app.tenant = ' || quote_literal('{v}'); END $$",
+    "DO $$ BEGIN PERFORM tn_f('{v}'); END $$",
+    "INSERT INTO tn_trigger VALUES ('{v}')",
+    "INSERT INTO tn_when VALUES ('{v}')",
+    "INSERT INTO tn_default (n) VALUES (1)",
+    "INSERT INTO tn_check VALUES ('{v}')",
+    "INSERT INTO tn_rule VALUES ('{v}')",
+    "INSERT INTO tn_domains VALUES ('{v}')",
+    "DELETE FROM tn_parent",
+    "TRUNCATE tn_truncated",
+    "SELECT * FROM tn_view",
+    "SELECT tn_agg(v) FROM (VALUES ('{v}')) x(v)",
+    "SELECT '{v}'::text ### ''",
+    "SELECT '{v}'::tn_domain",
+    "CREATE TABLE tn_made AS SELECT tn_f('{v}')",
+    "COPY (SELECT tn_f('{v}')) TO STDOUT",
+    "EXPLAIN ANALYZE SELECT tn_f('{v}')",
+    "EXPLAIN SELECT tn_immutable('{v}')",
+    "PREPARE tn_p AS SELECT tn_f('{v}'); EXECUTE tn_p; DEALLOCATE tn_p",
+    "SELECT query_to_xml('SELECT tn_f(''{v}'')', true, false, '')",
+    "BEGIN; SELECT tn_f('{v}'); SAVEPOINT s; SELECT tn_f('no'); ROLLBACK TO s; COMMIT",
+    "CREATE FUNCTION tn_new() RETURNS text LANGUAGE sql AS \
+         $$ SELECT set_config('app.tenant', '{v}', false) $$; SELECT tn_new()",
+    "BEGIN; CREATE OR REPLACE FUNCTION tn_late() RETURNS text LANGUAGE sql AS \
+         $$ SELECT set_config('app.late', '{v}', false) $$; \
+         SELECT tn_late(), set_config('app.tenant', current_setting('app.late'), false); COMMIT",
+];
+const TENANT: &str = "SELECT current_setting('app.tenant', true)";
+
+/// What a session has as its tenant; the error if it can't be asked.
+fn tenant(session: &mut Session) -> String {
+    match session.simple(TENANT) {
+        Ok(answers) => answers[0].rows[0][0].clone().unwrap_or_default(),
+        Err(failure) => failure.to_string(),
+    }
+}
+
+/// What code sets is its session's alone, whatever way it ran (I8): nobody else has it, the session has
+/// it on every connection, and none is kept for that.
+#[test]
+fn settings_made_by_code_are_their_sessions() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "1");
+    let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "5000"));
+    cluster.connect().run(include_str!("scripts/tenants.sql"));
+    let (mut owners, mut problems) = (Vec::new(), Vec::new());
+    for (number, way) in TENANT_WAYS.iter().enumerate() {
+        let value = format!("t{number}");
+        let mut owner = cluster.connect();
+        for text in way.replace("{v}", &value).split("; SELECT tn_new") {
+            let text = if text == "()" { "SELECT tn_new()" } else { text };
+            if let Err(failure) = owner.simple(text) {
+                problems.push(format!("{text}: {failure}"));
+            }
+        }
+        let told = tenant(&mut cluster.connect());
+        if !told.is_empty() {
+            problems.push(format!("after {way} another session has {told:?}"));
+        }
+        let set = tenant(&mut owner);
+        if set != value && (way.contains("{v}") || set.is_empty()) {
+            problems.push(format!("after {way} its session has {set:?}"));
+        }
+        owners.push((owner, set, way));
+        for (owner, set, way) in &mut owners {
+            let now = tenant(owner);
+            if now != *set {
+                problems.push(format!("{way}: {set:?} became {now:?}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+    cluster.assert_verified();
+}
+
+/// Sessions that are open at once, and short ones, far more than connections, each with a tenant of its
+/// own: none has another's, none loses its own, errors and disconnects in between (I8).
+#[test]
+fn a_crowd_keeps_its_settings_apart() {
+    const OPEN: usize = 200;
+    // (A thousand, with state of every kind, are in crowd.rs.)
+    const SHORT: usize = 200;
+    const THREADS: usize = 20;
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "10");
+    let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "60000"));
+    cluster.connect().run(include_str!("scripts/tenants.sql"));
+    // Two sessions can't make the same object at once.
+    let ways: Vec<_> =
+        TENANT_WAYS.iter().filter(|way| way.contains("{v}") && !way.contains("CREATE")).collect();
+    let set = |session: &mut Session, number: usize| {
+        let way = ways[number % ways.len()];
+        assert_eq!(tenant(session), "", "at its start, before {way}");
+        session.run(&way.replace("{v}", &format!("t{number}")));
+        way
+    };
+    let mut open: Vec<_> = (0..OPEN)
+        .map(|number| {
+            let mut session = cluster.connect();
+            let way = set(&mut session, number);
+            (session, way)
+        })
+        .collect();
+    let mut assert_kept = || {
+        for (number, (session, way)) in open.iter_mut().enumerate() {
+            assert_eq!(tenant(session), format!("t{number}"), "{way}");
+        }
+    };
+    assert_kept();
+    std::thread::scope(|scope| {
+        for first in 0..THREADS {
+            let (cluster, set) = (&cluster, &set);
+            scope.spawn(move || {
+                for number in (OPEN + first..OPEN + SHORT).step_by(THREADS) {
+                    let mut session = cluster.connect();
+                    let way = set(&mut session, number);
+                    let own = format!("t{number}");
+                    if number.is_multiple_of(3) {
+                        assert_eq!(session.error("SELECT 1/0").code(), "22012");
+                    }
+                    assert_eq!(tenant(&mut session), own, "{way}");
+                    session.run("BEGIN; SET LOCAL app.tenant = 'no'");
+                    match number % 5 {
+                        0 => continue, // gone in the middle of a transaction
+                        1 => drop(session.error("SELECT 1/0")),
+                        _ => {}
+                    }
+                    session.run("ROLLBACK");
+                    assert_eq!(tenant(&mut session), own, "{way}");
+                    session.close();
+                }
+            });
+        }
+    });
+    assert_kept();
+}
+
+/// What comes sooner or later.
+fn eventually_some<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    eventually("an answer", || {
+        found = ask();
+        found.is_some()
+    });
+    found.expect("just found")
+}
+
+/// Settings whose names can't be seen in any code: the session keeps its connection if it sets them by
+/// design, nobody else has them in any case, and what failed leaves nothing (I8).
+#[test]
+fn settings_that_nobody_can_see_reach_nobody_else() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "1");
+    let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "300"));
+    let mut session = cluster.connect();
+    session.run(include_str!("scripts/tenants.sql"));
+    eventually("the schema is known", || {
+        cluster.connect().simple("SELECT tn_f('x')").is_ok()
+            && cluster.connect().simple("SELECT tn_f('x')").is_ok()
+    });
+    let others = |ask: &str| cluster.connect().simple(ask).map(|answers| answers[0].rows.clone());
+    let hidden = "set_config('app.' || 'hidden', 'v', false)";
+    for failing in [
+        "SELEC 1".to_owned(),
+        "SELECT no_such_function(1)".to_owned(),
+        "SELECT tn_any('app.hidden', 'v') / 0".to_owned(),
+        format!("SELECT {hidden}::int"),
+        "EXECUTE nothing".to_owned(),
+    ] {
+        session.error(&failing);
+        assert!(others("UPDATE tn_when SET v = ''").is_ok(), "kept after {failing}");
+    }
+    session.run("UPDATE tn_stamped SET v = 'x'");
+    assert!(others("UPDATE tn_when SET v = ''").is_ok(), "kept after a compiled trigger");
+    session.run(&format!("SELECT tn_run($${hidden}$$)"));
+    let told =
+        others("SELECT current_setting('app.hidden', true), pg_backend_pid()").expect("not kept");
+    assert_eq!(told[0][0].as_deref().unwrap_or_default(), "", "leaked");
+    // Harmless as the catalog knows it when it runs.
+    let replace = |body: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION tn_replaced(part text) RETURNS text LANGUAGE plpgsql \
+             AS 'DECLARE told text; BEGIN {body} RETURN told; END'"
+        )
+    };
+    session.run(&replace("told := 1;"));
+    eventually("the function is known", || others("SELECT tn_replaced('')").is_ok());
+    session.run(&replace("EXECUTE ''SELECT '' || part INTO told;"));
+    session.run(&format!("SELECT tn_replaced($${hidden}$$)"));
+    let told = eventually_some(|| {
+        others("SELECT current_setting('app.hidden', true), pg_backend_pid()").ok()
+    });
+    assert_eq!(told[0][0].as_deref().unwrap_or_default(), "", "leaked");
+    for keeping in [format!("SELECT {hidden}"), "SELECT tn_any('app.hidden', 'v')".to_owned()] {
+        session.run(&keeping);
+        session.run("BEGIN");
+        assert_eq!(session.error("DISCARD ALL").code(), "25001");
+        session.run("ROLLBACK");
+        assert_eq!(others("UPDATE tn_when SET v = ''").expect_err("kept").code(), "53300");
+        assert_eq!(session.value("SELECT current_setting('app.hidden', true)"), "v");
+        session.run("DISCARD ALL");
+        let told =
+            others("SELECT current_setting('app.hidden', true), pg_backend_pid()").expect("free");
+        assert_eq!(told[0][0].as_deref().unwrap_or_default(), "", "leaked");
+    }
+    // Planning at Bind runs what claims to be IMMUTABLE.
+    let mut out = BytesMut::new();
+    frontend::parse(b"", b"SELECT tn_immutable('bound')", &mut out);
+    frontend::bind(b"", b"", std::iter::empty(), &mut out);
+    frontend::sync(&mut out);
+    session.send(&out).expect("sent");
+    session.until_ready(1).expect("bound");
+    let told = others("SELECT current_setting('app.tenant', true)").expect("not kept");
+    assert_eq!(told[0][0].as_deref().unwrap_or_default(), "", "leaked");
+    assert_eq!(session.value("SELECT current_setting('app.tenant', true)"), "bound");
+}

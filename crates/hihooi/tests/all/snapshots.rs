@@ -1,0 +1,248 @@
+//! Transactions that only read, from one snapshot (REPEATABLE READ, READ ONLY), at replicas.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::harness::client::Session;
+use crate::harness::cluster::{Cluster, Options};
+use crate::harness::{eventually, ms};
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+fn connect(cluster: &Cluster) -> Session {
+    cluster.connect_with(&[("options", "-c hihooi.snapshot_routing=on")])
+}
+
+/// A cluster with a table of two rows that always add up to 100, read at replicas.
+fn cluster(arguments: Options) -> Cluster {
+    let cluster = Cluster::start(arguments);
+    let mut session = connect(&cluster);
+    session.run("CREATE TABLE accounts (id int PRIMARY KEY, n int)");
+    session.run("CREATE TYPE mood AS ENUM ('sad', 'happy')");
+    session.run("CREATE TABLE moods (id int PRIMARY KEY, all_of mood[])");
+    session.run("INSERT INTO accounts VALUES (1, 50), (2, 50)");
+    session.run("INSERT INTO moods VALUES (1, '{sad,happy}')");
+    cluster.caught_up();
+    eventually("a snapshot is taken at a replica", || {
+        session.run(BEGIN);
+        session.number("SELECT sum(n) FROM accounts");
+        let route = session.route();
+        session.run("COMMIT");
+        route.site().starts_with("replica")
+    });
+    cluster
+}
+
+fn at(session: &mut Session) -> String {
+    let route = session.route();
+    format!("{} {}", route.site().trim_end_matches(char::is_numeric), route.reason())
+}
+
+/// Ends a writer, whatever happens.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A session whose transaction has its snapshot at a replica; the replica.
+fn with_snapshot(cluster: &Cluster) -> (Session, String) {
+    let mut found = None;
+    eventually("a snapshot is taken at a replica", || {
+        let mut session = connect(cluster);
+        session.run(BEGIN);
+        assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
+        let site = session.route().site().to_owned();
+        let is_there = site.starts_with("replica");
+        found = is_there.then_some((session, site));
+        is_there
+    });
+    found.expect("one")
+}
+
+#[test]
+fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_before() {
+    let cluster = cluster(Options::replicas(2));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = cluster.connect();
+            for n in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let n = n % 50;
+                writer.run("BEGIN");
+                writer.run(&format!("UPDATE accounts SET n = 50 - {n} WHERE id = 1"));
+                writer.run(&format!("UPDATE accounts SET n = 50 + {n} WHERE id = 2"));
+                writer.run("COMMIT");
+                // Moments at which nothing is on its way.
+                std::thread::sleep(ms(10));
+            }
+        });
+        let _stops = Stops(&stop);
+        let mut at_replicas = 0;
+        let mut session = connect(&cluster);
+        let mut other = cluster.connect();
+        other
+            .run("CREATE TABLE ticks (id int PRIMARY KEY, n int); INSERT INTO ticks VALUES (1, 0)");
+        for n in 1..=100 {
+            other.run(&format!("UPDATE ticks SET n = {n}"));
+            session.run(BEGIN);
+            let first = session.number("SELECT n FROM accounts WHERE id = 1");
+            at_replicas += i64::from(session.route().site().starts_with("replica"));
+            let second = session.number("SELECT n FROM accounts WHERE id = 2");
+            assert_eq!(first + second, 100, "two snapshots (I3)");
+            assert_eq!(
+                session.extended("SELECT n FROM ticks", &[]).expect("an answer").rows[0][0]
+                    .as_deref(),
+                Some(&*n.to_string()),
+                "the snapshot lacks what came before it (I3)"
+            );
+            let now = session.value("SELECT now()");
+            assert_eq!(session.value("SELECT transaction_timestamp()"), now);
+            other.run("UPDATE ticks SET n = -1");
+            assert_eq!(session.number("SELECT n FROM ticks"), n, "not its snapshot (I3)");
+            session.run("COMMIT");
+        }
+        assert!(at_replicas > 0, "none ran at a replica");
+    });
+    cluster.assert_verified();
+}
+
+#[test]
+fn what_such_a_transaction_needs_is_there() {
+    let cluster = cluster(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run(BEGIN);
+    session.number("SELECT sum(n) FROM accounts");
+    assert_eq!(at(&mut session), "primary explicit_block", "off unless it is asked for");
+    session.run("COMMIT");
+    let (mut session, _) = with_snapshot(&cluster);
+    session.number("SELECT n FROM accounts WHERE id = 1");
+    assert_eq!(at(&mut session), "replica snapshot");
+    assert_eq!(session.value("SHOW transaction_isolation"), "repeatable read");
+    session.run("DECLARE c CURSOR FOR SELECT n FROM accounts ORDER BY id");
+    assert_eq!(session.run("FETCH 1 FROM c").rows.len(), 1);
+    assert_eq!(session.run("FETCH ALL FROM c").rows.len(), 1);
+    session.run("CLOSE c");
+    session.run("SAVEPOINT s");
+    assert_eq!(session.error("SELECT 1 / (n - n) FROM accounts").code(), "22012");
+    assert_eq!(session.error("SELECT 1").code(), "25P02");
+    session.run("ROLLBACK TO s");
+    assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
+    assert_eq!(at(&mut session), "replica snapshot");
+    // Types have the primary's OIDs.
+    let types = "SELECT id, all_of FROM moods";
+    let answer = session.run(types);
+    assert_eq!(answer.rows[0][1].as_deref(), Some("{sad,happy}"));
+    assert_eq!(session.run("COMMIT").command, "COMMIT");
+    // A cursor may come first.
+    session.run(BEGIN);
+    session.run("DECLARE c CURSOR FOR SELECT n FROM accounts");
+    assert!(at(&mut session).starts_with("replica"));
+    assert_eq!(session.run("FETCH ALL FROM c").rows.len(), 2);
+    session.run("ROLLBACK");
+    // A server's own default doesn't count: it is the primary's that the client meant.
+    let mut session = cluster.connect_with(&[(
+        "options",
+        "-c hihooi.snapshot_routing=on -c default_transaction_isolation=repeatable\\ read",
+    )]);
+    let mut replica = cluster.repair("replica1");
+    replica.run("ALTER SYSTEM SET default_transaction_isolation = 'read committed'");
+    session.run("BEGIN READ ONLY");
+    session.number("SELECT sum(n) FROM accounts");
+    assert!(at(&mut session).starts_with("replica"));
+    assert_eq!(session.value("SHOW transaction_isolation"), "repeatable read");
+    session.run("COMMIT");
+    // The next transaction is another.
+    session.run("UPDATE accounts SET n = 60 WHERE id = 1");
+    session.run(BEGIN);
+    assert_eq!(session.number("SELECT n FROM accounts WHERE id = 1"), 60, "I3");
+    session.run("COMMIT");
+    assert_eq!(cluster.activity("state LIKE 'idle in transaction%'"), 0);
+}
+
+#[test]
+fn what_a_replica_cant_do_fails_the_transaction_and_the_next_runs_on_the_primary() {
+    let cluster = cluster(Options::replicas(1));
+    for statement in [
+        "INSERT INTO accounts VALUES (3, 0)",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT oid FROM pg_class LIMIT 1",
+        "SET work_mem = '1MB'",
+        "SELECT 1; COMMIT; SELECT 2",
+        "/* hihooi: primary */ SELECT 1",
+    ] {
+        let (mut session, _) = with_snapshot(&cluster);
+        let error = session.error(statement);
+        assert_eq!(error.code(), "40001", "{statement}: {error}");
+        assert_eq!(session.status, 'E');
+        assert_eq!(session.error("SELECT n FROM accounts").code(), "40001");
+        assert_eq!(session.error("ROLLBACK TO none").code(), "40001");
+        assert_eq!(session.run("ROLLBACK").command, "ROLLBACK");
+        session.run(BEGIN);
+        session.number("SELECT sum(n) FROM accounts");
+        assert_eq!(at(&mut session), "primary explicit_block", "{statement}");
+        session.run("ROLLBACK");
+        session.run("DISCARD ALL");
+        session.run(BEGIN);
+        session.number("SELECT sum(n) FROM accounts");
+        assert!(at(&mut session).starts_with("replica"), "{statement}");
+        session.run("ROLLBACK; SELECT 1");
+    }
+}
+
+#[test]
+fn the_loss_of_the_replica_is_a_serialization_failure() {
+    let cluster = cluster(Options::replicas(1));
+    let (mut idle, site) = with_snapshot(&cluster);
+    let (mut commits, _) = with_snapshot(&cluster);
+    let (mut busy, _) = with_snapshot(&cluster);
+    let waiting = std::thread::spawn(move || {
+        let error = busy.error("SELECT n, pg_sleep(60) FROM accounts");
+        (error, busy)
+    });
+    eventually("it sleeps", || {
+        let mut direct = cluster.direct(&site);
+        direct.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") > 0
+    });
+    let mut direct = cluster.repair(&site);
+    direct.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE pid <> pg_backend_pid() AND (state LIKE 'idle in transaction%' OR wait_event = 'PgSleep')",
+    );
+    let (error, mut busy) = waiting.join().expect("a session");
+    assert_eq!(error.code(), "40001", "{error}");
+    assert_eq!(busy.error("SELECT 1").code(), "40001");
+    assert_eq!(busy.run("COMMIT").command, "ROLLBACK");
+    assert_eq!(busy.number("SELECT sum(n) FROM accounts"), 100);
+    // It has read what it wanted.
+    assert_eq!(commits.run("COMMIT").command, "COMMIT");
+    assert_eq!(idle.error("SELECT n FROM accounts").code(), "40001");
+    assert_eq!(idle.run("ROLLBACK").command, "ROLLBACK");
+    // Whatever becomes of its end, the transaction is over.
+    for end in ["ROLLBACK", "COMMIT"] {
+        let (mut session, site) = with_snapshot(&cluster);
+        let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE pid <> pg_backend_pid() AND application_name ~ 'applier|snapshots'";
+        cluster.repair(&site).run(all);
+        let _ = session.simple(end);
+        assert_eq!(session.status, 'I', "{end}");
+        session.run("BEGIN");
+        session.run("UPDATE accounts SET n = n");
+        session.run("COMMIT");
+    }
+    let (mut killed, site) = with_snapshot(&cluster);
+    cluster.kill_site(&site);
+    eventually("it is lost", || match killed.simple("SELECT n FROM accounts") {
+        Ok(_) => false,
+        Err(failure) => {
+            assert_eq!(failure.code(), "40001", "{failure}");
+            true
+        }
+    });
+    killed.run("ROLLBACK");
+    assert_eq!(killed.number("SELECT sum(n) FROM accounts"), 100);
+}

@@ -1,0 +1,4 @@
+//! All tests of the machine from outside.
+
+mod relaying;
+mod sending;

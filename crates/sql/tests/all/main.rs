@@ -1,0 +1,6 @@
+//! All tests of analysis from outside.
+
+mod common;
+
+mod golden;
+mod properties;
