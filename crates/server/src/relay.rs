@@ -758,33 +758,32 @@ impl Relay {
     pub async fn show_everywhere(&self, write: WriteId) {
         let mut written = Watermark::default();
         written.wrote(write, &self.freshness.borrow());
-        let limit = Duration::from_millis(self.settings.sync_timeout_ms);
-        let shown = tokio::time::timeout(limit, self.until_shown(&mut written)).await;
         let before = self.shown_everywhere();
+        let limit = Duration::from_millis(self.settings.sync_timeout_ms);
+        let shown = self.until_shown(&mut written, &before);
+        if let Ok(shown) = tokio::time::timeout(limit, shown).await {
+            return self.everywhere.borrow_mut().saw(shown);
+        }
         self.everywhere.borrow_mut().wrote(write, &self.freshness.borrow());
-        if shown.is_err() {
-            let late = self.replicas.iter().filter(|replica| serves(replica, &before));
-            for replica in late.filter(|replica| self.is_late(replica)) {
-                let site = &replica.site.name;
-                warn!(
-                    site,
-                    "a commit at level sync was not shown in time: out of routing until it is"
-                );
-            }
+        let late = self.replicas.iter().filter(|replica| serves(replica, &before));
+        for replica in late.filter(|replica| self.is_late(replica)) {
+            let site = &replica.site.name;
+            warn!(site, "it doesn't show a commit at level sync in time: not read until it does");
         }
     }
 
-    async fn until_shown(&self, written: &mut Watermark) {
+    /// Waits until the replicas that show what they had to before show this, too; up to where that is.
+    async fn until_shown(&self, written: &mut Watermark, before: &Need) -> Tsid {
         loop {
             let index_changed = self.changed.notified();
             let mut progress: Vec<_> =
                 self.replicas.iter().map(|replica| replica.progress()).collect();
-            let (need, before) = (written.need(&self.freshness.borrow()), self.shown_everywhere());
-            let is_awaited = |replica: &Arc<Replica>| {
-                replica.state().applies() && serves(replica, &before) && !serves(replica, &need)
-            };
-            if !self.replicas.iter().any(is_awaited) {
-                return;
+            let need = written.need(&self.freshness.borrow());
+            let awaited = self.replicas.iter().filter(|replica| {
+                replica.state().applies() && serves(replica, before) && !serves(replica, &need)
+            });
+            if need.unresolved.is_empty() && awaited.count() == 0 {
+                return need.tsid;
             }
             let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
             tokio::select! {

@@ -400,7 +400,7 @@ impl<S: Stream> Served<S> {
                     self.wrote(write);
                 }
                 self.relay.end_write(write, outcome);
-                if everywhere && outcome != Outcome::Nothing {
+                if everywhere && outcome != Outcome::Nothing && !self.relay.replicas.is_empty() {
                     self.relay.show_everywhere(write).await;
                 }
             }

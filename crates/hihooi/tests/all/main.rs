@@ -38,6 +38,7 @@ mod recovery;
 mod settings;
 mod snapshots;
 mod stopping;
+mod sync;
 mod tools;
 mod transparency;
 mod types;

@@ -1,10 +1,8 @@
 //! The level `sync`: a commit is answered when every replica that serves shows it (Hihooi section 5.3, 1SR).
 
-mod harness;
-
-use harness::client::Session;
-use harness::cluster::{Cluster, Options};
-use harness::eventually;
+use crate::harness::client::Session;
+use crate::harness::cluster::{Cluster, Options};
+use crate::harness::eventually;
 
 const SYNC: &[(&str, &str)] = &[("options", "-c hihooi.consistency=sync")];
 const WEAK: &[(&str, &str)] = &[("options", "-c hihooi.consistency=weak-si")];
