@@ -36,19 +36,19 @@ fn a_commit_is_answered_when_all_replicas_show_it() {
     let mut session = cluster.connect_with(SYNC);
     let mut n = 0;
     for _ in 0..30 {
-        let ways: [&dyn Fn(&mut Session, i64); 5] = [
-            &|session, n| drop(session.run(&format!("UPDATE t SET n = {n}"))),
-            &|session, n| {
+        let ways: [fn(&mut Session, i64); 5] = [
+            |session, n| drop(session.run(&format!("UPDATE t SET n = {n}"))),
+            |session, n| {
                 session.extended(&format!("UPDATE t SET n = {n}"), &[]).expect("an answer");
             },
-            &|session, n| {
+            |session, n| {
                 session.run("BEGIN");
                 session.number("SELECT n FROM t");
                 session.run(&format!("UPDATE t SET n = {n}"));
                 session.run("COMMIT");
             },
-            &|session, n| drop(session.run(&format!("BEGIN; UPDATE t SET n = {n}; COMMIT"))),
-            &|session, n| drop(session.run(&format!("DO $$ BEGIN UPDATE t SET n = {n}; END $$"))),
+            |session, n| drop(session.run(&format!("BEGIN; UPDATE t SET n = {n}; COMMIT"))),
+            |session, n| drop(session.run(&format!("DO $$ BEGIN UPDATE t SET n = {n}; END $$"))),
         ];
         for (index, way) in ways.iter().enumerate() {
             n += 1;
