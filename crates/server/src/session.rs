@@ -120,6 +120,8 @@ pub struct Served<S> {
     startup: Rc<StartupKey>,
     session: Session,
     actions: Actions,
+    /// The connection that is parked.
+    parked: Option<Box<Backend>>,
     /// The connection that was leased; its side of the session is there meanwhile.
     server: Option<Box<Backend>>,
     /// Its pools, by site, as far as it has looked for them.
@@ -163,6 +165,7 @@ impl<S: Stream> Served<S> {
             pools: relay.sites.map(|_| None),
             session: Session::new(opened, std::mem::take(&mut client.down)),
             actions: Actions::default(),
+            parked: None,
             server: None,
             runs_at: None,
             reading: None,
@@ -372,6 +375,16 @@ impl<S: Stream> Served<S> {
             Action::Discard(up) => {
                 if let Some(server) = self.take_back(up) {
                     self.relay.pools.discard(server);
+                }
+            }
+            Action::Park => {
+                self.parked = self.server.take();
+                *self.info.running.borrow_mut() = None;
+            }
+            Action::Resume => {
+                self.server = self.parked.take();
+                if let Some(server) = &self.server {
+                    self.runs_on(server);
                 }
             }
             Action::Route => {

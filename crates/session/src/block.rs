@@ -243,7 +243,8 @@ impl Session {
         match &self.block {
             Some(block) if block.has_failed => Err(Reason::ExplicitBlock),
             Some(block) if block.is_of_one_snapshot => Ok(()),
-            Some(_) if statement.reads_clock || names_a_day(values) => Err(Reason::Unsafe),
+            _ if !self.is_in_block() => Ok(()),
+            _ if statement.reads_clock || names_a_day(values) => Err(Reason::Unsafe),
             _ => Ok(()),
         }
     }
@@ -297,20 +298,33 @@ impl Session {
         facts.is_some_and(|facts| matches!(&*facts.statements, [one] if one.kind == Kind::Read))
     }
 
-    /// Whether nothing of a unit has to outlive it in its block: no portal does, outside of one.
+    /// Whether a unit neither needs a portal of an earlier one nor has to leave one in its block: outside of one there are
+    /// none.
     pub(crate) fn leaves_no_portal(&self, unit: &Unit) -> bool {
+        if !self.is_in_block() {
+            return true;
+        }
+        let unnamed = |message: &Message| {
+            frontend::read_target(message.tag, message.body())
+                .is_ok_and(|(_, name)| name.is_empty())
+        };
         let is_plain = |op: &Op| match op {
             Op::Bind { message, .. } => {
                 Bind::read(message.body()).is_ok_and(|bind| bind.portal.is_empty())
             }
             Op::Portal(message) if message.tag == tag::EXECUTE => {
-                frontend::read_execute(message.body()).is_ok_and(|(_, rows)| rows == 0)
+                frontend::read_execute(message.body())
+                    .is_ok_and(|(portal, rows)| portal.is_empty() && rows == 0)
             }
+            Op::Portal(message) => unnamed(message),
             _ => true,
         };
         let count = |is_such: fn(&Op) -> bool| unit.ops.iter().filter(|op| is_such(op)).count();
         let binds = count(|op| matches!(op, Op::Bind { .. }));
-        self.block.is_none() || binds <= count(Op::executes) && unit.ops.iter().all(is_plain)
+        let first = unit.ops.iter().find(|op| matches!(op, Op::Bind { .. } | Op::Portal(_)));
+        !matches!(first, Some(Op::Portal(_)))
+            && binds <= count(Op::executes)
+            && unit.ops.iter().all(is_plain)
     }
 
     /// How many of a unit's first messages open or end a block of which no server has to know.

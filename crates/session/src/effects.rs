@@ -9,6 +9,7 @@ use hihooi_replication::freshness::WriteId;
 use hihooi_sql::{Discard, Kind, SearchPath, SessionCommand, SessionEffect, Statement};
 use hihooi_wire::backend::{self, Report};
 
+use crate::beside::keeps_meaning;
 use crate::consistency::Consistency;
 use crate::events::{Actions, Env};
 use crate::read::hinted_level;
@@ -79,6 +80,7 @@ impl Session {
         let any_setting = self.doubts.unit.any_setting;
         let is_unsure = self.doubt(statement, text);
         self.add_effects(statement, env);
+        self.transaction.is_read_committed &= keeps_meaning(&statement.kind);
         self.transaction.everywhere |=
             statement.is_write() && hinted_level(text) == Some(Consistency::Sync);
         if is_unsure {

@@ -59,6 +59,10 @@ pub enum Action {
     Release(Box<Upstream>),
     /// The connection is to be closed: what is left in it ends with it.
     Discard(Box<Upstream>),
+    /// The connection that was leased stays the session's, but is not used until [`Action::Resume`].
+    Park,
+    /// The connection that was parked is used again.
+    Resume,
     /// A route for the session's [`wanted`](crate::session::Session::wanted) read; answered by
     /// [`Event::Routed`].
     Route,

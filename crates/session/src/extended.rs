@@ -117,7 +117,7 @@ impl Session {
     /// Why a unit that begins with this statement runs on the primary, if it isn't routed for this reason.
     fn why_at_primary(&self, reason: Reason, first: Option<&Statement>, env: &dyn Env) -> Reason {
         if self.up.is_some() {
-            return reason;
+            return self.why_not_beside(reason);
         }
         // Nothing is written where no connection is held, but what this writes.
         let reason = match first.filter(|first| first.is_write()) {

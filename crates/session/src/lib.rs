@@ -26,6 +26,7 @@
 
 pub mod answers;
 pub mod balance;
+mod beside;
 mod block;
 pub mod consistency;
 pub mod downstream;

@@ -87,7 +87,7 @@ impl Wanted {
 impl Session {
     /// Whether this session, now, may have statements routed at all.
     pub(crate) fn may_route(&self, env: &dyn Env) -> Result<(), Reason> {
-        if self.up.is_some() {
+        if self.up.is_some() && !self.may_read_beside() {
             return Err(if self.pin.is_some() && !self.is_in_block() {
                 Reason::SessionState
             } else {
@@ -141,6 +141,9 @@ impl Session {
         }
         let granularity = self.own.granularity;
         let is_finest = granularity == Granularity::default();
+        if self.has_written(&items, env) {
+            return Err(Reason::InWriteTransaction);
+        }
         wanted.items = Reads::All(if is_finest { items } else { items.at(granularity) });
         Ok(if self.takes_snapshot() { wanted.taking_snapshot() } else { wanted })
     }

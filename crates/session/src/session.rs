@@ -163,6 +163,8 @@ pub struct Session {
     /// `standard_conforming_strings` is on: texts with backslashes mean what the analysis takes them
     /// for.
     pub(crate) has_plain_strings: bool,
+    /// The connection with the client's transaction, while a read of it runs at a replica.
+    pub(crate) parked: Option<Box<Upstream>>,
     /// A block that no server has begun.
     pub(crate) block: Option<Block>,
     /// A transaction that only reads is open at a replica.
@@ -215,6 +217,7 @@ impl Session {
             idle_limit: opened.idle_limit,
             is_path_unknown: false,
             has_plain_strings: opened.has_plain_strings,
+            parked: None,
             block: None,
             snapshot: None,
             snapshots_at_primary: false,
@@ -505,6 +508,8 @@ impl Session {
             let is_free = is_clean || makes(Mistake::DirtyReleased);
             out.push_back(if is_free { Action::Release(up) } else { Action::Discard(up) });
         }
+        self.resume(out);
+        self.discard(out);
         self.phase = Phase::Ended;
         out.push_back(Action::Close);
     }
@@ -516,7 +521,7 @@ impl Session {
 
     /// The transaction status that the client knows of.
     pub(crate) fn status(&self) -> Status {
-        match (&self.block, &self.up) {
+        match (&self.block, self.parked.as_ref().or(self.up.as_ref())) {
             (Some(block), _) => block.status(),
             (None, Some(up)) => up.status,
             (None, None) => Status::Idle,

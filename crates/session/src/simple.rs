@@ -80,14 +80,10 @@ impl Session {
             let command = self.cross(bound);
             return self.answer_simple(Ok(Answer::Done(command)));
         }
-        let fits = |hint| self.fits_block(statement, &text).map(|()| hint);
-        let routable = match self.up {
-            Some(_) => self.may_route(env).and_then(|()| self.is_routable_here(statement, &text)),
-            None => self
-                .is_routable_here(statement, &text)
-                .and_then(|hint| self.may_route(env).map(|()| hint)),
-        };
-        let routable = routable.and_then(fits);
+        let routable = self
+            .is_routable_here(statement, &text)
+            .and_then(|hint| self.may_route(env).map(|()| hint))
+            .and_then(|hint| self.fits_block(statement, &text).map(|()| hint));
         let query = Query { message, text: text.clone(), facts: facts.clone() };
         let work = |reason| Work::new(What::Query(query), Route::primary(reason));
         let work = match routable {
@@ -96,12 +92,16 @@ impl Session {
                 let wanted = Wanted::of_query(facts, &text, granularity, consistency, version);
                 let takes_snapshot = self.takes_snapshot();
                 let wanted = if takes_snapshot { wanted.taking_snapshot() } else { wanted };
-                work(Reason::NoReplica).wanting(wanted)
+                match self.has_written(wanted.items(), env) {
+                    true => work(Reason::InWriteTransaction),
+                    false => work(Reason::NoReplica).wanting(wanted),
+                }
             }
             // A relation that the catalog lacks may be one that it doesn't know yet.
             Err(Reason::Unsafe) if self.up.is_none() && env.is_catalog_stale() => {
                 work(Reason::NotFresh)
             }
+            Err(reason) if self.up.is_some() => work(self.why_not_beside(reason)),
             Err(reason) => work(reason),
         };
         self.begin(work, env, out);

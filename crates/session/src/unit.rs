@@ -156,6 +156,8 @@ pub struct Transaction {
     pub writes: Items,
     /// Its commit itself may write: a cursor WITH HOLD is run then.
     pub commit_writes: bool,
+    /// It began late, at READ COMMITTED: each of its statements has a snapshot of its own.
+    pub is_read_committed: bool,
     /// It ran DDL: the catalog doesn't describe what it sees.
     pub has_ddl: bool,
     /// A COMMIT was bound whose portal has not been executed.
@@ -176,6 +178,7 @@ impl Transaction {
         Transaction {
             writes: self.writes.union(&other.writes),
             commit_writes: self.commit_writes || other.commit_writes,
+            is_read_committed: self.is_read_committed || other.is_read_committed,
             has_ddl: self.has_ddl || other.has_ddl,
             has_bound_commit: self.has_bound_commit || other.has_bound_commit,
             may_hide: self.may_hide || other.may_hide,

@@ -92,7 +92,7 @@ pub(crate) struct Work {
     /// The session had its connection already.
     was_held: bool,
     /// The unit failed after so many changes of names had been answered.
-    failed_after: Option<usize>,
+    pub(crate) failed_after: Option<usize>,
     storing: Option<Storing>,
 }
 
@@ -172,6 +172,8 @@ pub(crate) enum Then {
     Read,
     /// The primary says how it stores passwords.
     Asked,
+    /// The transaction fails at the primary as a read of it did elsewhere.
+    FailedToo,
     /// What committed by itself has been noted.
     Followed,
     /// The session's state is known, after it was asked for so many times.
@@ -256,6 +258,12 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let route = work.route;
         work.was_held = self.up.is_some();
+        match (route.site, &self.snapshot) {
+            (SiteId::Primary, _) => self.resume(out),
+            (SiteId::Replica(_), None) => self.park(out),
+            (SiteId::Replica(_), Some(_)) => {}
+        }
+        let Some(work) = &self.work else { return };
         match &work.what {
             What::Storing(_) => {}
             What::Query(query) if query.facts.statements.iter().any(drops_database) => {
@@ -319,6 +327,7 @@ impl Session {
             // A snapshot is only there when its first read is answered.
             if !up.is_replica {
                 self.block = None;
+                self.transaction.is_read_committed = true;
             }
             return self.write_now(env, out);
         }
@@ -417,7 +426,7 @@ impl Session {
             _ if !at_primary => {
                 up.objects = objects;
                 up.begin_unit();
-                up.is_in_block = session.block.is_some();
+                up.is_in_block = session.is_in_block();
                 write_read(up, &work.what);
                 work.sent = Some(env.now());
                 session.hold = match work.route.dispatched {
@@ -626,7 +635,7 @@ impl Session {
     }
 
     /// Gives a replica's connection back, if nothing is left in it.
-    fn let_go(&mut self, out: &mut Actions) {
+    pub(crate) fn let_go(&mut self, out: &mut Actions) {
         if let Some(mut up) = self.up.take() {
             let is_reusable = up.is_clean() && !up.write_cleanup();
             out.push_back(if is_reusable { Action::Release(up) } else { Action::Discard(up) });
@@ -691,12 +700,16 @@ impl Session {
                 if let (Some(block), Some(up)) = (&mut self.block, &self.up) {
                     block.has_run(up.failed);
                 }
+                if self.parked.is_some() {
+                    return self.has_read_beside(env, out);
+                }
                 if self.takes_snapshot() {
                     self.took_snapshot();
                 }
                 self.settle(env, out);
             }
             Then::Asked => self.asked(env, out),
+            Then::FailedToo => self.failed_too(env, out),
             Then::Followed => {
                 // After an error the manager asks again, every few seconds.
                 self.with_server(|session, up| session.land(up, out));
@@ -839,7 +852,7 @@ impl Session {
     }
 
     /// The work is done: the client's next messages are looked at.
-    fn done(&mut self, env: &dyn Env, out: &mut Actions) {
+    pub(crate) fn done(&mut self, env: &dyn Env, out: &mut Actions) {
         self.phase = Phase::Idle;
         let Some(work) = self.work.take() else { return };
         if let Some((began, wanted)) = work.began.zip(work.wanted) {

@@ -508,7 +508,7 @@ impl Connection {
                 self.done("ROLLBACK");
             }
             // (All transactions read the same here.)
-            "set" if query.starts_with("SET TRANSACTION ") => self.done("SET"),
+            "set" if query.to_lowercase().starts_with("set transaction ") => self.done("SET"),
             "set" => {
                 let (name, value) = query["set ".len()..].split_once(" = ").expect("set a = b");
                 self.set(name, value.trim_matches('\''));
@@ -571,6 +571,7 @@ impl Connection {
                 self.done("DEALLOCATE");
             }
             "discard" => self.done("DISCARD"),
+            "hihooi" => return Err(("42601", "syntax error at or near \"hihooi\"".to_owned())),
             other => panic!("a statement {other:?}"),
         }
         Ok(())

@@ -255,6 +255,7 @@ struct Client {
     session: Session,
     actions: Actions,
     leased: Option<Leased>,
+    parked: Option<Leased>,
     asked: Option<Asked>,
     from_client: BytesMut,
     got: BytesMut,
@@ -369,6 +370,7 @@ impl World {
             session: Session::new(opened, Downstream::default()),
             actions: Actions::default(),
             leased: None,
+            parked: None,
             asked: None,
             from_client: BytesMut::new(),
             got: BytesMut::new(),
@@ -622,6 +624,8 @@ impl World {
                     }
                     self.idle.push((leased, up));
                 }
+                Action::Park => client.parked = client.leased.take(),
+                Action::Resume => client.leased = client.parked.take(),
                 Action::Discard(_) => {
                     if let Some(mut leased) = client.leased.take() {
                         leased.connection.roll_back();

@@ -232,6 +232,7 @@ pub(super) struct World {
     actions: Actions,
     cluster: Rc<RefCell<Cluster>>,
     leased: Option<Leased>,
+    parked: Option<Leased>,
     idle: Vec<(Leased, Box<Upstream>)>,
     next_pid: i32,
     refuses_next: bool,
@@ -286,6 +287,7 @@ impl World {
             actions: Actions::default(),
             cluster: Rc::default(),
             leased: None,
+            parked: None,
             idle: Vec::new(),
             next_pid: 1,
             refuses_next: false,
@@ -584,6 +586,8 @@ impl World {
         match action {
             Action::Lease(site) => self.lease(site),
             Action::Release(up) => self.release(up),
+            Action::Park => self.parked = self.leased.take(),
+            Action::Resume => self.leased = self.parked.take(),
             Action::Discard(_) => {
                 if let Some(leased) = &mut self.leased {
                     leased.connection.roll_back();
