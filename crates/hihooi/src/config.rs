@@ -568,8 +568,8 @@ name = "postgres"
         assert_eq!(check("weight = 3", ""), Ok(()));
         for (from, to, says) in [
             ("weight = 3", "weight = 1001", "between 0 and 1000, not 1001"),
-            ("weight = 3", "weight = -1", "line 30: invalid value: integer `-1`"),
-            ("weight = 3", "weight = 1.5", "line 30: invalid type: floating point `1.5`"),
+            ("weight = 3", "weight = -1", "line 31: invalid value: integer `-1`"),
+            ("weight = 3", "weight = 1.5", "line 31: invalid type: floating point `1.5`"),
             ("port = 7001", "port = 7001\nweight = 1", "only replicas share reads"),
         ] {
             let error = check(from, to).expect_err(to).to_string();

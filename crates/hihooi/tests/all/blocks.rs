@@ -1,7 +1,8 @@
-//! Transaction blocks: what runs in them before their first write is read at replicas, and nothing of that shows.
+//! Transaction blocks: what they read before their first write, or have not written, is read at replicas, and nothing of
+//! that shows.
 
 use crate::harness::client::Session;
-use crate::harness::{self, alone, eventually, ms, shared};
+use crate::harness::{self, alone, beside, eventually, ms, shared};
 
 fn table(name: &str) -> Session {
     let mut session = shared().connect();
@@ -34,6 +35,7 @@ fn expect_at(session: &mut Session, wanted: &str) {
 
 #[test]
 fn reads_in_front_of_the_first_write_run_at_replicas() {
+    let _beside = beside();
     let mut session = table("blocks_first");
     session.run("BEGIN");
     for id in 1..5 {
@@ -70,6 +72,7 @@ fn reads_in_front_of_the_first_write_run_at_replicas() {
 
 #[test]
 fn a_block_that_fails_at_a_replica_has_failed() {
+    let _beside = beside();
     let mut session = table("blocks_failed");
     session.run("BEGIN");
     assert_eq!(session.error("SELECT 1 / n FROM blocks_failed WHERE id = 1").code(), "22012");
@@ -96,6 +99,7 @@ fn a_block_that_fails_at_a_replica_has_failed() {
 /// Frameworks nest their transactions as savepoints (Django's `atomic`, SQLAlchemy's `begin_nested`).
 #[test]
 fn savepoints_need_no_server_in_front_of_the_first_write() {
+    let _beside = beside();
     let mut session = table("blocks_nested");
     session.run("BEGIN");
     assert_eq!(session.run("SAVEPOINT a").command, "SAVEPOINT");
@@ -142,6 +146,7 @@ fn savepoints_need_no_server_in_front_of_the_first_write() {
 
 #[test]
 fn what_needs_the_transaction_itself_begins_it() {
+    let _beside = beside();
     let mut session = table("blocks_needs");
     session.run("CREATE OR REPLACE FUNCTION blocks_began() RETURNS timestamptz STABLE LANGUAGE sql AS 'SELECT now()'");
     session.run("CREATE OR REPLACE VIEW blocks_clock AS SELECT id, current_timestamp AS at FROM blocks_needs");
@@ -198,6 +203,7 @@ fn what_needs_the_transaction_itself_begins_it() {
 
 #[test]
 fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
+    let _beside = beside();
     if !shared().is_hihooi() {
         return;
     }
@@ -261,4 +267,216 @@ fn a_block_that_only_reads_needs_no_connection_to_the_primary() {
     assert_eq!(reader.route().site(), "replica1");
     reader.run("COMMIT");
     writer.run("COMMIT");
+}
+
+/// Statement-level routing (Hihooi section 4.1, Algorithm 1).
+#[test]
+fn what_a_transaction_has_not_written_it_reads_at_replicas() {
+    let _alone = alone();
+    let mut session = table("blocks_written");
+    let mut other = table("blocks_other");
+    session.run("BEGIN");
+    session.run("UPDATE blocks_written SET n = 7 WHERE id = 1");
+    for n in 1..10 {
+        other.run(&format!("UPDATE blocks_other SET n = {n} WHERE id = 2"));
+        assert_eq!(session.number("SELECT n FROM blocks_other WHERE id = 2"), n, "stale (I3)");
+        assert_eq!(session.number("SELECT n FROM blocks_written WHERE id = 1"), 7, "I4");
+        expect_at(&mut session, "primary in_write_transaction");
+    }
+    shared().caught_up();
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_other"), 9);
+    expect_at(&mut session, "replica fresh");
+    assert_eq!(session.number("SELECT n FROM blocks_written WHERE id = 2"), 0);
+    expect_at(&mut session, "replica fresh");
+    let rows = session.extended("SELECT id FROM blocks_other WHERE n = $1", &["9"]);
+    assert_eq!(rows.expect("a row").rows, [[Some("2".to_owned())]]);
+    expect_at(&mut session, "replica fresh");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_written"), 7, "I4");
+    expect_at(&mut session, "primary in_write_transaction");
+    session.run("INSERT INTO blocks_other VALUES (11, 1)");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_other"), 10, "I4");
+    assert_eq!(session.number("SELECT n FROM blocks_other WHERE id = 11"), 1, "I4");
+    session.run("SAVEPOINT a");
+    session.run("DELETE FROM blocks_written");
+    assert_eq!(session.number("SELECT count(*) FROM blocks_written WHERE id = 2"), 0, "I4");
+    session.run("ROLLBACK TO a");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_written"), 7, "I4");
+    session.run("COMMIT");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_written"), 7);
+
+    session.run("SET hihooi.statement_routing = off");
+    session.run("BEGIN");
+    session.run("UPDATE blocks_written SET n = 7 WHERE id = 1");
+    session.number("SELECT sum(n) FROM blocks_other");
+    expect_at(&mut session, "primary in_write_transaction");
+    session.run("ROLLBACK");
+}
+
+#[test]
+fn i4_what_a_write_sets_off_is_its_transactions_too() {
+    let _beside = beside();
+    let mut session = table("blocks_parent");
+    for statement in [
+        "DROP TABLE IF EXISTS blocks_child, blocks_audit, blocks_late CASCADE",
+        "CREATE TABLE blocks_child (id int PRIMARY KEY, parent int REFERENCES blocks_parent \
+         ON UPDATE CASCADE ON DELETE CASCADE)",
+        "INSERT INTO blocks_child SELECT g, g FROM generate_series(1, 10) g",
+        "CREATE TABLE blocks_audit (id int PRIMARY KEY)",
+        "CREATE TABLE blocks_late (id int PRIMARY KEY)",
+        "CREATE OR REPLACE FUNCTION blocks_audited() RETURNS trigger LANGUAGE plpgsql AS \
+         $$BEGIN INSERT INTO blocks_audit VALUES (new.n); RETURN new; END$$",
+        "CREATE OR REPLACE FUNCTION blocks_lated() RETURNS trigger LANGUAGE plpgsql AS \
+         $$BEGIN INSERT INTO blocks_late VALUES (new.n); RETURN new; END$$",
+        "CREATE TRIGGER audit AFTER UPDATE ON blocks_parent FOR EACH ROW \
+         EXECUTE FUNCTION blocks_audited()",
+        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON blocks_parent DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION blocks_lated()",
+        "CREATE OR REPLACE VIEW blocks_view AS SELECT p.id, p.n, c.id AS child \
+         FROM blocks_parent p JOIN blocks_child c ON c.parent = p.id",
+    ] {
+        session.run(statement);
+    }
+    shared().caught_up();
+    if shared().is_hihooi() {
+        eventually("the tables are known", || {
+            session.number("SELECT count(*) FROM blocks_view, blocks_audit, blocks_late");
+            session.route().site().starts_with("replica")
+        });
+    }
+    session.run("BEGIN");
+    session.run("UPDATE blocks_parent SET id = 100, n = 5 WHERE id = 1");
+    assert_eq!(session.number("SELECT parent FROM blocks_child WHERE id = 1"), 100);
+    assert_eq!(session.number("SELECT count(*) FROM blocks_audit WHERE id = 5"), 1);
+    assert_eq!(session.number("SELECT n FROM blocks_view WHERE child = 1"), 5);
+    assert_eq!(session.number("SELECT count(*) FROM blocks_late"), 0);
+    session.run("SET CONSTRAINTS ALL IMMEDIATE");
+    assert_eq!(session.number("SELECT count(*) FROM blocks_late WHERE id = 5"), 1);
+    session.run("DELETE FROM blocks_parent WHERE id = 2");
+    assert_eq!(session.number("SELECT count(*) FROM blocks_child WHERE id = 2"), 0);
+    session.run("ROLLBACK");
+    assert_eq!(session.number("SELECT count(*) FROM blocks_child WHERE id = 2"), 1);
+}
+
+#[test]
+fn a_read_beside_a_transaction_that_fails_has_it_fail() {
+    let _alone = alone();
+    table("blocks_besides");
+    let mut session = table("blocks_beside");
+    for is_extended in [false, true] {
+        let fails = |session: &mut Session| {
+            let text = "SELECT 1 / n FROM blocks_beside WHERE id = 1";
+            let failure = match is_extended {
+                true => session.extended(text, &[]).expect_err("an error"),
+                false => session.simple(text).expect_err("an error"),
+            };
+            assert_eq!(failure.code(), "22012");
+            expect_at(session, "replica fresh");
+        };
+        session.run("BEGIN");
+        session.run("DELETE FROM blocks_besides WHERE id > 1");
+        session.number("SELECT n FROM blocks_beside WHERE id = 1");
+        expect_at(&mut session, "replica fresh");
+        session.run("SAVEPOINT a");
+        fails(&mut session);
+        assert_eq!(session.error("SELECT 1").code(), "25P02");
+        session.run("ROLLBACK TO a");
+        assert_eq!(session.number("SELECT count(*) FROM blocks_besides"), 1, "I4");
+        assert_eq!(session.number("SELECT n FROM blocks_beside WHERE id = 1"), 0);
+        fails(&mut session);
+        assert_eq!(session.error("DELETE FROM blocks_besides").code(), "25P02");
+        assert_eq!(session.run("COMMIT").command, "ROLLBACK");
+        assert_eq!(session.number("SELECT count(*) FROM blocks_besides"), 10);
+    }
+}
+
+#[test]
+fn what_only_the_transactions_connection_has_is_read_there() {
+    let _alone = alone();
+    let mut session = table("blocks_own");
+    let read = "SELECT n FROM blocks_own WHERE id = 2";
+    for (statement, is_seen) in [
+        ("SET LOCAL search_path = pg_catalog, public", "SHOW search_path"),
+        ("SET work_mem = '1MB'", "SHOW work_mem"),
+        ("CREATE TEMPORARY TABLE own_temporary (id int)", "SELECT count(*) FROM own_temporary"),
+        ("CREATE TEMPORARY TABLE blocks_own (id int, n int)", "SELECT count(*) FROM blocks_own"),
+        (
+            "ALTER TABLE blocks_own ADD COLUMN IF NOT EXISTS m int DEFAULT 3",
+            "SELECT m FROM blocks_own",
+        ),
+        ("DO $$BEGIN PERFORM set_config('work_mem', '2MB', true); END$$", "SHOW work_mem"),
+        ("SELECT set_config('work_mem', '2MB', true)", "SHOW work_mem"),
+        ("SET CONSTRAINTS ALL DEFERRED", "SELECT 1"),
+        ("LOCK TABLE blocks_own", "SELECT 1"),
+    ] {
+        session.run("BEGIN");
+        session.run("UPDATE blocks_own SET n = 0 WHERE id = 1");
+        session.run(statement);
+        session.run(is_seen);
+        session.run(read);
+        expect_at(&mut session, "primary in_write_transaction");
+        session.run("ROLLBACK");
+    }
+    for isolation in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for begin in [
+            format!("BEGIN ISOLATION LEVEL {isolation}"),
+            format!("BEGIN; SET TRANSACTION ISOLATION LEVEL {isolation}"),
+            format!("START TRANSACTION;SET LOCAL transaction_isolation = '{isolation}'"),
+        ] {
+            for statement in begin.split_inclusive(';') {
+                session.run(statement);
+            }
+            assert_eq!(session.number(read), 0);
+            let mut other = shared().connect();
+            other.run("UPDATE blocks_own SET n = 1 WHERE id = 2");
+            assert_eq!(session.number(read), 0, "{begin}: another snapshot");
+            session.run("COMMIT");
+            other.run("UPDATE blocks_own SET n = 0 WHERE id = 2");
+        }
+    }
+}
+
+/// The connection with the transaction is not used while a replica is: what happens to it shows afterwards.
+#[test]
+fn a_transaction_that_is_lost_meanwhile_is_lost() {
+    let _beside = beside();
+    let mut session = table("blocks_lost");
+    let mut other = table("blocks_slow");
+    session.run("BEGIN");
+    session.run("UPDATE blocks_lost SET n = 1 WHERE id = 1");
+    let pid = session.number("SELECT pg_backend_pid()");
+    let reader = std::thread::spawn(move || {
+        let read = session.simple("SELECT count(*), pg_sleep(1) FROM blocks_slow WHERE id = 1");
+        (session, read)
+    });
+    std::thread::sleep(ms(300));
+    other.run(&format!("SELECT pg_terminate_backend({pid})"));
+    let (mut session, read) = reader.join().expect("a reader");
+    if shared().is_hihooi() {
+        read.expect("the read was elsewhere");
+        assert!(session.simple("UPDATE blocks_lost SET n = 2 WHERE id = 2").is_err());
+        assert!(session.simple("COMMIT").is_err());
+    } else {
+        read.expect_err("it is gone");
+    }
+    assert_eq!(other.number("SELECT sum(n) FROM blocks_lost"), 0);
+}
+
+#[test]
+fn a_cancelled_read_beside_a_transaction_has_it_fail() {
+    let _beside = beside();
+    let mut session = table("blocks_cancelled");
+    table("blocks_slower");
+    session.run("BEGIN");
+    session.run("UPDATE blocks_cancelled SET n = 1 WHERE id = 1");
+    let (port, key) = (shared().port, session.key.clone());
+    let canceller = std::thread::spawn(move || {
+        std::thread::sleep(ms(300));
+        harness::client::cancel(port, &key);
+    });
+    let read = "SELECT count(*), pg_sleep(60) FROM blocks_slower WHERE id = 1";
+    assert_eq!(session.error(read).code(), "57014");
+    canceller.join().expect("a canceller");
+    assert_eq!(session.error("SELECT 1").code(), "25P02");
+    assert_eq!(session.run("COMMIT").command, "ROLLBACK");
+    assert_eq!(session.number("SELECT sum(n) FROM blocks_cancelled"), 0);
 }

@@ -388,8 +388,8 @@ async fn groups_change_what_their_entries_change_in_the_end() {
     };
     let (made, wished) = (of(&follower.server).await, of(&cluster.primary.server).await);
     assert!(made < wished, "{made} updates for {wished}");
-    let stats = follower.applier.stats();
-    assert_eq!((stats.retries, stats.nets_refused), (0, 0));
+    // (One group may have to wait for another and be tried again.)
+    assert_eq!(follower.applier.stats().nets_refused, 0);
 }
 
 /// Log before apply: what the log does not hold durably may be executed, never committed (I5).
