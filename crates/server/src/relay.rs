@@ -702,14 +702,16 @@ impl Relay {
             let pool = pools[site].as_deref();
             let admission =
                 pool.map_or(Admission::Full, |pool| pool.refusals.borrow().admission(now));
+            let is_full = pool.is_some_and(|pool| self.pools.is_full(pool));
             Candidate {
                 number,
                 applied: replica.applied(),
                 is_readable: serves(replica, &everywhere),
                 is_barred: read.not.contains(&site)
                     || admission == Admission::Nothing
+                    || read.is_beside && is_full
                     || read.own_types && self.objects_at(site).is_none(),
-                is_full: pool.is_some_and(|pool| self.pools.is_full(pool)),
+                is_full,
             }
         });
         self.turn.set(self.turn.get().wrapping_add(1));

@@ -1,5 +1,5 @@
 //! Reads of a transaction that is open at the primary, at replicas: those that don't read what it has written
-//! (Hihooi section 4.1, Algorithm 1: statement-level routing). The connection with the transaction is parked
+//! (Hihooi section 5.2, statement-level routing, by Algorithm 1). The connection with the transaction is parked
 //! meanwhile; it and the replica's are never used at once.
 //!
 //! At READ COMMITTED each statement has a snapshot of its own, so where it is taken shows nothing, as long as it has what
@@ -8,14 +8,14 @@
 //! temporary tables.
 
 use hihooi_replication::items::Items;
-use hihooi_sql::Kind;
+use hihooi_sql::{Kind, SessionCommand};
 use hihooi_wire::backend::{Report, Severity, Status};
 
+use crate::block::FAIL;
 use crate::events::{Action, Actions, Env};
 use crate::mistakes::{Mistake, makes};
 use crate::route::Reason;
 use crate::session::{End, Open, Session};
-use crate::upstream::FAIL;
 use crate::work::Then;
 
 impl Session {
@@ -101,6 +101,7 @@ pub(crate) fn keeps_meaning(kind: &Kind) -> bool {
     match kind {
         Kind::Empty | Kind::Read | Kind::Write | Kind::CopyIn | Kind::CopyOut => true,
         Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => true,
+        Kind::Session(SessionCommand::Show(_)) => true,
         kind => kind.is_bound_of_transaction(),
     }
 }

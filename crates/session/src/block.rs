@@ -18,7 +18,7 @@ use crate::session::{Open, Session};
 use crate::unit::{Ends, Op, Unit};
 
 /// What fails a transaction whose block has failed here. The primary's log tells why.
-const FAIL: &str = "ROLLBACK TO SAVEPOINT \"a read failed at a replica\"";
+pub(crate) const FAIL: &str = "ROLLBACK TO SAVEPOINT \"a read failed at a replica\"";
 
 /// A block in which more savepoints are open is begun at the primary (I8).
 const SAVEPOINTS_MAX: usize = 64;

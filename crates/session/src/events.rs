@@ -153,6 +153,8 @@ pub struct ReadRequest<'a> {
     pub own_types: bool,
     /// It takes the snapshot of a transaction: it waits for a replica however cheap it is.
     pub takes_snapshot: bool,
+    /// Its session has a connection already, with a transaction: it waits for no other.
+    pub is_beside: bool,
     /// Sites that failed it already.
     pub not: &'a [SiteId],
 }

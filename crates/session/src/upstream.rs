@@ -25,9 +25,6 @@ pub const FOLLOW: &str = "SELECT hihooi.follow(false)";
 /// Has the primary note what no event trigger was told of, in front of a commit.
 pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true)";
 
-/// Has a transaction fail in which a statement failed elsewhere. (A syntax error, which the server's log shows.)
-pub const FAIL: &str = "hihooi: a statement of this transaction failed at a replica";
-
 /// An unnamed statement that is no client's; numbers of sequences that are no session's.
 pub const NOBODYS: u64 = 0;
 

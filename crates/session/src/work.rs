@@ -205,6 +205,7 @@ impl Session {
             statement: wanted.statement,
             own_types: wanted.own_types,
             takes_snapshot: wanted.takes_snapshot,
+            is_beside: self.parked.is_some() || self.up.is_some(),
             not,
         })
     }

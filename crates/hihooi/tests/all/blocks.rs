@@ -269,7 +269,7 @@ fn a_block_that_only_reads_needs_no_connection_to_the_primary() {
     writer.run("COMMIT");
 }
 
-/// Statement-level routing (Hihooi section 4.1, Algorithm 1).
+/// Statement-level routing (Hihooi section 5.2, Algorithm 1).
 #[test]
 fn what_a_transaction_has_not_written_it_reads_at_replicas() {
     let _alone = alone();
