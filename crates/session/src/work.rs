@@ -327,8 +327,8 @@ impl Session {
         if up.status == block.status() {
             // A snapshot is only there when its first read is answered.
             if !up.is_replica {
+                self.transaction.is_read_committed = !block.is_of_one_snapshot();
                 self.block = None;
-                self.transaction.is_read_committed = true;
             }
             return self.write_now(env, out);
         }
