@@ -70,10 +70,10 @@ def measure(cluster, seconds):
     return found
 
 
-def one(cluster, granularity, seconds, options):
+def one(cluster, granularity, seconds, options, settings=""):
     cluster.catch_up()
     before = cluster.reads()
-    process = pgbench(cluster, granularity, seconds, options)
+    process = pgbench(cluster, granularity, seconds, options, settings=settings)
     out = process.communicate()[0]
     if process.returncode != 0:
         raise Trouble(f"pgbench failed: {' '.join(process.args)}\n{out}")
@@ -98,11 +98,11 @@ class writers:
         self.process.communicate()
 
 
-def pgbench(cluster, granularity, seconds, options, clients=CLIENTS):
+def pgbench(cluster, granularity, seconds, options, clients=CLIENTS, settings=""):
     program = pathlib.Path(cluster.pg) / "pgbench"
     command = [str(program), "-n", "-h", "127.0.0.1", "-p", str(cluster.ports["hihooi"])]
     command += ["-U", "postgres", f"-c{clients}", "-j2", f"-T{seconds}", *options, "postgres"]
-    environment = {**os.environ, "PGOPTIONS": f"-c hihooi.granularity={granularity}"}
+    environment = {**os.environ, "PGOPTIONS": f"-c hihooi.granularity={granularity} {settings}"}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

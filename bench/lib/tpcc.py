@@ -1,6 +1,5 @@
-"""TPC-C's transactions as pgbench scripts, with their reads in autocommit and their writes in a block.
-
-So each read is routed by itself (statements between BEGIN and COMMIT all run at the primary). The tables are the
+"""TPC-C's transactions as pgbench scripts: with their reads in autocommit and their writes in a block, and (BLOCKS) as
+blocks that read and write as in the standard. The tables are the
 standard's with their keys, a tenth as large; of the columns, those that the transactions use. Departures: an order
 has always ten lines, of one item from each tenth of the items (so that orders don't deadlock); no remote
 warehouses; Delivery commits each district by itself; where the standard reads and then writes a district's next
@@ -182,6 +181,47 @@ def _stock_level():
     )
 
 
+def _new_order_block():
+    """As the standard has it: one transaction, which reads a line's item and stock when it has written the lines before."""
+    tenth = ITEMS // LINES
+    lines = [WAREHOUSE, CUSTOMER, "BEGIN;\n"]
+    lines += [_read(name) for name in ("customer's discount by key", "warehouse by key")]
+    lines.append("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = :w AND d_id = :d "
+                 "RETURNING d_next_o_id - 1 AS o \\gset\n")
+    lines.append(f"INSERT INTO orders VALUES (:w, :d, :o, :c, now(), NULL, {LINES});\n")
+    lines.append("INSERT INTO new_order VALUES (:w, :d, :o);\n")
+    for n in range(LINES):
+        lines.append(f"\\set i {n * tenth} + (random(0, 127) | random(1, {tenth})) % {tenth} + 1\n")
+        lines.append("\\set q random(1, 10)\n" + _read("item by key", keep=True) + _read("stock by key"))
+        lines.append(
+            "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= :q + 10 THEN s_quantity - :q "
+            "ELSE s_quantity - :q + 91 END, s_ytd = s_ytd + :q, s_order_cnt = s_order_cnt + 1 "
+            "WHERE s_w_id = :w AND s_i_id = :i;\n"
+            f"INSERT INTO order_line VALUES (:w, :d, :o, {n + 1}, :i, NULL, :q, :q::int * :price::numeric, 'info');\n"
+        )
+    return "".join(lines) + "COMMIT;\n"
+
+
+def _payment_block():
+    """As the standard has it: it reads the warehouse and the district that it has written."""
+    return (
+        WAREHOUSE + CUSTOMER + "\\set amount random(1, 5000)\nBEGIN;\n"
+        "UPDATE warehouse SET w_ytd = w_ytd + :amount WHERE w_id = :w;\n" + _read("warehouse by key")
+        + "UPDATE district SET d_ytd = d_ytd + :amount WHERE d_w_id = :w AND d_id = :d;\n" + _read("district by key")
+        + _read("customer's balance by key")
+        + "UPDATE customer SET c_balance = c_balance - :amount, c_ytd_payment = c_ytd_payment + :amount, "
+        "c_payment_cnt = c_payment_cnt + 1 WHERE c_w_id = :w AND c_d_id = :d AND c_id = :c;\n"
+        "INSERT INTO history VALUES (:c, :d, :w, :d, :w, now(), :amount, 'data');\nCOMMIT;\n"
+    )
+
+
+# The same in transaction blocks.
+BLOCKS = {
+    "new_order": _new_order_block(),
+    "payment": _payment_block(),
+    "order_status": "BEGIN;\n" + _order_status() + "COMMIT;\n",
+    "stock_level": "BEGIN;\n" + _stock_level() + "COMMIT;\n",
+}
 SCRIPTS = {
     "new_order": _new_order(),
     "payment": _payment(),

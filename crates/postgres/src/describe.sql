@@ -861,7 +861,7 @@ $$;
 -- makes, schemas and extensions may have been changed or dropped.
 CREATE OR REPLACE FUNCTION hihooi.objects() RETURNS TABLE (class oid, object oid)
 LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     catalog regclass;
@@ -895,7 +895,7 @@ $$;
 CREATE OR REPLACE FUNCTION hihooi.describe_all()
 RETURNS TABLE (kind text, identity text, description text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 BEGIN
     RETURN QUERY

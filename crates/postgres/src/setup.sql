@@ -973,7 +973,7 @@ $$;
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
 -- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
 CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
     made record;
@@ -1093,7 +1093,7 @@ $$;
 -- command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     depth constant int := hihooi.depth();
@@ -1153,7 +1153,7 @@ $$;
 
 CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     dropped record;
@@ -1238,10 +1238,11 @@ BEGIN
 END
 $$;
 
--- Notes what a command did.
+-- Notes what a command did. Not compiled just in time: with the planner settings of a client (enable_seqscan = off)
+-- its queries look dear enough for that, which takes longer than the queries.
 CREATE FUNCTION hihooi.note_end(tag text, whole text, settings jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);
