@@ -10,7 +10,7 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test random torture bench bench-shares bench-quotas bench-cores histories lint docs versions
+.PHONY: help setup build demo test random torture bench bench-shares bench-quotas bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -21,6 +21,7 @@ help:
 	@echo 'make bench-quotas  measures how it scales if each server has a fifth of a processor (root)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
 	@echo 'make histories  100,000 transactions at each consistency level under faults (half an hour)'
+	@echo 'make simulations  the simulations of the papers that take minutes'
 	@echo 'make lint    formatting and clippy'
 	@echo 'make docs    the API documentation'
 
@@ -77,6 +78,10 @@ bench-cores: setup
 histories: build
 	scripts/histories $(HISTORY)
 HISTORY = 100000
+
+# Figures of the papers that take longer than `make test` should.
+simulations: setup
+	$(CARGO) test -p hihooi-sim --test all -- --ignored isolation::
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -125,6 +125,7 @@ fn towards_read_only_mixes_cp_roo_overtakes_rssi() {
 
 /// With lsv chosen RSSI leads longer, the more so the more it conflicts.
 #[test]
+#[ignore = "a minute of simulation; see make simulations"]
 fn a_chosen_lsv_moves_the_crossover_towards_queries() {
     let at = |rssi| crossover(&sweep(320, rssi, |setup| setup)).expect("cp-roo overtakes");
     let (letter, chosen) = (at(BY_THE_LETTER), at(RSSI));
@@ -134,6 +135,7 @@ fn a_chosen_lsv_moves_the_crossover_towards_queries() {
 /// Where they cross depends on what the paper doesn't say: clients that don't insist let aborted
 /// updates make room for queries; managers that have their own processors don't slow the sites.
 #[test]
+#[ignore = "a minute of simulation; see make simulations"]
 fn the_crossover_moves_with_what_clients_do_and_what_managers_run_on() {
     let at = |change| crossover(&sweep(320, BY_THE_LETTER, change));
     let usual = at(|setup| setup).expect("a crossover");
