@@ -178,7 +178,7 @@ impl Transaction {
         Transaction {
             writes: self.writes.union(&other.writes),
             commit_writes: self.commit_writes || other.commit_writes,
-            is_read_committed: self.is_read_committed || other.is_read_committed,
+            is_read_committed: self.is_read_committed && other.is_read_committed,
             has_ddl: self.has_ddl || other.has_ddl,
             has_bound_commit: self.has_bound_commit || other.has_bound_commit,
             may_hide: self.may_hide || other.may_hide,

@@ -424,6 +424,13 @@ fn what_only_the_transactions_connection_has_is_read_there() {
             for statement in begin.split_inclusive(';') {
                 session.run(statement);
             }
+            if begin.starts_with("BEGIN ") {
+                // It begins behind another one, in one query.
+                session.run("COMMIT");
+                session.run("BEGIN");
+                session.run("UPDATE blocks_own SET n = 0 WHERE id = 1");
+                session.run(&format!("COMMIT; {begin}"));
+            }
             assert_eq!(session.number(read), 0);
             let mut other = shared().connect();
             other.run("UPDATE blocks_own SET n = 1 WHERE id = 2");
