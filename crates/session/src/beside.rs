@@ -98,10 +98,16 @@ impl Session {
 /// Whether statements mean the same in a transaction behind one of this kind, but for what its effects say. Whatever else it
 /// is, it may change the isolation level, or what only this connection has; behind COMMIT and BEGIN it is another transaction.
 pub(crate) fn keeps_meaning(kind: &Kind) -> bool {
-    match kind {
-        Kind::Empty | Kind::Read | Kind::Write | Kind::CopyIn | Kind::CopyOut => true,
-        Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => true,
-        Kind::Session(SessionCommand::Show(_)) => true,
-        _ => false,
-    }
+    matches!(
+        kind,
+        Kind::Empty
+            | Kind::Read
+            | Kind::Write
+            | Kind::CopyIn
+            | Kind::CopyOut
+            | Kind::Savepoint(_)
+            | Kind::RollbackTo(_)
+            | Kind::Release(_)
+            | Kind::Session(SessionCommand::Show(_))
+    )
 }
