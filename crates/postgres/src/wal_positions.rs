@@ -52,9 +52,8 @@ impl WalPositions {
     pub async fn new(mut connection: Connection) -> Result<WalPositions> {
         let answer = connection
             .query(
-                "SELECT setting, unit FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'
-                 UNION ALL
-                 SELECT setting, unit FROM pg_catalog.pg_settings WHERE name = 'wal_block_size'",
+                "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting(name)) \
+                 FROM (VALUES ('wal_segment_size'), ('wal_block_size')) s(name)",
             )
             .await?;
         let size = |place: usize| {

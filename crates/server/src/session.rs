@@ -153,7 +153,7 @@ impl<S: Stream> Served<S> {
                 wait_ms: relay.settings.wait_ms,
                 granularity: Granularity::default(),
                 statement_routing: true,
-                snapshot_routing: false,
+                snapshot_routing: true,
             },
             custom: custom.cloned().collect(),
             path: welcome.path.clone(),

@@ -423,7 +423,7 @@ fn binds_nothing(body: &[u8]) -> bool {
 }
 
 /// Whether a text or values may name a moment that depends on when the transaction began: as a word, in any case.
-fn names_a_day(text: &[u8]) -> bool {
+pub(crate) fn names_a_day(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
     let is_part = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
     WORDS.iter().any(|word| {

@@ -101,6 +101,9 @@ fn bound(
     hold: &mut Hold,
 ) -> Option<Step> {
     let Hold::UntilBound(left) = *hold else { return None };
+    if server.answers.is_us() {
+        return None; // the answer to a BEGIN in front
+    }
     let is_next = match server.answers.is_query() {
         true => head.tag == tag::ROW_DESCRIPTION || commits_answer(head.tag),
         false => head.tag == tag::BIND_COMPLETE,
@@ -162,7 +165,9 @@ fn take(
             Hold::No if server.has_snapshot && is_fatal(body) => {
                 return Ok(Some(Step::Refused(Box::new(fields))));
             }
-            Hold::UntilRows | Hold::UntilBound(_) if was_in_the_way || elsewhere(fields.code()) => {
+            Hold::UntilRows | Hold::UntilBound(_)
+                if was_in_the_way || elsewhere(fields.code()) || server.answers.is_us() =>
+            {
                 return Ok(Some(Step::Refused(Box::new(fields))));
             }
             // Who cancelled the read cancelled it however often it runs.

@@ -6,15 +6,16 @@
 use hihooi_sql::{Isolation, Kind, Replica, SessionCommand, Statement, TransactionModes, Unsafe};
 use hihooi_wire::backend::{Report, Severity, Status};
 
-use crate::block::Block;
+use crate::block::{Block, names_a_day};
 use crate::consistency::Consistency;
 use crate::events::{Action, Actions, Counter, Env};
 use crate::read::is_routable;
 use crate::relaying::Hold;
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session};
-use crate::unit::{Op, Unit};
-use crate::work::{Then, What, Work};
+use crate::sites::SiteId;
+use crate::unit::{Ends, Op, Unit};
+use crate::work::{Query, Then, What, Work};
 
 /// SQLSTATE of what may succeed if it is run again.
 const SERIALIZATION_FAILURE: &str = "40001";
@@ -116,11 +117,53 @@ impl Session {
         if snapshot.fits(&work.what) || has_failed && !snapshot.ends {
             return Ok(());
         }
+        if self.asks_catalogs(&work.what) {
+            work.route = Route::primary(Reason::Unsafe);
+            return Ok(());
+        }
         if ends && !self.is_unit_open() {
             self.end_at_primary(has_failed, work, out);
             return Ok(());
         }
         Err(self.cannot_run_there())
+    }
+
+    /// Whether it only asks the system catalogs, and leaves nothing: the primary answers that beside the transaction,
+    /// since their OIDs are its own.
+    fn asks_catalogs(&self, what: &What) -> bool {
+        let asks = |statement: &Statement, values: &[u8]| {
+            statement.kind == Kind::Read
+                && statement.only_catalogs
+                && !statement.is_write()
+                && !statement.row_locks
+                && !statement.may_commit_inside
+                && !statement.lists_prepared
+                && statement.session.is_none()
+                && !names_a_day(values)
+        };
+        match what {
+            What::Query(Query { text, facts, .. }) => {
+                !self.is_unit_open()
+                    && facts.statements.iter().all(|statement| asks(statement, text))
+            }
+            What::Unit(unit) => {
+                let mut ops = unit.ops.iter().filter_map(|op| Some((op, op.prepared()?)));
+                !self.is_unit_open()
+                    && unit.ends != Ends::Flush
+                    && self.leaves_no_portal(unit)
+                    && ops.all(|(op, (_, facts))| {
+                        let values =
+                            if let Op::Bind { message, .. } = op { message.body() } else { b"" };
+                        facts.statements.iter().all(|statement| asks(statement, values))
+                    })
+            }
+            What::Storing(_) => false,
+        }
+    }
+
+    /// Where the transaction is that the session has, or would have.
+    pub(crate) fn home(&self) -> SiteId {
+        self.snapshot.as_ref().map_or(SiteId::Primary, |snapshot| snapshot.route.site)
     }
 
     /// What ends the transaction comes with more, which is another transaction's: the primary runs it all, in a transaction
@@ -205,6 +248,7 @@ fn ends_transaction(kind: &Kind) -> bool {
 
 fn runs_at_snapshot(statement: &Statement, text: &[u8]) -> bool {
     match &statement.kind {
+        _ if is_refused_read_only(statement) => true,
         Kind::Read | Kind::CopyOut | Kind::Empty => is_routable(statement, text).is_ok(),
         Kind::Commit { chain } | Kind::Rollback { chain } => !chain,
         Kind::Begin(_) | Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => true,
@@ -215,6 +259,13 @@ fn runs_at_snapshot(statement: &Statement, text: &[u8]) -> bool {
         },
         _ => false,
     }
+}
+
+/// Whether servers refuse it in a READ ONLY transaction, before any of it runs (25006).
+fn is_refused_read_only(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Write | Kind::Read)
+        && matches!(statement.replica, Replica::Unsafe(Unsafe::Writes | Unsafe::RowLock))
+        && statement.session.is_none()
 }
 
 /// Whether it declares a cursor of which a replica could run the query.

@@ -259,10 +259,11 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let route = work.route;
         work.was_held = self.up.is_some();
-        match (route.site, &self.snapshot) {
-            (SiteId::Primary, _) => self.resume(out),
-            (SiteId::Replica(_), None) => self.park(out),
-            (SiteId::Replica(_), Some(_)) => {}
+        let is_home = route.site == self.home();
+        if is_home {
+            self.resume(out)
+        } else {
+            self.park(out)
         }
         let Some(work) = &self.work else { return };
         match &work.what {
@@ -273,7 +274,7 @@ impl Session {
             }
             _ => self.note_route(route, out),
         }
-        if self.snapshot.is_some() {
+        if self.snapshot.is_some() && is_home {
             self.write_now(env, out);
         } else if self.up.is_some() {
             self.carry_settings(env, out);
@@ -325,11 +326,8 @@ impl Session {
         up.answers.take_rows();
         let error = up.answers.take_error();
         if up.status == block.status() {
-            // A snapshot is only there when its first read is answered.
-            if !up.is_replica {
-                self.transaction.is_read_committed = !block.is_of_one_snapshot();
-                self.block = None;
-            }
+            self.transaction.is_read_committed = !block.is_of_one_snapshot();
+            self.block = None;
             return self.write_now(env, out);
         }
         let fields = ErrorFields::read(&error.unwrap_or_default()).unwrap_or_default();
@@ -348,6 +346,13 @@ impl Session {
         if !work.is_at_primary() {
             self.discard(out);
             return self.try_elsewhere(env, out);
+        }
+        // The transaction is lost if the primary can't be asked beside it.
+        if self.snapshot.is_some() {
+            self.discard(out);
+            self.resume(out);
+            self.phase = Phase::Idle;
+            return self.lose_snapshot(report, out);
         }
         let has_begun = self.is_in_block() && self.block.is_none();
         let has_state = has_begun || self.pin.is_some();
@@ -395,44 +400,50 @@ impl Session {
             out.extend(self.up.take().map(Action::Release));
             return self.try_elsewhere(env, out);
         }
-        if let (Some(block), Some(up)) = (&self.block, &mut self.up)
-            && (at_primary || block.is_of_one_snapshot())
-        {
-            up.write_own_query(&block.replay());
-            return self.await_own(Then::Begun);
+        match (&self.block, &mut self.up) {
+            (Some(block), Some(up)) if at_primary => {
+                up.write_own_query(&block.replay());
+                self.await_own(Then::Begun);
+            }
+            (Some(block), Some(up)) if block.is_of_one_snapshot() => {
+                // In one message: what commits in between may make the snapshot one that doesn't stand.
+                up.write_own_query(&block.replay());
+                self.write_now(env, out);
+            }
+            _ => self.write_now(env, out),
         }
-        self.write_now(env, out);
     }
 
     /// Writes what is to be done to the connection that is there for it.
     fn write_now(&mut self, env: &dyn Env, out: &mut Actions) {
         let Some(mut work) = self.work.take() else { return };
-        // In a transaction that is open there, a replica is as the primary.
-        let at_primary = work.is_at_primary() || self.snapshot.is_some();
+        // In a transaction that is open there, a replica is as the primary; beside it, the primary as a replica.
+        let is_home = work.route.site == self.home();
         let objects = env.objects(work.route.site);
         let names_own = work.wanted.as_ref().is_some_and(|wanted| wanted.own_types);
-        if !at_primary && names_own && !can_be_sent(&work.what, objects.as_deref()) {
+        if !is_home && names_own && !can_be_sent(&work.what, objects.as_deref()) {
             (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
             self.work = Some(work);
             self.let_go(out);
             return self.lease(env, out);
         }
-        if at_primary {
+        if is_home {
             work.what = self.for_primary(work.what, env);
         }
-        if !at_primary && !self.down.output.is_empty() {
+        if !is_home && !self.down.output.is_empty() {
             self.down.settle();
         }
         let then = self.with_server(|session, up| match &work.what {
-            _ if !at_primary => {
+            _ if !is_home => {
                 up.objects = objects;
                 up.begin_unit();
                 up.is_in_block = session.is_in_block();
                 write_read(up, &work.what);
                 work.sent = Some(env.now());
-                session.hold = match work.route.dispatched {
-                    Some(_) => Hold::UntilBound(moments(&work.what)),
-                    None => Hold::UntilRows,
+                session.hold = match work.route {
+                    Route { site: SiteId::Primary, .. } => Hold::No,
+                    Route { dispatched: Some(_), .. } => Hold::UntilBound(moments(&work.what)),
+                    Route { dispatched: None, .. } => Hold::UntilRows,
                 };
                 Then::Read
             }
@@ -911,7 +922,7 @@ impl Session {
 
     /// The connection to the server is lost.
     pub(crate) fn lost(&mut self, why: &str, env: &dyn Env, out: &mut Actions) {
-        if self.snapshot.is_some() {
+        if self.snapshot.is_some() && self.parked.is_none() {
             return self.snapshot_is_lost(why, out);
         }
         let said_goodbye = self.up.as_ref().is_some_and(|up| up.said_goodbye);

@@ -123,6 +123,7 @@ fn unparsable(range: Range<usize>) -> Statement {
         answers_more: true,
         lists_prepared: false,
         reads_clock: true,
+        only_catalogs: false,
     }
 }
 
@@ -141,6 +142,7 @@ fn empty(range: Range<usize>) -> Statement {
         answers_more: false,
         lists_prepared: false,
         reads_clock: false,
+        only_catalogs: false,
     }
 }
 

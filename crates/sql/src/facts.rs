@@ -51,6 +51,8 @@ pub struct Statement {
     pub lists_prepared: bool,
     /// It may depend on when its transaction began (`now()`).
     pub reads_clock: bool,
+    /// It asks the system catalogs, and nothing else, not even the time.
+    pub only_catalogs: bool,
 }
 
 impl Analysis {

@@ -293,6 +293,12 @@ fn of_language(function: &Function) -> Option<SessionEffect> {
     }
 }
 
+/// Whether a text that runs no code of users may ask for the time, by its words.
+pub(crate) fn reads_time(text: &str) -> bool {
+    let is_time = |word: &str| is_clock(word) && !word.starts_with("current_schema");
+    has_escaped_names(text) || words(text).any(|word| is_time(&word.text))
+}
+
 /// Whether a word may mean something that depends on when the transaction began: a function, or a date or time by
 /// that name. (Or what may make a temporary schema in it.)
 fn is_clock(word: &str) -> bool {

@@ -16,6 +16,7 @@ mod ddl;
 mod divergence;
 mod documentation;
 mod follow;
+mod frameworks;
 mod freshness;
 mod frozen;
 mod hostile;

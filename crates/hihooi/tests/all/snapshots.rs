@@ -8,14 +8,10 @@ use crate::harness::{eventually, ms};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-fn connect(cluster: &Cluster) -> Session {
-    cluster.connect_with(&[("options", "-c hihooi.snapshot_routing=on")])
-}
-
 /// A cluster with a table of two rows that always add up to 100, read at replicas.
 fn cluster(arguments: Options) -> Cluster {
     let cluster = Cluster::start(arguments);
-    let mut session = connect(&cluster);
+    let mut session = cluster.connect();
     session.run("CREATE TABLE accounts (id int PRIMARY KEY, n int)");
     session.run("CREATE TYPE mood AS ENUM ('sad', 'happy')");
     session.run("CREATE TABLE moods (id int PRIMARY KEY, all_of mood[])");
@@ -50,7 +46,7 @@ impl Drop for Stops<'_> {
 fn with_snapshot(cluster: &Cluster) -> (Session, String) {
     let mut found = None;
     eventually("a snapshot is taken at a replica", || {
-        let mut session = connect(cluster);
+        let mut session = cluster.connect();
         session.run(BEGIN);
         assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
         let site = session.route().site().to_owned();
@@ -83,7 +79,7 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
         });
         let _stops = Stops(&stop);
         let mut at_replicas = 0;
-        let mut session = connect(&cluster);
+        let mut session = cluster.connect();
         let mut other = cluster.connect();
         other
             .run("CREATE TABLE ticks (id int PRIMARY KEY, n int); INSERT INTO ticks VALUES (1, 0)");
@@ -115,9 +111,10 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
 fn what_such_a_transaction_needs_is_there() {
     let cluster = cluster(Options::replicas(1));
     let mut session = cluster.connect();
+    session.run("SET hihooi.snapshot_routing = off");
     session.run(BEGIN);
     session.number("SELECT sum(n) FROM accounts");
-    assert_eq!(at(&mut session), "primary explicit_block", "off unless it is asked for");
+    assert_eq!(at(&mut session), "primary explicit_block");
     session.run("COMMIT");
     let (mut session, _) = with_snapshot(&cluster);
     session.number("SELECT n FROM accounts WHERE id = 1");
@@ -145,10 +142,8 @@ fn what_such_a_transaction_needs_is_there() {
     assert_eq!(session.run("FETCH ALL FROM c").rows.len(), 2);
     session.run("ROLLBACK");
     // A server's own default doesn't count: it is the primary's that the client meant.
-    let mut session = cluster.connect_with(&[(
-        "options",
-        "-c hihooi.snapshot_routing=on -c default_transaction_isolation=repeatable\\ read",
-    )]);
+    let mut session =
+        cluster.connect_with(&[("options", "-c default_transaction_isolation=repeatable\\ read")]);
     let mut replica = cluster.repair("replica1");
     replica.run("ALTER SYSTEM SET default_transaction_isolation = 'read committed'");
     session.run("BEGIN READ ONLY");
@@ -168,9 +163,9 @@ fn what_such_a_transaction_needs_is_there() {
 fn what_a_replica_cant_do_fails_the_transaction_and_the_next_runs_on_the_primary() {
     let cluster = cluster(Options::replicas(1));
     for statement in [
-        "INSERT INTO accounts VALUES (3, 0)",
         "SELECT pg_advisory_lock(1)",
-        "SELECT oid FROM pg_class LIMIT 1",
+        "SELECT count(*) FROM accounts, pg_class",
+        "SELECT oid FROM pg_class LIMIT 1; SELECT n FROM accounts",
         "SET work_mem = '1MB'",
         "SELECT 1; COMMIT; SELECT 2",
         "/* hihooi: primary */ SELECT 1",
@@ -192,6 +187,60 @@ fn what_a_replica_cant_do_fails_the_transaction_and_the_next_runs_on_the_primary
         assert!(at(&mut session).starts_with("replica"), "{statement}");
         session.run("ROLLBACK; SELECT 1");
     }
+}
+
+/// As asyncpg and pgjdbc look types up in the middle of transactions.
+#[test]
+fn the_primary_answers_what_such_a_transaction_asks_the_catalogs() {
+    let cluster = cluster(Options::replicas(1));
+    let mut direct = cluster.direct("primary");
+    let oid = direct.value("SELECT 'mood'::regtype::oid");
+    let (mut session, _) = with_snapshot(&cluster);
+    let types = "SELECT t.oid, n.nspname = ANY (current_schemas(true)), format_type(t.oid, NULL) \
+        FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace WHERE t.typname = $1";
+    for _ in 0..3 {
+        let answer = session.extended(types, &["mood"]).expect("an answer");
+        assert_eq!(answer.rows[0][0].as_deref(), Some(&*oid));
+        assert_eq!(at(&mut session), "primary unsafe");
+        assert_eq!(session.value("SELECT 'mood'::regtype::oid"), oid);
+        assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
+        assert_eq!(at(&mut session), "replica snapshot");
+    }
+    // It holds nothing at the primary.
+    assert_eq!(cluster.activity("state LIKE 'idle in transaction%'"), 1);
+    // An error there is the transaction's.
+    session.run("SAVEPOINT s");
+    assert_eq!(session.error("SELECT 'nobody'::regtype").code(), "42704");
+    assert_eq!(session.status, 'E');
+    assert_eq!(session.error("SELECT 'mood'::regtype").code(), "25P02");
+    assert_eq!(session.error("SELECT n FROM accounts").code(), "25P02");
+    session.run("ROLLBACK TO s");
+    assert_eq!(session.value("SELECT 'mood'::regtype::oid"), oid);
+    assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
+    assert_eq!(at(&mut session), "replica snapshot");
+    assert_eq!(session.run("COMMIT").command, "COMMIT");
+    // What it may not do is refused as on the primary.
+    for statement in [
+        "INSERT INTO accounts VALUES (3, 0)",
+        "UPDATE accounts SET n = 0",
+        "SELECT n FROM accounts FOR UPDATE",
+        "WITH gone AS (DELETE FROM accounts RETURNING n) SELECT sum(n) FROM gone",
+    ] {
+        let (mut session, _) = with_snapshot(&cluster);
+        let error = session.error(statement);
+        assert_eq!(error.code(), "25006", "{statement}: {error}");
+        assert_eq!(session.run("ROLLBACK").command, "ROLLBACK");
+    }
+    let (mut session, _) = with_snapshot(&cluster);
+    let asks =
+        std::thread::spawn(move || session.error("SELECT count(oid), pg_sleep(60) FROM pg_type"));
+    cluster.until_active("wait_event = 'PgSleep'");
+    direct
+        .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+    assert_eq!(asks.join().expect("an error").code(), "57P01");
+    eventually("no transaction is left", || {
+        cluster.activity("state LIKE 'idle in transaction%'") == 0
+    });
 }
 
 #[test]

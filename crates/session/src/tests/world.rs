@@ -111,6 +111,7 @@ impl Lent {
         for name in ["set_config", "nextval"] {
             builder.builtin(name, Volatility::Volatile);
         }
+        builder.builtin("format_type", Volatility::Stable);
         if version > 1 {
             builder.function(FunctionRow {
                 schema: "public",

@@ -111,6 +111,7 @@ fn sweep(clients: usize, rssi: Protocol, change: fn(Setup) -> Setup) -> [Point; 
 /// RSSI paper, section 6.3: RSSI leads with few queries, both are about equal with half of them,
 /// CP-ROO leads with three quarters.
 #[test]
+#[ignore = "a minute of simulation; see make simulations"]
 fn towards_read_only_mixes_cp_roo_overtakes_rssi() {
     for (clients, rssi, earliest, latest) in
         [(80, BY_THE_LETTER, 0.35, 0.65), (320, BY_THE_LETTER, 0.35, 0.65), (80, RSSI, 0.4, 0.65)]

@@ -119,7 +119,7 @@ impl<'c, 't> Scan<'c, 't> {
                 return false;
             }
             (Class::System, _) => self.reads.add_everything(),
-            _ => {}
+            _ => self.asks_more = true,
         }
         for member in relation.members.iter().filter_map(|id| self.catalog.relation(*id)) {
             if let Some(reason) = not_on_replicas(member.class) {

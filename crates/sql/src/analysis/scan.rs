@@ -9,6 +9,7 @@ use pg_raw_parse::Node;
 use super::names::Scope;
 use crate::catalog::{Catalog, Code, Routine, SearchPath};
 use crate::facts::{Kind, Replica, SessionEffect, Statement, Unsafe};
+use crate::leaves::reads_time;
 use crate::named_rows::{KeyTemplate, NamedRows};
 
 /// How deep expressions and queries may nest before they touch everything. PostgreSQL's own
@@ -31,6 +32,8 @@ pub(crate) struct Facts {
     pub row_locks: bool,
     /// It reads through a view with triggers or rules: writing through it runs them.
     pub passes_code: bool,
+    /// It asks more than the system catalogs.
+    pub asks_more: bool,
 }
 
 /// A set of items that grows.
@@ -130,6 +133,8 @@ pub(super) struct Scan<'c, 't> {
     pub met_unknown_relation: bool,
     /// It reads through a view with triggers or rules.
     pub passes_code: bool,
+    /// It asks more than the system catalogs.
+    pub asks_more: bool,
     unsafe_on_replica: Option<Unsafe>,
     depth: usize,
     code_depth: usize,
@@ -155,6 +160,7 @@ impl<'c, 't> Scan<'c, 't> {
             parameters: Vec::new(),
             met_unknown_relation: false,
             passes_code: false,
+            asks_more: false,
             unsafe_on_replica: None,
             depth: 0,
             code_depth: 0,
@@ -178,6 +184,9 @@ impl<'c, 't> Scan<'c, 't> {
             answers_more: self.answers_more,
             lists_prepared: self.lists_prepared,
             reads_clock: self.catalog.leaves.reads_clock(self.text),
+            only_catalogs: self.unsafe_on_replica.is_some()
+                && !self.asks_more
+                && !reads_time(self.text),
             replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
             reads,
             writes,
@@ -195,12 +204,14 @@ impl<'c, 't> Scan<'c, 't> {
             session: self.session,
             row_locks: self.row_locks,
             passes_code: self.passes_code,
+            asks_more: self.asks_more,
         }
     }
 
     /// Notes why a replica may not run it. The first reason stays.
     pub fn primary_only(&mut self, reason: Unsafe) {
         self.unsafe_on_replica.get_or_insert(reason);
+        self.asks_more |= reason != Unsafe::SystemCatalog;
     }
 
     /// It may read and write anything.
@@ -235,6 +246,7 @@ impl<'c, 't> Scan<'c, 't> {
 
     /// It runs a routine of a user, which may leave this in the session if it is opaque.
     pub fn routine(&mut self, routine: Routine, leaves: Option<&SessionEffect>) {
+        self.asks_more |= routine != Routine::Pure;
         match routine {
             Routine::Pure | Routine::Harmless => {}
             Routine::Reads => self.reads.add_everything(),
@@ -297,6 +309,7 @@ impl<'c, 't> Scan<'c, 't> {
         self.writes.merge(&facts.writes);
         self.row_locks |= facts.row_locks;
         self.passes_code |= facts.passes_code;
+        self.asks_more |= facts.asks_more;
         if let Some(reason) = facts.unsafe_on_replica {
             self.primary_only(reason);
         }
