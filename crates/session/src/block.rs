@@ -298,35 +298,6 @@ impl Session {
         facts.is_some_and(|facts| matches!(&*facts.statements, [one] if one.kind == Kind::Read))
     }
 
-    /// Whether a unit neither needs a portal of an earlier one nor has to leave one in its block: outside of one there are
-    /// none.
-    pub(crate) fn leaves_no_portal(&self, unit: &Unit) -> bool {
-        if !self.is_in_block() {
-            return true;
-        }
-        let unnamed = |message: &Message| {
-            frontend::read_target(message.tag, message.body())
-                .is_ok_and(|(_, name)| name.is_empty())
-        };
-        let is_plain = |op: &Op| match op {
-            Op::Bind { message, .. } => {
-                Bind::read(message.body()).is_ok_and(|bind| bind.portal.is_empty())
-            }
-            Op::Portal(message) if message.tag == tag::EXECUTE => {
-                frontend::read_execute(message.body())
-                    .is_ok_and(|(portal, rows)| portal.is_empty() && rows == 0)
-            }
-            Op::Portal(message) => unnamed(message),
-            _ => true,
-        };
-        let count = |is_such: fn(&Op) -> bool| unit.ops.iter().filter(|op| is_such(op)).count();
-        let binds = count(|op| matches!(op, Op::Bind { .. }));
-        let first = unit.ops.iter().find(|op| matches!(op, Op::Bind { .. } | Op::Portal(_)));
-        !matches!(first, Some(Op::Portal(_)))
-            && binds <= count(Op::executes)
-            && unit.ops.iter().all(is_plain)
-    }
-
     /// How many of a unit's first messages open or end a block of which no server has to know.
     fn bound_of_unit(&self, unit: &Unit, env: &dyn Env) -> Option<(usize, Bound)> {
         let mut bound = None;

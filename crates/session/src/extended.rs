@@ -84,12 +84,13 @@ impl Session {
         }
     }
 
-    fn dispatch(&mut self, unit: Unit, env: &dyn Env, out: &mut Actions) {
+    fn dispatch(&mut self, mut unit: Unit, env: &dyn Env, out: &mut Actions) {
         let goes_on = unit.ends == Ends::Flush;
         let is_plain = |op: &Op| needs_no_server(op) || self.may_parse_later(op, env);
         if self.up.is_none() && unit.ops.iter().all(is_plain) {
             return self.answer_names(&unit);
         }
+        self.note_portals(&mut unit);
         let Some(unit) = self.cross_in_unit(unit, env) else { return };
         if let Some(commands) = self.own_unit(&unit) {
             return self.run_own_unit(&unit, &commands, env);
@@ -151,9 +152,11 @@ impl Session {
         if self.is_unit_open() {
             return None;
         }
-        let uses_portal = |op: &Op| matches!(op, Op::Bind { .. } | Op::Portal(_));
         match unit.ends {
-            Ends::Flush if self.up.is_none() && !unit.ops.iter().any(uses_portal) => {
+            Ends::Flush
+                if (self.up.is_none() || self.is_in_block())
+                    && !unit.ops.iter().any(Op::uses_portal) =>
+            {
                 Some(Ends::Sync(Audience::Us))
             }
             Ends::Flush => None,

@@ -38,6 +38,7 @@ mod names;
 pub mod own_settings;
 pub mod own_types;
 mod passwords;
+mod portals;
 mod read;
 pub mod relaying;
 pub mod route;

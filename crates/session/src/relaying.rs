@@ -214,6 +214,7 @@ fn take(
             client.output[at..at + 4].copy_from_slice(&client.process.to_be_bytes());
         }
         server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
+        server.suspended |= tag == tag::PORTAL_SUSPENDED;
         if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
             server.names_done += 1;
         }

@@ -29,6 +29,7 @@ use crate::mistakes::{Mistake, makes};
 use crate::names::Names;
 use crate::own_settings::OwnSettings;
 use crate::passwords::{Held, Storing};
+use crate::portals::Fetching;
 use crate::relaying::Hold;
 use crate::route::{Reason, Route};
 use crate::sites::SiteId;
@@ -165,6 +166,10 @@ pub struct Session {
     pub(crate) has_plain_strings: bool,
     /// The connection with the client's transaction, while a read of it runs at a replica.
     pub(crate) parked: Option<Box<Upstream>>,
+    /// What the session does with portals that have more rows.
+    pub(crate) fetching: Fetching,
+    /// The unnamed portal was opened elsewhere than where the transaction is: it is gone.
+    pub(crate) portal_elsewhere: bool,
     /// A block that no server has begun.
     pub(crate) block: Option<Block>,
     /// A transaction that only reads is open at a replica.
@@ -218,6 +223,8 @@ impl Session {
             is_path_unknown: false,
             has_plain_strings: opened.has_plain_strings,
             parked: None,
+            fetching: Fetching::Unknown,
+            portal_elsewhere: false,
             block: None,
             snapshot: None,
             snapshots_at_primary: false,

@@ -6,6 +6,7 @@
 use hihooi_sql::{Isolation, Kind, Replica, SessionCommand, Statement, TransactionModes, Unsafe};
 use hihooi_wire::backend::{Report, Severity, Status};
 
+use crate::answers::Audience;
 use crate::block::{Block, names_a_day};
 use crate::consistency::Consistency;
 use crate::events::{Action, Actions, Counter, Env};
@@ -119,6 +120,11 @@ impl Session {
         }
         if self.asks_catalogs(&work.what) {
             work.route = Route::primary(Reason::Unsafe);
+            if let What::Unit(unit) = &mut work.what
+                && unit.ends == Ends::Flush
+            {
+                unit.ends = Ends::Sync(Audience::Us);
+            }
             return Ok(());
         }
         if ends && !self.is_unit_open() {
@@ -149,7 +155,7 @@ impl Session {
             What::Unit(unit) => {
                 let mut ops = unit.ops.iter().filter_map(|op| Some((op, op.prepared()?)));
                 !self.is_unit_open()
-                    && unit.ends != Ends::Flush
+                    && (unit.ends != Ends::Flush || !unit.ops.iter().any(Op::uses_portal))
                     && self.leaves_no_portal(unit)
                     && ops.all(|(op, (_, facts))| {
                         let values =

@@ -89,6 +89,11 @@ impl Op {
         }
     }
 
+    /// Whether it opens, describes, runs or closes a portal.
+    pub fn uses_portal(&self) -> bool {
+        matches!(self, Op::Bind { .. } | Op::Portal(_))
+    }
+
     /// Whether it is an Execute.
     #[must_use]
     pub fn executes(&self) -> bool {

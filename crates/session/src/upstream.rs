@@ -81,6 +81,8 @@ pub struct Upstream {
     pub defers_rows: bool,
     /// It runs a statement of a block that is open for the client only.
     pub is_in_block: bool,
+    /// A portal of the unit has more rows than were asked for.
+    pub suspended: bool,
     /// It is a replica that has the snapshot of the session's transaction.
     pub has_snapshot: bool,
     /// The server has said why it closes the connection.
@@ -129,6 +131,7 @@ impl Upstream {
         self.failed = false;
         self.defers_rows = false;
         self.is_in_block = false;
+        self.suspended = false;
         self.lists_prepared = false;
     }
 

@@ -427,6 +427,7 @@ impl Session {
             self.let_go(out);
             return self.lease(env, out);
         }
+        self.note_portal_at(&work.what, is_home);
         if is_home {
             work.what = self.for_primary(work.what, env);
         }
@@ -823,6 +824,7 @@ impl Session {
     pub(crate) fn settle(&mut self, env: &dyn Env, out: &mut Actions) {
         let look = self.with_server(|session, up| {
             session.end_effects(up);
+            session.note_suspended(up);
             if let Some(work) = &mut session.work {
                 work.failed_after = up.failed.then_some(up.names_done);
             }

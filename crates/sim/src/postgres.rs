@@ -83,6 +83,8 @@ pub struct Connection {
     /// Settings to return to.
     settings_before: Option<BTreeMap<String, String>>,
     has_temporary: bool,
+    /// The Execute that runs asks for fewer rows than there are.
+    is_limited: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +119,7 @@ impl Connection {
             settings: BTreeMap::new(),
             settings_before: None,
             has_temporary: false,
+            is_limited: false,
         }
     }
 
@@ -366,9 +369,14 @@ impl Connection {
                 self.say(|out| backend::empty(tag::CLOSE_COMPLETE, out));
             }
             sent::EXECUTE => {
-                let (name, _) = frontend::read_execute(body).expect("an Execute");
+                let (name, rows) = frontend::read_execute(body).expect("an Execute");
                 let query = self.portal(name)?;
-                self.run(&query, false)?;
+                self.is_limited = rows > 0 && first_word(&query) == "select";
+                let ran = self.run(&query, false);
+                if std::mem::take(&mut self.is_limited) {
+                    self.portals.insert(name.to_vec(), "rest".to_owned());
+                }
+                ran?;
                 if self.copies.is_some() {
                     self.copies = Some(Copying::Extended);
                 }
@@ -419,7 +427,10 @@ impl Connection {
     }
 
     fn done(&mut self, command: &str) {
-        self.say(|out| backend::command_complete(command, out));
+        match self.is_limited {
+            true => self.say(|out| backend::empty(tag::PORTAL_SUSPENDED, out)),
+            false => self.say(|out| backend::command_complete(command, out)),
+        }
     }
 
     /// What EXECUTE means.
@@ -571,6 +582,8 @@ impl Connection {
                 self.done("DEALLOCATE");
             }
             "discard" => self.done("DISCARD"),
+            // Of a portal that had more rows; there are none.
+            "rest" => self.done("SELECT 0"),
             other => panic!("a statement {other:?}"),
         }
         Ok(())

@@ -31,7 +31,6 @@ async def snapshot():
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = [await value(row) for row in (40, 50)]
         found.append(await connection.fetchval("SELECT mood FROM notes WHERE id = 60"))
-        found.append(await connection.fetchval("SELECT array_agg(mood) FROM notes WHERE id < 5"))
         return found + [await value(row) for row in (70, 80)]
 
 

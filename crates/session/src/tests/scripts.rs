@@ -166,7 +166,10 @@ fn write_message(message: &str, out: &mut BytesMut) {
         }
         "Dp" => frontend::describe(Target::Portal, &name(rest), out),
         "Ds" => frontend::describe(Target::Statement, &name(rest), out),
-        "E" => frontend::execute(&name(rest), 0, out),
+        "E" => {
+            let (portal, rows) = rest.split_once(' ').unwrap_or((rest, "0"));
+            frontend::execute(&name(portal), rows.parse().expect("a number of rows"), out);
+        }
         "Cs" => frontend::close(Target::Statement, &name(rest), out),
         "Cp" => frontend::close(Target::Portal, &name(rest), out),
         "S" => frontend::sync(out),
