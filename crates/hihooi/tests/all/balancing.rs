@@ -190,8 +190,11 @@ fn slow_replica(readers: usize, stopped: Duration) {
     let _alone = alone();
     let cluster = cluster(Options::default());
     let readers = Readers::start(&cluster, readers);
-    let before = during(&cluster, || std::thread::sleep(s(3)));
-    assert!((0.2..0.8).contains(&share(before)), "both are quick: {before:?}");
+    // (On a busy machine one may be slower for a while.)
+    eventually("both are quick", || {
+        let before = during(&cluster, || std::thread::sleep(s(3)));
+        (0.2..0.8).contains(&share(before))
+    });
 
     slow(&cluster, stopped, s(3)); // it is found to be slow
     let meanwhile = during(&cluster, || slow(&cluster, stopped, s(6)));

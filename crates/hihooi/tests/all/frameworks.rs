@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::harness::client::Session;
-use crate::harness::{
-    Cluster, DATABASE, Options, USER, alone, reference, succeed, target_is_plain,
-};
+use crate::harness::{Cluster, DATABASE, USER, alone, reference, shared, succeed, target_is_plain};
 
 /// Debian's own, for which its packages are compiled.
 const PYTHON: &str = "/usr/bin/python3";
@@ -82,6 +80,7 @@ impl Drop for Running {
 }
 
 fn prepare(session: &mut Session) {
+    session.run("DROP TABLE IF EXISTS notes; DROP TYPE IF EXISTS mood");
     session.run("CREATE TYPE mood AS ENUM ('sad', 'happy')");
     session.run("CREATE TABLE notes (id int PRIMARY KEY, text text NOT NULL, mood mood)");
     session.run("INSERT INTO notes SELECT n, 'note ' || n, 'happy' FROM generate_series(1, 100) n");
@@ -104,21 +103,20 @@ fn check(command: &dyn Fn() -> Command, phases: &[Phase]) {
     let _alone = alone();
     let mut plain = Session::open(reference().port, &[("user", USER), ("database", DATABASE)])
         .expect("a session");
-    plain.run("DROP TABLE IF EXISTS notes; DROP TYPE IF EXISTS mood");
     prepare(&mut plain);
-    let cluster = Cluster::start(Options::replicas(2));
+    let cluster = shared();
     prepare(&mut cluster.connect());
     let mut expected = Running::start(command(), reference().port);
     let mut running = Running::start(command(), cluster.port);
     for (phase, all, at_primary_max) in phases {
         cluster.caught_up();
-        let before = reads(&cluster);
+        let before = reads(cluster);
         assert_eq!(
             running.run(phase),
             expected.run(phase),
             "another answer than PostgreSQL's (I1)"
         );
-        let after = reads(&cluster);
+        let after = reads(cluster);
         let (at_primary, at_replicas) = (after.0 - before.0, after.1 - before.1);
         println!("{phase}: {at_primary} reads at the primary, {at_replicas} at replicas");
         assert!(at_primary + at_replicas >= *all, "{phase}: {at_primary} and {at_replicas} reads");
