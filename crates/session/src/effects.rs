@@ -182,10 +182,26 @@ impl Session {
         }
         match look {
             Look::All | Look::Nothing => {
-                self.isolation = found.isolation;
-                self.idle_limit = found.idle_limit;
-                self.has_plain_strings = found.has_plain_strings;
-                self.path = Some(SearchPath::new(&found.path));
+                // A replica's own defaults are not the session's.
+                let is_replica = up.is_replica;
+                let set = |name: &str| found.settings.values.iter().any(|(known, _)| known == name);
+                let counts = |name: &str| !is_replica || set(name);
+                self.isolation = match counts("default_transaction_isolation") {
+                    true => found.isolation,
+                    false => self.opened.isolation,
+                };
+                self.idle_limit = match counts("idle_session_timeout") {
+                    true => found.idle_limit,
+                    false => self.opened.idle_limit,
+                };
+                self.has_plain_strings = match counts("standard_conforming_strings") {
+                    true => found.has_plain_strings,
+                    false => self.opened.has_plain_strings,
+                };
+                self.path = Some(match counts("search_path") {
+                    true => SearchPath::new(&found.path),
+                    false => self.opened.path.clone(),
+                });
                 self.pin = found.pin;
                 self.set_settings(found.settings.values);
             }

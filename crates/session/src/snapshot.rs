@@ -3,7 +3,9 @@
 //! What can't run there, and the loss of the replica, fail the transaction with 40001 (serialization_failure): other
 //! sites have no such snapshot.
 
-use hihooi_sql::{Isolation, Kind, Replica, SessionCommand, Statement, TransactionModes, Unsafe};
+use hihooi_sql::{
+    Isolation, Kind, Replica, SessionCommand, SessionEffect, Statement, TransactionModes, Unsafe,
+};
 use hihooi_wire::backend::{Report, Severity, Status};
 
 use crate::answers::Audience;
@@ -13,7 +15,7 @@ use crate::events::{Action, Actions, Counter, Env};
 use crate::read::is_routable;
 use crate::relaying::Hold;
 use crate::route::{Reason, Route};
-use crate::session::{End, Open, Phase, Session};
+use crate::session::{End, Open, Phase, Session, mentions};
 use crate::sites::SiteId;
 use crate::unit::{Ends, Op, Unit};
 use crate::work::{Query, Then, What, Work};
@@ -254,7 +256,7 @@ fn ends_transaction(kind: &Kind) -> bool {
 
 fn runs_at_snapshot(statement: &Statement, text: &[u8]) -> bool {
     match &statement.kind {
-        _ if is_refused_read_only(statement) => true,
+        _ if is_refused_read_only(statement) || only_sets(statement, text) => true,
         Kind::Read | Kind::CopyOut | Kind::Empty => is_routable(statement, text).is_ok(),
         Kind::Commit { chain } | Kind::Rollback { chain } => !chain,
         Kind::Begin(_) | Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => true,
@@ -272,6 +274,23 @@ fn is_refused_read_only(statement: &Statement) -> bool {
     matches!(statement.kind, Kind::Write | Kind::Read)
         && matches!(statement.replica, Replica::Unsafe(Unsafe::Writes | Unsafe::RowLock))
         && statement.session.is_none()
+}
+
+/// Whether it changes settings and nothing else, and the session's state will tell which; not the path, by which names
+/// are looked up elsewhere.
+fn only_sets(statement: &Statement, text: &[u8]) -> bool {
+    let SessionEffect { settings, local_settings, .. } = statement.session;
+    let only = SessionEffect { settings, local_settings, ..SessionEffect::default() };
+    let is_such = match &statement.kind {
+        Kind::Session(SessionCommand::Set { name, .. }) => &**name != "search_path",
+        kind => *kind == Kind::Read && !mentions(text, b"setseed"),
+    };
+    is_such
+        && statement.session == only
+        && (settings || local_settings)
+        && matches!(statement.replica, Replica::Unsafe(Unsafe::SessionState | Unsafe::ServerState))
+        && !statement.is_write()
+        && !statement.row_locks
 }
 
 /// Whether it declares a cursor of which a replica could run the query.

@@ -166,7 +166,8 @@ fn what_a_replica_cant_do_fails_the_transaction_and_the_next_runs_on_the_primary
         "SELECT pg_advisory_lock(1)",
         "SELECT count(*) FROM accounts, pg_class",
         "SELECT oid FROM pg_class LIMIT 1; SELECT n FROM accounts",
-        "SET work_mem = '1MB'",
+        "SET search_path = pg_catalog",
+        "SELECT setseed(0.5)",
         "SELECT 1; COMMIT; SELECT 2",
         "/* hihooi: primary */ SELECT 1",
     ] {
@@ -219,6 +220,28 @@ fn the_primary_answers_what_such_a_transaction_asks_the_catalogs() {
     assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
     assert_eq!(at(&mut session), "replica snapshot");
     assert_eq!(session.run("COMMIT").command, "COMMIT");
+    // Settings are the session's when it commits, and only then.
+    let (mut session, _) = with_snapshot(&cluster);
+    session.run("SET work_mem = '1111kB'");
+    session
+        .extended("SELECT current_setting('jit'), set_config('jit', 'off', false)", &[])
+        .expect("an answer");
+    session.run("SET LOCAL statement_timeout = '59s'");
+    assert_eq!(session.value("SHOW statement_timeout"), "59s");
+    assert_eq!(session.number("SELECT sum(n) FROM accounts"), 100);
+    assert_eq!(at(&mut session), "replica snapshot");
+    session.run("COMMIT");
+    session.run("UPDATE accounts SET n = n");
+    for (name, value) in [("work_mem", "1111kB"), ("jit", "off"), ("statement_timeout", "0")] {
+        assert_eq!(session.value(&format!("SHOW {name}")), value);
+    }
+    let isolation = "SHOW default_transaction_isolation";
+    assert_eq!(session.value(isolation), direct.value(isolation));
+    session.run(BEGIN);
+    session.number("SELECT sum(n) FROM accounts");
+    assert_eq!(session.value("SHOW work_mem"), "1111kB");
+    session.run("SET work_mem = '2222kB'; ROLLBACK");
+    assert_eq!(session.value("SHOW work_mem"), "1111kB");
     // What it may not do is refused as on the primary.
     for statement in [
         "INSERT INTO accounts VALUES (3, 0)",
