@@ -870,7 +870,7 @@ DECLARE
     objects oid[];
 BEGIN
     FOREACH catalog IN ARRAY hihooi.described() LOOP
-        -- (Our own functions are many; without them it takes two thirds of the time.)
+        -- (Our own functions are more than a hundred, each of which would be identified.)
         EXECUTE format('SELECT array_agg(oid) FROM %s WHERE oid >= %s AND %s', catalog,
             CASE WHEN catalog::text IN ('pg_namespace', 'pg_extension') THEN 1 ELSE 16384 END,
             CASE catalog::text WHEN 'pg_class' THEN 'relkind NOT IN (''i'', ''I'', ''t'', ''c'')'

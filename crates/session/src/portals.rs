@@ -6,7 +6,7 @@
 
 use bytes::BytesMut;
 use hihooi_wire::backend::Status;
-use hihooi_wire::frontend::{self, Bind, tag};
+use hihooi_wire::frontend::{self, Bind, Target, tag};
 
 use crate::downstream::Message;
 use crate::session::Session;
@@ -38,12 +38,11 @@ impl Session {
         let is_limited = unit.ops.iter().any(is_limited);
         let fetching = self.fetching;
         self.fetching = match unit.ops.iter_mut().find(|op| op.uses_portal()) {
-            Some(Op::Portal(message)) if limit(message).is_some() => {
-                if self.portal_elsewhere {
-                    *message = elsewhere();
-                }
+            Some(Op::Portal(message)) if self.portal_elsewhere && goes_on(message) => {
+                *message = elsewhere();
                 Fetching::Later
             }
+            Some(Op::Portal(message)) if limit(message).is_some() => Fetching::Later,
             Some(Op::Bind { .. }) if fetching == Fetching::Open => Fetching::Never,
             _ if fetching == Fetching::Unknown && is_limited => Fetching::Asking,
             _ => fetching,
@@ -103,7 +102,14 @@ impl Session {
     }
 }
 
-/// What is sent in place of an Execute of the unnamed portal that was opened elsewhere, and is gone. At the
+/// Whether it runs or describes the unnamed portal.
+fn goes_on(message: &Message) -> bool {
+    let target = || frontend::read_target(message.tag, message.body()).ok();
+    let is_described = || matches!(target(), Some((Target::Portal, name)) if name.is_empty());
+    limit(message).is_some() || message.tag == tag::DESCRIBE && is_described()
+}
+
+/// What is sent in place of what runs or describes the unnamed portal that was opened elsewhere, and is gone. At the
 /// transaction's place there may be an older one.
 fn elsewhere() -> Message {
     let mut bytes = BytesMut::new();

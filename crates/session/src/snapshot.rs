@@ -272,7 +272,7 @@ fn runs_at_snapshot(statement: &Statement, text: &[u8]) -> bool {
 /// Whether servers refuse it in a READ ONLY transaction, before any of it runs (25006).
 fn is_refused_read_only(statement: &Statement) -> bool {
     matches!(statement.kind, Kind::Write | Kind::Read)
-        && matches!(statement.replica, Replica::Unsafe(Unsafe::Writes | Unsafe::RowLock))
+        && statement.is_unsafe_only_for(&[Unsafe::Writes, Unsafe::RowLock])
         && statement.session.is_none()
 }
 
@@ -288,7 +288,7 @@ fn only_sets(statement: &Statement, text: &[u8]) -> bool {
     is_such
         && statement.session == only
         && (settings || local_settings)
-        && matches!(statement.replica, Replica::Unsafe(Unsafe::SessionState | Unsafe::ServerState))
+        && statement.is_unsafe_only_for(&[Unsafe::SessionState])
         && !statement.is_write()
         && !statement.row_locks
 }

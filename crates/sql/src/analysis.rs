@@ -123,6 +123,7 @@ fn unparsable(range: Range<usize>) -> Statement {
         answers_more: true,
         lists_prepared: false,
         reads_clock: true,
+        reasons: u32::MAX,
         only_catalogs: false,
     }
 }
@@ -142,6 +143,7 @@ fn empty(range: Range<usize>) -> Statement {
         answers_more: false,
         lists_prepared: false,
         reads_clock: false,
+        reasons: 0,
         only_catalogs: false,
     }
 }

@@ -51,6 +51,8 @@ pub struct Statement {
     pub lists_prepared: bool,
     /// It may depend on when its transaction began (`now()`).
     pub reads_clock: bool,
+    /// All reasons why a replica may not run it, a bit each; `replica` tells the first.
+    pub(crate) reasons: u32,
     /// It asks the system catalogs, and nothing else, not even the time.
     pub only_catalogs: bool,
 }
@@ -71,6 +73,13 @@ impl Analysis {
 }
 
 impl Statement {
+    /// Whether a replica may not run it, for no other reasons than these.
+    #[must_use]
+    pub fn is_unsafe_only_for(&self, reasons: &[Unsafe]) -> bool {
+        let all = reasons.iter().fold(0, |all, reason| all | reason.bit());
+        self.replica != Replica::Safe && self.reasons & !all == 0
+    }
+
     /// Its part of the text that was analysed.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> &'a str {
@@ -361,6 +370,10 @@ pub enum Unsafe {
 }
 
 impl Unsafe {
+    pub(crate) fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
     /// The word that users see.
     #[must_use]
     pub fn as_str(self) -> &'static str {

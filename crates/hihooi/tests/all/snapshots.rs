@@ -168,6 +168,11 @@ fn what_a_replica_cant_do_fails_the_transaction_and_the_next_runs_on_the_primary
         "SELECT oid FROM pg_class LIMIT 1; SELECT n FROM accounts",
         "SET search_path = pg_catalog",
         "SELECT setseed(0.5)",
+        // What else one does counts, too.
+        "SELECT set_config('jit', 'off', false), oid FROM pg_class LIMIT 1",
+        "SELECT set_config('jit', 'off', false), pg_notify('a', 'b')",
+        "SELECT set_config('jit', 'off', false), lo_create(0)",
+        "SELECT lo_create(0) FROM accounts, (SELECT 1) s FOR UPDATE OF s",
         "SELECT 1; COMMIT; SELECT 2",
         "/* hihooi: primary */ SELECT 1",
     ] {

@@ -109,7 +109,7 @@ impl<'t> Scan<'_, 't> {
             Builtin::CurrentSetting => {
                 let name = call.and_then(|call| constant(call, 0));
                 if !name.is_some_and(|name| name.contains('.')) {
-                    self.primary_only(Unsafe::ServerState);
+                    self.primary_only(Unsafe::SessionState);
                 }
             }
         }

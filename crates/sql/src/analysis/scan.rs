@@ -32,8 +32,10 @@ pub(crate) struct Facts {
     pub row_locks: bool,
     /// It reads through a view with triggers or rules: writing through it runs them.
     pub passes_code: bool,
-    /// It asks more than the system catalogs.
+    /// It reads more than the system catalogs.
     pub asks_more: bool,
+    /// All reasons, a bit each.
+    reasons: u32,
 }
 
 /// A set of items that grows.
@@ -133,9 +135,10 @@ pub(super) struct Scan<'c, 't> {
     pub met_unknown_relation: bool,
     /// It reads through a view with triggers or rules.
     pub passes_code: bool,
-    /// It asks more than the system catalogs.
+    /// It reads more than the system catalogs.
     pub asks_more: bool,
     unsafe_on_replica: Option<Unsafe>,
+    reasons: u32,
     depth: usize,
     code_depth: usize,
 }
@@ -162,6 +165,7 @@ impl<'c, 't> Scan<'c, 't> {
             passes_code: false,
             asks_more: false,
             unsafe_on_replica: None,
+            reasons: 0,
             depth: 0,
             code_depth: 0,
         }
@@ -184,7 +188,8 @@ impl<'c, 't> Scan<'c, 't> {
             answers_more: self.answers_more,
             lists_prepared: self.lists_prepared,
             reads_clock: self.catalog.leaves.reads_clock(self.text),
-            only_catalogs: self.unsafe_on_replica.is_some()
+            reasons: self.reasons,
+            only_catalogs: self.reasons == Unsafe::SystemCatalog.bit()
                 && !self.asks_more
                 && !reads_time(self.text),
             replica: self.unsafe_on_replica.map_or(Replica::Safe, Replica::Unsafe),
@@ -205,13 +210,14 @@ impl<'c, 't> Scan<'c, 't> {
             row_locks: self.row_locks,
             passes_code: self.passes_code,
             asks_more: self.asks_more,
+            reasons: self.reasons,
         }
     }
 
     /// Notes why a replica may not run it. The first reason stays.
     pub fn primary_only(&mut self, reason: Unsafe) {
         self.unsafe_on_replica.get_or_insert(reason);
-        self.asks_more |= reason != Unsafe::SystemCatalog;
+        self.reasons |= reason.bit();
     }
 
     /// It may read and write anything.
@@ -310,6 +316,7 @@ impl<'c, 't> Scan<'c, 't> {
         self.row_locks |= facts.row_locks;
         self.passes_code |= facts.passes_code;
         self.asks_more |= facts.asks_more;
+        self.reasons |= facts.reasons;
         if let Some(reason) = facts.unsafe_on_replica {
             self.primary_only(reason);
         }
