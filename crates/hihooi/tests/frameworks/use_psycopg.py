@@ -1,9 +1,11 @@
-"""psycopg, as it is by default: the first statement begins a transaction."""
+"""psycopg or psycopg2, whichever is named, as it is by default: the first statement begins a transaction."""
+
+import importlib
+import sys
 
 import phases
-import psycopg
 
-connection = psycopg.connect("")
+connection = importlib.import_module(sys.argv[1]).connect("")
 cursor = connection.cursor()
 
 
