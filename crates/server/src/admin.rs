@@ -14,7 +14,7 @@ use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
 use hihooi_postgres::site::{Replica, State};
 use hihooi_postgres::verify;
 use hihooi_postgres::wal_positions::WalPositions;
-use hihooi_replication::ids::Tsid;
+use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
 use tokio::sync::{mpsc, oneshot};
@@ -374,16 +374,11 @@ impl<S: Stream> Admin<S> {
             return None;
         }
         let position = async {
-            let primary = &self.relay.sites.primary;
-            let database = &self.relay.settings.database;
-            let login =
-                Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
-            let mut positions =
-                WalPositions::new(Connection::open(&login).await.ok()?).await.ok()?;
-            let lsn = positions.lsn_after().await.ok()?;
+            let (lsn, mut positions) = self.position_now().await.ok()?;
             if self.relay.collector.received() < lsn {
                 positions.ensure_flushed(lsn).await.ok()?;
             }
+            self.relay.positions.set(Some(positions));
             while self.relay.collector.received() < lsn {
                 self.relay.poke.notify_one();
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -391,6 +386,21 @@ impl<S: Stream> Admin<S> {
             Some(self.relay.log.last().map_or(Tsid::ZERO, |header| header.tsid))
         };
         tokio::time::timeout(POSITION_LIMIT, position).await.ok().flatten()
+    }
+
+    /// The primary's position, and the connection that told it, to be given back to
+    /// [`Relay::positions`] when nothing failed. One that was ended meanwhile is replaced.
+    async fn position_now(&self) -> hihooi_postgres::connection::Result<(Lsn, WalPositions)> {
+        if let Some(mut kept) = self.relay.positions.take()
+            && let Ok(lsn) = kept.lsn_after().await
+        {
+            return Ok((lsn, kept));
+        }
+        let primary = &self.relay.sites.primary;
+        let database = &self.relay.settings.database;
+        let login = Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
+        let mut opened = WalPositions::new(Connection::open(&login).await?).await?;
+        Ok((opened.lsn_after().await?, opened))
     }
 
     /// How long ago an entry was committed.

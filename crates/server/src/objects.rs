@@ -181,12 +181,14 @@ fn unreadable() -> Error {
 /// Keeps what is known of a replica's objects up to date.
 pub async fn keep(relay: Rc<Relay>, number: usize) {
     let (site, replica) = (SiteId::Replica(number), relay.replicas[number].clone());
+    // A connection, kept while the schema goes on changing, and of which round it is.
+    let mut idle = None;
     loop {
         let is_set = relay.catalog_set.notified();
         match relay.schema() {
             Some((changes, changed_at, primarys)) if relay.objects_at(site).is_none() => {
                 let found = tokio::select! {
-                    found = load(&relay, &replica, (changes, changed_at), &primarys) => found,
+                    found = load(&relay, &replica, (changes, changed_at), &primarys, &mut idle) => found,
                     _ = replica.silenced() => Ok(None),
                 };
                 match found {
@@ -203,7 +205,12 @@ pub async fn keep(relay: Rc<Relay>, number: usize) {
                     }
                 }
             }
-            _ => drop(tokio::time::timeout(LOOK_EVERY, is_set).await),
+            _ => {
+                let is_quiet = tokio::time::timeout(LOOK_EVERY, is_set).await.is_err();
+                if let Some((_, connection)) = idle.take_if(|_| is_quiet) {
+                    connection.close().await;
+                }
+            }
         }
     }
 }
@@ -214,6 +221,7 @@ async fn load(
     replica: &Replica,
     (changes, changed_at): (u64, Tsid),
     primarys: &NamedObjects,
+    idle: &mut Option<(u64, Connection)>,
 ) -> Result<Option<(u64, Objects)>> {
     let round = replica.rounds();
     let mut progress = replica.progress();
@@ -225,13 +233,18 @@ async fn load(
     if relay.schema().is_none_or(|(now, ..)| now != changes) {
         return Ok(None);
     }
-    let login =
-        login_at(relay, &replica.site, "hihooi objects").with_all(&catalog_queries::SETTINGS);
-    let mut connection = Connection::open(&login).await?;
+    // One that fails isn't kept, nor one of another round, which may be to another server.
+    let mut connection = match idle.take() {
+        Some((of, connection)) if of == round => connection,
+        _ => {
+            let login = login_at(relay, &replica.site, "hihooi objects");
+            Connection::open(&login.with_all(&catalog_queries::SETTINGS)).await?
+        }
+    };
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let named = NamedObjects::read(&mut connection).await?;
     connection.query("COMMIT").await?;
-    connection.close().await;
+    *idle = Some((round, connection));
     passed_now(relay).await;
     Ok(Some((round, primarys.matched(&named))))
 }

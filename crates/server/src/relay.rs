@@ -15,6 +15,7 @@ use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
+use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::freshness::{Decider, Freshness, Need, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
@@ -267,6 +268,8 @@ pub struct Relay {
     pub own_types: RefCell<OwnTypes>,
     /// Which of a replica's objects are which of the primary's, in the replicas' order.
     pub objects: Vec<RefCell<Option<ObjectsAt>>>,
+    /// A connection to the primary that tells its WAL position, for the admin console.
+    pub positions: Cell<Option<WalPositions>>,
     /// Another catalog is in use.
     pub catalog_set: Notify,
     /// Somebody waits for the catalog.
@@ -354,6 +357,7 @@ impl Relay {
             sites,
             replicas: replication.replicas,
             is_primary_silent: Cell::new(false),
+            positions: Cell::new(None),
             costs: RefCell::default(),
             first_bytes: RefCell::default(),
             balance: RefCell::new(Balance::new(settings.weights.iter().copied(), seed())),
