@@ -87,6 +87,7 @@ impl Session {
         for (number, question) in QUERIES.iter().enumerate() {
             connection.query(&format!("PREPARE hihooi_{number} AS {}", question.sql)).await?;
         }
+        NamedObjects::prepare(&mut connection).await?;
         Ok(Session { connection, builtins: None })
     }
 

@@ -35,7 +35,7 @@ WITH RECURSIVE named AS (
   SELECT t.oid, t.typarray, n.nspname, t.typname FROM pg_catalog.pg_type t
     JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
    WHERE t.oid >= 16384 AND n.nspname !~ '^pg_(temp|toast)'
-     AND NOT EXISTS (SELECT FROM pg_catalog.pg_type e WHERE e.typarray = t.oid)
+     AND NOT EXISTS (SELECT FROM pg_catalog.pg_type e WHERE e.oid = t.typelem AND e.typarray = t.oid)
 ), inside AS (
   SELECT oid, oid AS part FROM named
    UNION
@@ -113,14 +113,26 @@ pub struct ObjectsAt {
 }
 
 impl NamedObjects {
-    /// Reads those of a site, in the transaction that is open there, in a session with
-    /// [`catalog_queries::SETTINGS`].
+    /// Makes a session, one with [`catalog_queries::SETTINGS`], ready for [`NamedObjects::read`].
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub async fn prepare(connection: &mut Connection) -> Result<()> {
+        // Planned once: that takes longer than asking.
+        for (name, text) in [("types", TYPES), ("tables", TABLES)] {
+            connection.query(&format!("PREPARE hihooi_{name} AS {text}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads those of a site, in the transaction that is open there, in a session that is
+    /// [prepared](NamedObjects::prepare).
     ///
     /// # Errors
     /// The connection failed.
     pub async fn read(connection: &mut Connection) -> Result<NamedObjects> {
         let mut named = NamedObjects::default();
-        for row in connection.query(TYPES).await?.rows {
+        for row in connection.query("EXECUTE hihooi_types").await?.rows {
             let [Some(schema), Some(name), oid, array, carries, is_checked] = &row[..] else {
                 return Err(unreadable());
             };
@@ -132,7 +144,7 @@ impl NamedObjects {
             };
             named.types.insert((schema.as_str().into(), name.as_str().into()), found);
         }
-        for row in connection.query(TABLES).await?.rows {
+        for row in connection.query("EXECUTE hihooi_tables").await?.rows {
             let [Some(schema), Some(name), oid, Some(columns)] = &row[..] else {
                 return Err(unreadable());
             };
@@ -238,7 +250,10 @@ async fn load(
         Some((of, connection)) if of == round => connection,
         _ => {
             let login = login_at(relay, &replica.site, "hihooi objects");
-            Connection::open(&login.with_all(&catalog_queries::SETTINGS)).await?
+            let login = login.with_all(&catalog_queries::SETTINGS);
+            let mut connection = Connection::open(&login).await?;
+            NamedObjects::prepare(&mut connection).await?;
+            connection
         }
     };
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;

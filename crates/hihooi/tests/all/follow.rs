@@ -555,7 +555,9 @@ fn settled(cluster: &Cluster) -> Result<(), String> {
         } else {
             failed_since = None;
         }
-        let failed = failed_since.is_some_and(|since| since.elapsed() > ms(FAILED_MS));
+        let undecodable = behind.iter().any(|replica| replica["reason"].contains(UNDECODABLE));
+        let failed =
+            undecodable || failed_since.is_some_and(|since| since.elapsed() > ms(FAILED_MS));
         if failed || begun.elapsed() > s(LAG_S_MAX) {
             let told = behind.iter().map(|replica| replica_text(replica));
             let told = told.collect::<Vec<_>>().join("; ");

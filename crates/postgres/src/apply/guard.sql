@@ -78,10 +78,14 @@ with recursive used(class, object) as (
     select found[1]::oid from tree,
         lateral pg_catalog.regexp_matches(text, ':funcid ([0-9]+)', 'g') found
     union all
-    select coalesce(p.oprcode::oid, 0)
+    select coalesce(used.function, 0)
         from tree, lateral pg_catalog.regexp_matches(text, ':opno ([0-9]+)', 'g') found
-             left join pg_catalog.pg_operator o on o.oid = found[1]::oid
-             left join pg_catalog.pg_operator p on p.oid in (o.oid, o.oprnegate, o.oprcom)
+             left join lateral (
+                 select p.oprcode::oid from pg_catalog.pg_operator o join pg_catalog.pg_operator p
+                       on p.oid in (o.oid, o.oprnegate, o.oprcom)
+                     where o.oid = found[1]::oid
+                 offset 0
+             ) used(function) on true
 )
 select exists (
     select from called where not coalesce((
