@@ -156,7 +156,7 @@ pub(super) const COMMANDS: &[Command] = &[
         action: Action::Clients,
         help: "Lists the sessions of clients.",
         columns: &[
-            ("id", "the process number in the session's cancel key"),
+            ("id", "the process ID in the session's cancel key"),
             ("user", "the session's role"),
             ("database", "its database"),
             ("application_name", "as the client gave it when it connected"),
