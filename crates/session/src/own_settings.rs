@@ -1,4 +1,4 @@
-//! `SET`, `SHOW` and `RESET` of `hihooi.*`, which never reach a server.
+//! `SET`, `SHOW` and `RESET` of `hihooi.*`, which are never sent to a server.
 
 use hihooi_replication::freshness::Decider;
 use hihooi_replication::items::Granularity;
