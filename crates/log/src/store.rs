@@ -1,7 +1,7 @@
 //! The directory of segments. One thread appends ([`Appender`]); any thread reads ([`Store`]).
 //!
-//! A segment begins with everything that the log holds besides entries. So a process that opens the log
-//! reads that from the newest segment alone, and older ones can be removed as a whole.
+//! A segment begins with everything in the log that is not an entry. So a process that opens the log needs only
+//! the newest segment for this, and older segments can be removed as a whole.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};

@@ -1,5 +1,5 @@
-//! The admin database `hihooi`: any client connects to it as to a database, by the simple or the
-//! extended protocol, and sends commands in place of SQL (`commands`).
+//! The admin database `hihooi`: a client connects to it as to any database, by the simple or the extended
+//! protocol, and sends commands instead of SQL (`commands`).
 
 mod commands;
 

@@ -1,8 +1,8 @@
-//! Pools of server connections: at most so many per user, database and site (I8). A session
-//! holds one for a transaction, or for as long as its state needs it.
+//! Pools of server connections, with a maximum per user, database and site (I8). A session holds a connection
+//! for a transaction, or for as long as its state requires it.
 //!
-//! (This file, `backend` and `room` import each other: a pool holds connections, a connection knows the pool that it
-//! goes back to, and pools that wait for a place at a site stand in its queue.)
+//! (This file, `backend` and `room` import each other: a pool holds connections, a connection knows the pool to
+//! which it returns, and pools that wait for a place at a site are in the site's queue.)
 
 use std::cell::RefCell;
 use std::future::poll_fn;
