@@ -1,4 +1,4 @@
-//! `hihooi check-history`: judges a recorded history.
+//! `hihooi check-history`: checks a recorded history against an isolation level.
 
 use std::fs::File;
 use std::io::BufReader;

@@ -1,5 +1,5 @@
-//! The command line. Every key of the configuration file has a flag and a variable `HIHOOI_*`;
-//! flags win over variables, variables over the file.
+//! The command line. Every key of the configuration file has an option and an environment variable `HIHOOI_*`.
+//! Options take precedence over variables, and variables over the file.
 
 use std::path::PathBuf;
 

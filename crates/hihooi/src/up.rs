@@ -1,4 +1,4 @@
-//! `hihooi up`: makes (the first time) and runs a whole cluster on this machine.
+//! `hihooi up`: creates (the first time) and runs a whole cluster on this machine.
 
 use std::net::TcpListener;
 use std::process::ExitCode;

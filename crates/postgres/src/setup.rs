@@ -1,10 +1,10 @@
-//! What we create on the primary (schema, event triggers, publication, slot), and whether a
-//! server is fit for us at all.
+//! Creates hihooi's objects on the primary (schema, event triggers, publication, slot), and checks whether a
+//! server meets the requirements.
 //!
-//! Order matters: identities before the publication, which makes PostgreSQL refuse UPDATE and
-//! DELETE on tables without; the publication before the slot, since decoding fails on changes
-//! that are older than the publication (manual, "Logical Decoding" and "Publication"); and
-//! identities once more afterwards, for tables of transactions that were open meanwhile.
+//! The order matters. Replica identities are set before the publication is created, which makes PostgreSQL
+//! refuse UPDATE and DELETE on tables without one. The publication is created before the slot, since decoding
+//! fails on changes that are older than the publication (manual, "Logical Decoding" and "Publication").
+//! Afterwards replica identities are set once more, for tables of transactions that were open meanwhile.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! `hihooi plan balance`: assigns a workload's transactions to servers by the policies of
-//! conflict-aware load balancing, and says what that is worth (vDBSM paper, sections 4 and 5).
+//! `hihooi plan balance`: assigns a workload's transactions to servers by the policies of conflict-aware load
+//! balancing, and evaluates the assignments (vDBSM paper, sections 4 and 5).
 
 mod file;
 mod report;

@@ -1,6 +1,6 @@
-//! `hihooi plan isolation`: what certification protocols would abort, and what is left of the
-//! throughput, in the manner of the RSSI paper's Figure 1. The model is
-//! [`hihooi_sim::isolation`], its costs and what they assume [`hihooi_sim::isolation::costs`].
+//! `hihooi plan isolation`: how many transactions certification protocols would abort, and the throughput that
+//! remains, like the RSSI paper's Figure 1. The model is [`hihooi_sim::isolation`], its costs and what they
+//! assume [`hihooi_sim::isolation::costs`].
 
 mod figure;
 mod report;

@@ -1,6 +1,5 @@
-//! `hihooi plan`: what a cluster would do, before anyone builds it. Each tool is one file; the
-//! models are pure crates. Results alone go to standard output, for programs (`--json`) as one
-//! indented object.
+//! `hihooi plan`: predicts what a cluster would do before it is built. Each tool is one file; the models are in
+//! pure crates. Only results go to standard output; with `--json` they are one indented object.
 
 mod balance;
 mod isolation;

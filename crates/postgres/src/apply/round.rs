@@ -1,8 +1,8 @@
-//! One round of applying: from connecting to a replica until the connection is lost, something
-//! diverged, or someone requests otherwise. Joins the pure schedule with connections, log and gate.
+//! One round of applying: from connecting to a replica until the connection is lost, the replica has diverged,
+//! or the applier is requested to stop. Connects the pure schedule with connections, log and gate.
 //!
-//! An entry is committed when all before it are (I2), the log holds it durably (I5), and the
-//! primary shows it (I3, rule (2)).
+//! An entry is committed when all entries before it are (I2), when it is durable in the log (I5), and when it
+//! is visible at the primary (I3, rule (2)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rows: the sum of each table at each site, and the rows themselves where sums differ (see
+//! Compares rows: the checksum of each table at each site, and the rows themselves where checksums differ (see
 //! `sums` and `table`).
 
 use std::collections::BTreeMap;

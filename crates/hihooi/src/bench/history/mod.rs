@@ -1,9 +1,9 @@
-//! `hihooi bench history`: records what many sessions of a running cluster see while faults are injected, and judges
-//! it by what a consistency level promises (docs/consistency.md).
+//! `hihooi bench history`: records what many sessions of a running cluster see while faults are injected, and
+//! checks it against the guarantees of a consistency level (docs/consistency.md).
 //!
 //! - [`workload`]: the transactions, drawn at random; [`client`]: a session, which runs and records them.
 //! - [`faults`]: what happens meanwhile.
-//! - [`recording`]: the history and its parts; [`promise`]: which of them a level promises to be what.
+//! - [`recording`]: the history and its parts; [`promise`]: which isolation level each part must satisfy.
 
 mod client;
 mod faults;

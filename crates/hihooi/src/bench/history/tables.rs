@@ -1,4 +1,4 @@
-//! The tables of the recording.
+//! The tables that the sessions use.
 
 use hihooi_postgres::connection::{Connection, Error, Login};
 
