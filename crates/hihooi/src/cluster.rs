@@ -195,7 +195,7 @@ pub async fn make(
 ) -> Result<()> {
     write_durably(&data.creating(), &config.to_text(), 0o644)?;
     let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
-    tell(format!("making {} with PostgreSQL {}", primary.name, primary.binaries.major));
+    tell(format!("creating {} with PostgreSQL {}", primary.name, primary.binaries.major));
     primary.init()?;
     make_socket_dir(primary)?;
     prepare(primary, config.database()).await?;

@@ -76,7 +76,7 @@ impl DataDir {
     pub fn check_whole(&self) -> Result<()> {
         match self.rebuilding().exists() {
             true => Err(Failure::new(format!(
-                "the replicas in {} are half made, since a rebuild was interrupted: finish it with `hihooi rebuild --yes`",
+                "the replicas in {} are incomplete, because a rebuild was interrupted: finish it with `hihooi rebuild --yes`",
                 self.0.display()
             ))),
             false => Ok(()),

@@ -457,7 +457,7 @@ fn find_segments(dir: &Path) -> Result<Vec<Segment>> {
 /// A crash between the creation of a segment and its first record.
 fn set_aside(dir: &Path, segment: &Segment) -> Result<()> {
     let path = segment.path(dir);
-    tracing::warn!("{} was never begun and is set aside", path.display());
+    tracing::warn!("{} contains no records and is set aside", path.display());
     fs::rename(&path, path.with_extension("unfinished")).map_err(|error| at(&path, &error))
 }
 

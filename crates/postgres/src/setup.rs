@@ -381,13 +381,13 @@ async fn create_slot(connection: &mut Connection) -> Result<Lsn> {
             Ok(answer) => return lsn(answer.value().unwrap_or_default()),
             Err(error) if error.code() == Some("57014") => {
                 let writers = open_writers(connection).await?;
-                tracing::warn!("making the slot waits for open transactions: {writers}");
+                tracing::warn!("the creation of the slot waits for open transactions: {writers}");
             }
             Err(error) => return Err(error.into()),
         }
     }
     Err(SetupError::Unfit(format!(
-        "the slot can't be made while these transactions are open; end them: {}",
+        "the slot can't be created while these transactions are open; end them: {}",
         open_writers(connection).await?
     )))
 }

@@ -332,7 +332,8 @@ impl<S: Stream> Admin<S> {
             reason = if others.is_empty() { reason } else { others };
         }
         if self.relay.is_late(replica) {
-            reason = "not read until it shows a commit that was made at the level sync".to_owned();
+            reason =
+                "serves no reads until a commit made at level sync is visible there".to_owned();
         }
         vec![
             Some(replica.site.name.clone()),

@@ -79,7 +79,7 @@ impl Refusal {
             }
             Refusal::Unreachable(why) => Report::error("57P03", format!("{site} is not available"))
                 .detail(why.clone())
-                .hint("Retry later; SHOW SERVERS in database hihooi tells the state."),
+                .hint("Retry later; SHOW SERVERS in database hihooi shows the state."),
             Refusal::Full { size, waited } => Report::error(
                 "53300",
                 format!(
@@ -472,9 +472,7 @@ impl Pools {
             }
             connection.close().await; // nobody knows what it began with
         }
-        Err(connection::Error::Protocol(format!(
-            "what \"{user}\" starts with changes all the time"
-        )))
+        Err(connection::Error::Protocol(format!("what \"{user}\" starts with keeps changing")))
     }
 
     fn login(&self, site: SiteId, startup: &StartupKey, given: &[(String, String)]) -> Login {

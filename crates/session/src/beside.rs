@@ -91,7 +91,10 @@ impl Session {
         if status == Some(Status::Failed) {
             return self.done(env, out);
         }
-        let report = Report::error("XX000", "a transaction goes on in which a statement failed");
+        let report = Report::error(
+            "XX000",
+            "a transaction continued after an error in one of its statements",
+        );
         self.end(End::Fatal(Report { severity: Severity::Fatal, ..report }), out);
     }
 }

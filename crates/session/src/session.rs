@@ -742,7 +742,7 @@ pub fn going_away() -> Report {
 pub(crate) fn unknown_outcome() -> Report {
     Report::fatal("08007", "the connection to the primary was lost during a commit")
         .detail("Whether the transaction was committed is not known.")
-        .hint("Connect again and look before you repeat it.")
+        .hint("Connect again, and check for its changes before you repeat it.")
 }
 
 /// Whether names may mean other things after a statement than before.

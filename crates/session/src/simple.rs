@@ -218,7 +218,7 @@ impl Session {
     fn answer_own_object(&mut self, tag: &str) {
         Report {
             severity: Severity::Notice,
-            ..Report::error("00000", "this object belongs to hihooi and is left as it is")
+            ..Report::error("00000", "this object belongs to hihooi and is not changed")
         }
         .write(self.output());
         backend::command_complete(tag, self.output());

@@ -188,7 +188,7 @@ impl Session {
     fn cannot_run_there(&mut self) -> Report {
         self.snapshots_at_primary = true;
         let what = "a replica has the transaction's snapshot, and can't run this";
-        lost(what).hint("Run the transaction again: from now on the session's run on the primary.")
+        lost(what).hint("Run the transaction again: the session's later READ ONLY transactions run on the primary.")
     }
 
     /// What a replica says of its own types can't be told in those of the primary.

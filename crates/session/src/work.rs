@@ -937,7 +937,7 @@ impl Session {
                 }
                 let what = format!("{} is not available", env.site_name(site));
                 let report = Report::error("57P03", what).detail(why);
-                let hint = "Retry later; SHOW SERVERS in database hihooi tells the state.";
+                let hint = "Retry later; SHOW SERVERS in database hihooi shows the state.";
                 return self.refused(report.hint(hint), env, out);
             }
             Phase::Answering(Then::Read) => {

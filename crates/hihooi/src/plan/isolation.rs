@@ -180,7 +180,7 @@ fn workload(args: &IsolationArgs) -> Result<Workload> {
 
 fn ssibench(args: &IsolationArgs) -> Result<Workload> {
     if args.warehouses.is_some() {
-        return Err(Failure::new("--warehouses is of --workload tpcc++"));
+        return Err(Failure::new("--warehouses needs --workload tpcc++"));
     }
     let usual = Parameters::default();
     let parameters = Parameters {
@@ -210,7 +210,7 @@ fn tpccpp(args: &IsolationArgs) -> Result<Workload> {
         ("--phantoms", args.phantoms),
     ];
     match of_ssibench.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(Failure::new(format!("{name} is of --workload ssibench"))),
+        Some((name, _)) => Err(Failure::new(format!("{name} needs --workload ssibench"))),
         None => Ok(Workload::Tpccpp(args.warehouses.unwrap_or(80))),
     }
 }

@@ -267,7 +267,7 @@ async fn clients(
                 if shared.stop.swap(true, Ordering::Relaxed) {
                     return Err(Failure::new("interrupted"));
                 }
-                tell("interrupted: the sessions end, and what was recorded is judged");
+                tell("interrupted: the sessions end, and the recording is checked");
             }
             _ = ticks.tick() => progress(args, shared),
         }
