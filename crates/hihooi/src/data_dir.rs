@@ -5,8 +5,8 @@
 //! | `hihooi.toml` | configuration; written last, so that it marks a finished cluster |
 //! | `hihooi.lock` | locked while a manager runs |
 //! | `hihooi.log` | what `up` logs |
-//! | `creating` | there while the first `up` makes the cluster |
-//! | `rebuilding` | there while `rebuild` makes the replicas anew |
+//! | `creating` | there while the first `up` creates the cluster |
+//! | `rebuilding` | there while `rebuild` replaces the replicas |
 //! | `log/` | the log |
 //! | `primary/`, `replica1/` … | the servers' data, `primary.log` … their logs |
 //! | `sockets/` | the servers' Unix sockets |

@@ -55,7 +55,7 @@ pub struct SetUp {
 }
 
 /// The remedy where nothing that is left can make replicas follow again.
-pub const REBUILD: &str = "make the replicas anew (hihooi rebuild)";
+pub const REBUILD: &str = "rebuild the replicas (hihooi rebuild)";
 
 /// Something about a server that must or should be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
