@@ -1,5 +1,5 @@
-//! A whole workload at once (vDBSM paper, sections 4 and 5.2): as if all of it were submitted
-//! together, one transaction after another in some order, and none ended.
+//! Assigns a whole workload at once (vDBSM paper, sections 4 and 5.2), as if all transactions were submitted
+//! one after another in some order, and none ended.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};

@@ -1,15 +1,14 @@
-//! The conflicting weight per server, kept up to date as transactions come and go, so that a
-//! decision looks at aggregates and never at the running transactions (w(C_T(S_k)) of the vDBSM
-//! paper, section 4.1).
+//! The conflicting weight per server, updated when transactions begin and end, so that a decision uses only
+//! aggregates and doesn't look at the running transactions (w(C_T(S_k)) of the vDBSM paper, section 4.1).
 //!
 //! Departures.
-//! - By class (`ClassIndex`) the weight is the paper's exactly. By items (`ItemIndex`) a running
-//!   transaction counts once for every item that it shares with the one at hand: sums per item
-//!   can't tell that two items are held by the same transaction. Which servers conflict at all
-//!   is still exact; only among several may another one win, one with which more is shared.
-//!   Where no two transactions share two items it is the paper's weight.
-//! - Read-only transactions are never entered: section 5.1 counts only update transactions as
-//!   conflicting, although section 3's definition covers a reader as well.
+//! - By class (`ClassIndex`) the weight is the paper's exactly. By items (`ItemIndex`) a running transaction
+//!   counts once for every item that it shares with the submitted one: sums per item can't show that two items
+//!   belong to the same transaction. It is still exact which servers conflict at all; but among several of them
+//!   another one may be chosen than in the paper, one with which more items are shared. If no two transactions
+//!   share two items, the weight is the paper's.
+//! - Read-only transactions are not in the index: section 5.1 counts only update transactions as conflicting,
+//!   although section 3's definition covers a reader as well.
 
 use std::collections::HashMap;
 

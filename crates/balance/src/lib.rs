@@ -1,16 +1,16 @@
-//! Conflict-aware load balancing (vDBSM paper, sections 4 and 5): transactions that conflict go
-//! to one server, whose own scheduler orders them, instead of aborting each other at
-//! certification; and the load stays even, as far as the policy weighs that.
+//! Conflict-aware load balancing (vDBSM paper, sections 4 and 5): transactions that conflict go to one server,
+//! whose own scheduler orders them, instead of aborting each other at certification. The load is balanced, too,
+//! as far as the policy gives weight to this.
 //!
-//! Pure: no sockets, files, clocks or threads; random bits come from the caller. A choice is
-//! only a preference: any transaction may run at any server, and no guarantee hangs on it.
+//! Pure: no sockets, files, clocks or threads; random bits come from the caller. A choice is only a preference:
+//! any transaction may run at any server, and no guarantee depends on it.
 //!
 //! - `policy`: MCF, MPF with its factor, least loaded, round robin, random: from loads and
 //!   conflicting weights to a server.
 //! - `relation`, `index`: which transactions conflict, and the conflicting weight per server kept
 //!   up to date, so that no decision looks at the running transactions.
 //! - `online`: the balancer of a running system; `assign`: a whole workload at once.
-//! - `overlap`: what an assignment is worth. `tpcc`: the paper's analysed workload.
+//! - `overlap`: measures the quality of an assignment. `tpcc`: the workload that the paper analyses.
 
 pub mod assign;
 pub mod index;

@@ -1,17 +1,16 @@
-//! The balancer of a running system (vDBSM paper, sections 4 and 6): a transaction comes, a
-//! server is chosen, and from then to its end it counts there.
+//! The balancer of a running system (vDBSM paper, sections 4 and 6): when a transaction is submitted, a server
+//! is chosen, and the transaction counts there until it ends.
 //!
-//! Load of a server: the weight of the transactions that were sent there and have not ended,
-//! read-only ones too, and the weight of remote updates that it last reported as waiting to be
-//! applied. What has ended counts nowhere; remote updates count as load, not as conflicts. The
-//! balancer needs no clock: it knows the ends of transactions because it saw them begin, and a
-//! report holds until the server's next one.
+//! Load of a server: the weight of the transactions that were sent there and have not ended, read-only ones
+//! too, and the weight of remote updates that it last reported as waiting to be applied. Transactions that have
+//! ended don't count. Remote updates count as load, not as conflicts. The balancer needs no clock: it is told
+//! when transactions begin and end, and a report is valid until the server's next one.
 //!
 //! Departures.
-//! - The paper's section 4 assigns for good, its section 6 counts only what executes. This is the
-//!   latter; `assign` is the former.
-//! - A server that goes down is not chosen until it is up again and its report is forgotten. Its
-//!   transactions count until each is ended by the caller, who learns of it anyway.
+//! - In the paper's section 4 assignments are permanent; in its section 6 only running transactions count. This
+//!   file implements the latter, and `assign` the former.
+//! - A server that goes down is not chosen until it is up again and its report is forgotten. Its transactions
+//!   count until the caller ends each of them.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! What an assignment is worth: load per server and overlapping ratios (vDBSM paper, section
-//! 5.2), and the share of conflicts that are between servers.
+//! The quality of an assignment: load per server and overlapping ratios (vDBSM paper, section 5.2), and the
+//! share of conflicts that are between servers.
 
 use crate::ServerId;
 use crate::index::{ClassIndex, ConflictIndex};

@@ -8,11 +8,11 @@
 //!   equally light servers the first; among servers with equal conflicting weight each in turn,
 //!   beginning with the first. This is what yields all three assignments of section 4.3; the
 //!   first one every time doesn't (its MPF 0.8 puts T1 on S4 although S2 ties and comes first).
-//! - The paper bounds the factor to 0 < f <= 1 and gets MCF "with f = 0". The step is not small:
-//!   with any f above 0, however little, an idle server is the only candidate, since
-//!   w * f <= 0 holds for no other. MPF 0.000001 is not nearly MCF until all servers have load.
-//! - A server that is down is left out of every set and minimum: the choice is the one that the
-//!   paper's steps make among the others.
+//! - The paper bounds the factor to 0 < f <= 1 and gets MCF "with f = 0". But small factors are not similar to
+//!   0: with any f above 0 an idle server is the only candidate, since w * f <= 0 holds for no other. MPF
+//!   0.000001 is similar to MCF only when all servers have load.
+//! - A server that is down is not considered: the choice is the one that the paper's steps make among the
+//!   others.
 //! - Loads and factor are whole numbers (the factor in millionths), so that w * f <= min is exact.
 
 use crate::ServerId;

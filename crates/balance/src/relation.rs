@@ -2,9 +2,9 @@
 //! same items, and two classes conflict or don't.
 //!
 //! Departures.
-//! - The paper's transactions conflict when one reads what the other writes. Here two writers of
-//!   an item conflict too, since under snapshot isolation it is they that abort each other; in
-//!   the paper they do because a transaction reads what it updates.
+//! - The paper's transactions conflict when one reads what the other writes. Here two writers of an item
+//!   conflict, too, since under snapshot isolation one of them is aborted. In the paper they conflict because a
+//!   transaction reads what it updates.
 //! - The relation is symmetric by construction. The paper's section 5.1 lists pairs in one order
 //!   only ((D, P) but not (P, D)); its definition of a conflict has no order.
 

@@ -1,5 +1,4 @@
-//! What can be wrong with a history, by the names of Adya's thesis, of Elle and of the session
-//! guarantees.
+//! The anomalies of a history, with the names used in Adya's thesis, in Elle, and for session guarantees.
 
 use std::fmt;
 

@@ -1,23 +1,23 @@
 //! The dependencies between transactions, as edges of a graph.
 //!
-//! Each transaction has two nodes: s, where it takes its snapshot, and c, where it commits, with
-//! s before c. Under snapshot isolation each dependency is one statement about these two
-//! (Adya's start-ordered graph, with the order of s and c left open where nothing tells it):
+//! Each transaction has two nodes: s, where it takes its snapshot, and c, where it commits, with s before c.
+//! Under snapshot isolation each dependency is one statement about these two (Adya's start-ordered graph, in
+//! which the order of s and c is open where it isn't known):
 //!
 //! - wr, "i read what j wrote": c(j) before s(i);
-//! - ww, "i's version is behind j's": c(j) before s(i), since of two concurrent transactions
-//!   that write the same thing only one commits;
+//! - ww, "i's version follows j's": c(j) before s(i), since of two concurrent transactions that write the same
+//!   thing only one commits;
 //! - rw, "j overwrote what i read": s(i) before c(j);
 //! - process order and real time, "j had ended when i began": c(j) before s(i). Since s(j) is
 //!   before c(j), i's snapshot is then no older than j's either.
 //!
-//! A history keeps the level exactly if these can be put in one order, which is if the graph has
-//! no cycle. With both nodes of each transaction made one it is Adya's serialization graph.
+//! A history satisfies the level if and only if these can be put in one order, that is, if the graph has no
+//! cycle. If the two nodes of each transaction are merged, it is Adya's serialization graph.
 //!
 //! The versions of registers are in `registers`.
 //!
-//! Real time and "nobody saw it, so it comes later" relate many to many; barrier nodes between
-//! keep the number of edges linear.
+//! Real time, and versions that nobody saw and that therefore come later, relate many transactions to many;
+//! barrier nodes keep the number of edges linear.
 
 use ahash::AHashSet;
 

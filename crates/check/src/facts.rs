@@ -1,5 +1,5 @@
-//! What a history says, key by key: which transactions committed, in which order a list grew, and
-//! what each transaction read of the others.
+//! The facts in a history, for each key: which transactions committed, in which order a list grew, and what
+//! each transaction read of the others.
 //!
 //! The order of a list's versions is what its longest read shows: a list only grows at its end.
 

@@ -1,4 +1,4 @@
-//! Cycles: the components of a graph that have one, and short ways round.
+//! Finds the strongly connected components of a graph that have a cycle, and short cycles in them.
 
 use std::collections::VecDeque;
 

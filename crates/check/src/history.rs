@@ -1,8 +1,8 @@
-//! A history: what clients asked for, when, and what they were told.
+//! A history: what clients requested, when, and the results that they got.
 //!
-//! Transactions are numbered from 1 in the order of their invocations (of [`History::push`] for
-//! those made in memory). Everything is held in flat tables: a million transactions with lists of
-//! some twenty values take a few hundred megabytes.
+//! Transactions are numbered from 1 in the order of their invocations (of [`History::push`] for those made in
+//! memory). Everything is stored in flat tables: a million transactions with lists of some twenty values take a
+//! few hundred megabytes.
 
 use std::fmt;
 use std::ops::Range;

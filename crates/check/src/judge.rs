@@ -1,4 +1,4 @@
-//! Verdicts: a history against a level.
+//! Checks a history against a level, and returns the verdict.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The isolation levels that a history can be judged by.
+//! The isolation levels against which a history can be checked.
 
 use std::fmt;
 use std::str::FromStr;

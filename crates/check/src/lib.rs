@@ -1,5 +1,5 @@
-//! The checker: what clients saw, judged against isolation levels, every anomaly with a witness.
-//! Pure: it reads a history from any `BufRead` and knows no socket, clock or thread.
+//! The checker: checks what clients saw against isolation levels, and returns a witness for every anomaly.
+//! Pure: it reads a history from any `BufRead`, and uses no socket, clock or thread.
 //!
 //! ```
 //! use hihooi_check::{History, Level, Op, Outcome, Transaction, judge};
@@ -22,7 +22,7 @@
 //!
 //! From a history to a verdict:
 //! - [`history`], [`parse`]: what was recorded;
-//! - `facts`: which transactions committed, how each key's versions followed each other;
+//! - `facts`: which transactions committed, and the order of each key's versions;
 //! - `direct`: anomalies that need no graph; `edges`, `registers`, `graph`, `stage`, `name`: those
 //!   that are cycles; `tell`: witnesses in words;
 //! - [`judge`](mod@judge): levels.
@@ -32,17 +32,17 @@
 //! Database Replication with Snapshot Isolation (VLDB 2006), for strong and session SI; Terry et
 //! al., Session Guarantees (PDIS 1994).
 //!
-//! What can't be judged:
-//! - The order of two appends which no read shows. A final read of each list shows all of them.
-//! - All of the order of a register's versions: a read shows one. It is known where a transaction
-//!   read one version and wrote the other, where one of them is the unset one, where a snapshot
-//!   shows one of them and something else of the other's writer, and, for the levels that know of
-//!   these, by process and by real time, from those who wrote or saw them. What follows only by
-//!   longer ways is not looked for (in general that is NP-complete). Anomalies that depend on it go
-//!   unseen, some two in a hundred of small random histories, almost all at levels that know no
-//!   real time; none is invented.
+//! What can't be checked:
+//! - The order of two appends that no read shows. A final read of each list shows all of them.
+//! - The complete order of a register's versions, since a read shows only one. The order of two versions is
+//!   known if a transaction read one and wrote the other, if one of them is the unset version, if a snapshot
+//!   contains one of them and something else that the other's writer wrote, and, at levels that include them,
+//!   from process order and real time of the transactions that wrote or saw them. What follows only by longer
+//!   chains of inference is not searched for (in general this is NP-complete). Anomalies that depend on it are
+//!   not found: about two in a hundred in small random histories, almost all at levels without real time. No
+//!   anomaly is reported that isn't one.
 //! - Predicates (phantoms): histories name keys.
-//! - What aborted and unknown transactions read.
+//! - What was read by transactions that aborted or whose outcome is unknown.
 
 pub mod anomaly;
 mod direct;

@@ -1,4 +1,4 @@
-//! Which anomaly a cycle is.
+//! Names the anomaly that a cycle shows.
 
 use crate::anomaly::Kind;
 use crate::facts::Facts;

@@ -1,9 +1,9 @@
-//! Histories as JSON lines in Jepsen's form.
+//! Reads histories as JSON lines in Jepsen's format.
 //!
-//! One object a line: `index`, `time` (ns), `process`, `type` (`invoke`, `ok`, `fail`, `info`),
-//! `f` and `value`; further keys mean nothing. Anything but an object is refused. Lines whose `f`
-//! is not `txn` are of the nemesis or of the set-up and are left out. If a line of a transaction
-//! has no time, the order of the lines is the time for all of them.
+//! One object a line: `index`, `time` (ns), `process`, `type` (`invoke`, `ok`, `fail`, `info`), `f` and
+//! `value`; other keys are ignored. Anything that isn't an object is refused. Lines whose `f` is not `txn` come
+//! from the nemesis or the set-up and are skipped. If a line of any transaction has no time, the order of the
+//! lines is used instead of time for all of them.
 
 use std::borrow::Cow;
 use std::fmt;

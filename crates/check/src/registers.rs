@@ -1,19 +1,18 @@
-//! Registers: which versions one had, and what tells that one of them came before another.
+//! Registers: the versions of each, and the evidence that one version came before another.
 //!
-//! A read of a list shows all versions up to one; a read of a register shows one, so that the
-//! order of versions must be inferred (Elle, section 4.2). At every level the unset version is the
-//! first, and who wrote after reading wrote a later version. What else is known follows from one
-//! inference: if version a was committed before the snapshot of a transaction that saw or wrote
-//! version b, then b is the later one. It was
+//! A read of a list shows all versions up to one; a read of a register shows one, so that the order of versions
+//! must be inferred (Elle, section 4.2). At every level the unset version is the first, and a transaction that
+//! wrote after reading wrote a later version. What else is known follows from one inference: if version a was
+//! committed before the snapshot of a transaction that saw or wrote version b, then b is the later one. It was
 //!
 //! - if that transaction saw something else that a's writer wrote: true wherever transactions read
 //!   snapshots;
 //! - if one that wrote or saw a had ended before that transaction began, in the same process or by
 //!   the clock: true at levels that promise this order, and only there.
 //!
-//! Each edge made of it says what it holds by. Longer ways round, through other keys, would tell
-//! still more (deciding whether a register history is serializable is NP-complete: Papadimitriou,
-//! The serializability of concurrent database updates, 1979).
+//! Each edge records on what it is based. Longer chains, through other keys, would show even more (deciding
+//! whether a register history is serializable is NP-complete: Papadimitriou, The serializability of concurrent
+//! database updates, 1979).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The rules that levels are made of. Each forbids the cycles of one graph.
+//! The rules of which levels consist. Each forbids certain cycles in a graph.
 //!
 //! | stage | graph | forbids cycles | level |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! Witnesses in words.
+//! Describes witnesses in sentences.
 
 use crate::facts::Facts;
 use crate::history::{Atom, Key, Outcome, Record, Step, Txn, Value};

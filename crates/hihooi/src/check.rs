@@ -60,7 +60,7 @@ async fn problems(
         connection.close().await;
         let (primary, sorts) =
             primary.get_or_insert_with(|| (identity.clone(), collations.clone()));
-        let unread = collations.problem(sorts).map(|why| format!("{why}; no read runs there"));
+        let unread = collations.problem(sorts).map(|why| format!("{why}; it serves no reads"));
         found.extend(unread.map(|text| Problem { fatal: false, text }));
         let cluster = primary.cluster.as_ref().or(identity.cluster.as_ref());
         let cluster = cluster.map(String::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `hihooi check-history`: judges a recorded history.
+//! `hihooi check-history`: checks a recorded history against an isolation level.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,27 +18,28 @@ pub const EXAMPLES: &str = "Examples:
   hihooi check-history history.jsonl --level serializable --json
   recorder | hihooi check-history - --level strict-serializable
 
-A history has one JSON object a line, as Jepsen writes them for its list-append and register
-workloads: a transaction is invoked, and ends ok, fail or info (nobody knows how):
+A history has one JSON object per line, in the format of Jepsen's list-append and register
+workloads. A transaction is invoked, and ends with ok, fail or info (the outcome is unknown):
   {\"time\": 10, \"process\": 1, \"type\": \"invoke\", \"f\": \"txn\", \"value\": [[\"append\", \"x\", 1]]}
   {\"time\": 20, \"process\": 1, \"type\": \"ok\", \"f\": \"txn\", \"value\": [[\"append\", \"x\", 1]]}
   {\"time\": 30, \"process\": 2, \"type\": \"invoke\", \"f\": \"txn\", \"value\": [[\"r\", \"x\", null]]}
   {\"time\": 40, \"process\": 2, \"type\": \"ok\", \"f\": \"txn\", \"value\": [[\"r\", \"x\", [1]]]}
-Time is in nanoseconds. Steps: append to a list, r(ead), w(rite) a register; no value is written
-twice to one key, unless it failed. \"final\": true marks a read made after all clients ended, which
-must show every acknowledged append. Other lines (whose f is not txn) are left out.
+Time is in nanoseconds. Steps are: append to a list, r(ead), w(rite) a register. No value may be
+written twice to one key, unless the first write failed. \"final\": true marks a read made after all
+clients ended, which must show every acknowledged append. Lines whose f is not txn are ignored.
 
-Levels, and what each asks for:
-  read-committed       no dirty writes, no reads of what aborted or was only on its way
-  si                   read-committed; each transaction reads one snapshot, however old; of two that
-                       write the same thing one has seen the other
-  1-copy-si            the same, of a cluster as a whole: a history doesn't say what ran where, so
-                       it asks for what si asks for
-  session-si           si; a snapshot holds what its process did or saw before
-  strong-si            session-si; a snapshot holds what any process did or saw before the
-                       transaction began
-  serializable         si; one serial order explains all that was read, in whatever order of time
-  strict-serializable  strong-si and serializable; the serial order keeps the order of time
+Levels, and what each requires:
+  read-committed       no dirty writes, no reads of aborted or intermediate values
+  si                   read-committed; each transaction reads one snapshot, of any age; of two that
+                       write the same object one has seen the other
+  1-copy-si            the same of a cluster as a whole; since a history doesn't say what ran where,
+                       this is checked as si
+  session-si           si; a snapshot contains what its process wrote or saw before
+  strong-si            session-si; a snapshot contains what any process wrote or saw in transactions
+                       that had ended when this transaction began
+  serializable         si; one serial order explains everything that was read, even if it contradicts
+                       the order in time
+  strict-serializable  strong-si and serializable; the serial order agrees with the order in time
 
 Exit status: 0 the level holds, 1 it is violated, 2 the history can't be read or has
 no transactions, or the results can't be written.";
@@ -57,7 +58,7 @@ pub struct CheckHistoryArgs {
     pub json: bool,
 }
 
-/// Runs the command: 0 the level holds, 1 it is violated, 2 nothing can be said, or not be printed.
+/// Runs the command: 0 the level holds, 1 it is violated, 2 this could not be determined or not be printed.
 pub fn run(args: &CheckHistoryArgs) -> ExitCode {
     judged(args).unwrap_or_else(|why| {
         eprintln!("hihooi: {why}");

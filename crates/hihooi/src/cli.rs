@@ -1,5 +1,5 @@
-//! The command line. Every key of the configuration file has a flag and a variable `HIHOOI_*`;
-//! flags win over variables, variables over the file.
+//! The command line. Every key of the configuration file has an option and an environment variable `HIHOOI_*`.
+//! Options take precedence over variables, and variables over the file.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ const EXAMPLES: &str = "Examples:
   hihooi up                            a primary and two replicas on this machine
   psql -h 127.0.0.1 -p 6432 -U postgres postgres
   psql -h 127.0.0.1 -p 6432 -U postgres hihooi -c 'SHOW REPLICAS'
-  hihooi verify                        are the replicas equal to the primary?
+  hihooi verify                        compares the replicas with the primary
   hihooi serve --config DIR/hihooi.toml";
 
 /// The subcommands.
@@ -67,9 +67,9 @@ const UP_EXAMPLES: &str = "Examples:
   hihooi up --replicas 3 --listen 127.0.0.1:7000 --data /srv/hihooi
   hihooi up --pg-bin /usr/lib/postgresql/15/bin
 
-The first `up` on a data directory creates the cluster; later ones continue with it.
-Everything listens on loopback only. Superuser and database are `postgres`, without a password.
-Ctrl-C stops the cluster; pressed twice, immediately.";
+The first `up` on a data directory creates the cluster; later ones start the same cluster again.
+All ports listen on loopback only. The superuser and the database are called `postgres`; there is no
+password. Ctrl-C stops the cluster; a second Ctrl-C stops it immediately.";
 
 const SERVE_EXAMPLES: &str = "Examples:
   hihooi serve --config ./hihooi-data/hihooi.toml
@@ -87,9 +87,9 @@ const REBUILD_EXAMPLES: &str = "Examples:
   hihooi rebuild --data ./hihooi-data              show what would be removed and copied
   hihooi rebuild --data ./hihooi-data --yes
 
-For replicas that can't apply changes any more: the replication slot is lost or can't be decoded,
-`hihooi verify` found differences, or a replica's data are damaged. Stop `hihooi up` before, and start it
-again afterwards. The primary keeps all of its data, and each server its own configuration files.";
+Use it if replicas can't apply changes any more, because the replication slot is lost or can't be
+decoded, if `hihooi verify` found differences, or if a replica's data is damaged. Stop `hihooi up` before,
+and start it again afterwards. The primary keeps all its data, and each server its configuration files.";
 
 const CHECK_EXAMPLES: &str = "Examples:
   hihooi check --config ./hihooi-data/hihooi.toml";
@@ -163,7 +163,7 @@ pub struct Overrides {
     /// Address that clients connect to [default: 127.0.0.1:6432]
     #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Allow to listen on addresses that other machines reach, although hihooi asks for no password
+    /// Allow listen addresses that other machines can reach, although no passwords are checked
     #[arg(long, env = "HIHOOI_INSECURE")]
     pub insecure: bool,
     /// Data directory [default: ./hihooi-data, for root /var/lib/hihooi]
@@ -178,25 +178,25 @@ pub struct Overrides {
     /// Longest wait for a server connection, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_POOL_WAIT_MS_MAX", value_name = "MS")]
     pub pool_wait_ms_max: Option<u64>,
-    /// Close server connections that are unused for so long, milliseconds; 0: never [default: 600000]
+    /// Close server connections that were unused for this time, milliseconds; 0: never [default: 600000]
     #[arg(long, env = "HIHOOI_POOL_IDLE_MS_MAX", value_name = "MS")]
     pub pool_idle_ms_max: Option<u64>,
-    /// Consistency level of sessions that set none: sync, strict, gssi, rsi-pc, session or weak-si [default: gssi]
+    /// Consistency level of sessions that don't set it: sync, strict, gssi, rsi-pc, session or weak-si [default: gssi]
     #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
     pub consistency_default: Option<Level>,
     /// How long a read may wait for a replica before it runs on the primary, milliseconds [default: 100]
     #[arg(long, env = "HIHOOI_CONSISTENCY_WAIT_MS", value_name = "MS")]
     pub consistency_wait_ms: Option<u64>,
-    /// How long a commit at the level sync waits for a replica before that serves no reads [default: 1000]
+    /// How long a commit at level sync waits for a replica, milliseconds; then the replica serves no reads [default: 1000]
     #[arg(long, env = "HIHOOI_CONSISTENCY_SYNC_TIMEOUT_MS", value_name = "MS")]
     pub consistency_sync_timeout_ms: Option<u64>,
-    /// Run no statements on a replica that has not answered for so long, milliseconds [default: 2000]
+    /// Run no statements on a replica that has not answered for this time, milliseconds [default: 2000]
     #[arg(long, env = "HIHOOI_SITES_TIMEOUT_MS", value_name = "MS")]
     pub sites_timeout_ms: Option<u64>,
     /// How long a read at a replica may delay changes there, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_REPLICA_MAX_APPLY_DELAY_MS", value_name = "MS")]
     pub replica_max_apply_delay_ms: Option<u64>,
-    /// How replicas find out which transactions may be applied at once: graph, or for comparison algorithm2
+    /// How a replica decides which transactions it applies in parallel: graph, or for comparison algorithm2
     /// or serial [default: graph]
     #[arg(long, env = "HIHOOI_APPLY_METHOD", value_name = "METHOD")]
     pub apply_method: Option<Method>,
@@ -206,7 +206,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Puts the given values over `config`.
+    /// Overrides the values of `config` by those given.
     pub fn put_over(&self, config: &mut Config) {
         put(&self.listen, &mut config.listen);
         config.insecure |= self.insecure;
@@ -225,7 +225,7 @@ impl Overrides {
 }
 
 impl ServeArgs {
-    /// The configuration that file, variables and flags make together, checked.
+    /// The configuration made from file, variables and options, checked.
     ///
     /// # Errors
     /// One line that says what is wrong where.

@@ -1,9 +1,9 @@
 //! The servers of `up`: their directories, how the cluster is created, and how replicas are rebuilt.
 //!
-//! Creating a cluster is crash-safe. The file `creating` (the planned configuration) is in the data
-//! directory from before the first step until after the last, and `hihooi.toml` is written when all else
-//! is on disk. No client is served before that, so what an interrupted `up` left is created again from
-//! nothing. Rebuilding replicas is crash-safe, too: while the file `rebuilding` is there, nothing is
+//! Creating a cluster is crash-safe. The file `creating` (the planned configuration) is in the data directory
+//! from before the first step until after the last, and `hihooi.toml` is written when everything else is on
+//! disk. No client is served before that, so the remains of an interrupted `up` are removed, and the cluster is
+//! created again. Rebuilding replicas is crash-safe, too: while the file `rebuilding` exists, nothing is
 //! started from the directory. On the primary, only hihooi's own objects are changed.
 
 use std::fs;
@@ -195,7 +195,7 @@ pub async fn make(
 ) -> Result<()> {
     write_durably(&data.creating(), &config.to_text(), 0o644)?;
     let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
-    tell(format!("making {} with PostgreSQL {}", primary.name, primary.binaries.major));
+    tell(format!("creating {} with PostgreSQL {}", primary.name, primary.binaries.major));
     primary.init()?;
     make_socket_dir(primary)?;
     prepare(primary, config.database()).await?;

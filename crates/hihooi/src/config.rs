@@ -1,5 +1,5 @@
-//! Configuration: the file `hihooi.toml`, its defaults, and what flags and environment
-//! variables put over it. An unknown key is an error that names the key and its line.
+//! Configuration: the file `hihooi.toml`, its defaults, and the options and environment variables that override
+//! it. An unknown key is an error that names the key and its line.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};

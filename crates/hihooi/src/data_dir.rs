@@ -5,8 +5,8 @@
 //! | `hihooi.toml` | configuration; written last, so that it marks a finished cluster |
 //! | `hihooi.lock` | locked while a manager runs |
 //! | `hihooi.log` | what `up` logs |
-//! | `creating` | there while the first `up` makes the cluster |
-//! | `rebuilding` | there while `rebuild` makes the replicas anew |
+//! | `creating` | there while the first `up` creates the cluster |
+//! | `rebuilding` | there while `rebuild` replaces the replicas |
 //! | `log/` | the log |
 //! | `primary/`, `replica1/` … | the servers' data, `primary.log` … their logs |
 //! | `sockets/` | the servers' Unix sockets |
@@ -76,7 +76,7 @@ impl DataDir {
     pub fn check_whole(&self) -> Result<()> {
         match self.rebuilding().exists() {
             true => Err(Failure::new(format!(
-                "the replicas in {} are half made, since a rebuild was interrupted: finish it with `hihooi rebuild --yes`",
+                "the replicas in {} are incomplete, because a rebuild was interrupted: finish it with `hihooi rebuild --yes`",
                 self.0.display()
             ))),
             false => Ok(()),

@@ -1,6 +1,6 @@
-//! Every two seconds, has the primary note changes that fire no event trigger and did not come through
-//! hihooi: roles and indexes that somebody changed at the primary itself (I2). Also checks that hihooi's
-//! event triggers are still there, and whether the primary was restarted with other libraries.
+//! Every two seconds, makes the primary write notes of changes that fire no event trigger and did not come
+//! through hihooi: roles and indexes that were changed at the primary itself (I2). Also checks that hihooi's
+//! event triggers still exist, and whether the primary was restarted with other libraries.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The log as verification sees it.
+//! The verification's interface to the log.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

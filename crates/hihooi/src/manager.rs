@@ -1,5 +1,5 @@
-//! The manager of a cluster whose servers run: log, collector, appliers and relay, on two
-//! threads with an event loop each, so that neither waits for the other's work.
+//! The manager of a cluster whose servers are running: log, collector, appliers and relay, on two threads with
+//! an event loop each, so that neither waits for the other.
 
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,5 @@
-//! Taking the primary over when a manager starts: connections of older managers are ended, so is
-//! whoever else reads hihooi's slot, and everything that hihooi needs there is created (I5).
+//! Takes over the primary when a manager starts: terminates connections of older managers and any other
+//! connection that reads hihooi's slot, and creates everything that hihooi needs there (I5).
 
 use std::time::Duration;
 

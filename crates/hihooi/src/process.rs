@@ -1,5 +1,5 @@
-//! What the commands share: the event loop of the main thread, the operator's log, the
-//! listening socket, and lines for the user.
+//! What the commands have in common: the event loop of the main thread, logging, the listening socket, and
+//! output for the user.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `hihooi rebuild`: makes the replicas of a cluster of `up` anew, as copies of its primary.
+//! `hihooi rebuild`: replaces the replicas of a cluster of `up` by new copies of its primary.
 
 use std::path::Path;
 use std::process::ExitCode;

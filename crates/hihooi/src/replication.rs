@@ -1,4 +1,4 @@
-//! The replication side of the manager: collector and appliers, and what keeps them going. One
+//! The replication side of the manager: runs the collector and appliers, and restarts them when they fail. One
 //! thread.
 
 use std::collections::HashMap;

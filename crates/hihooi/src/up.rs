@@ -1,4 +1,4 @@
-//! `hihooi up`: makes (the first time) and runs a whole cluster on this machine.
+//! `hihooi up`: creates (the first time) and runs a whole cluster on this machine.
 
 use std::net::TcpListener;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ async fn up(args: &UpArgs) -> Result<()> {
         made = ground.servers(args) => made?,
         () = signals.next() => {
             cluster::stop_half_made(&ground.data).await;
-            return Err(Failure::new("stopped; the next `hihooi up` makes the cluster anew"));
+            return Err(Failure::new("stopped; the next `hihooi up` creates the cluster again"));
         }
     };
     let Ground { data, config, listener, lock, .. } = ground;
@@ -94,7 +94,7 @@ impl Ground {
     async fn servers(&mut self, args: &UpArgs) -> Result<Vec<Server>> {
         if self.found == Found::HalfMade {
             tell(format!(
-                "{} holds a cluster whose creation was interrupted: creating it anew",
+                "{} holds a cluster whose creation was interrupted: creating it again",
                 self.data.path().display()
             ));
             cluster::clear_half_made(&self.data).await?;

@@ -1,5 +1,5 @@
-//! `hihooi verify`: asks the running manager to compare the replicas with the primary, through
-//! its admin database, and prints what it says.
+//! `hihooi verify`: makes the running manager compare the replicas with the primary, through the admin
+//! database, and prints the result.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

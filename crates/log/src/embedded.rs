@@ -1,5 +1,5 @@
-//! The embedded log: a directory of segments in this process. Keeps I5: what [`Log::durable`] has
-//! named is there after any crash, in order, without gap.
+//! The embedded log: a directory of segment files, written by this process. Keeps I5: all entries up to
+//! [`Log::durable`] exist after any crash, in order and without gaps.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,6 @@
-//! The log: every committed transaction of one replicated database, in the order of the
-//! primary's write-ahead log, durable (I5). It is the papers' Transactions Buffer and Archiver
-//! Buffer in one (Hihooi sections 3 and 4), and also keeps what a new manager must know of an
-//! old one: epochs and server connections.
+//! The log: every committed transaction of one replicated database, in the order of the primary's write-ahead
+//! log, durable (I5). It is the Transactions Buffer and the Archiver Buffer of the Hihooi paper (sections 3
+//! and 4) in one. It also stores what a new manager must know about earlier ones: epochs and server connections.
 //!
 //! [`Log`] is the embedded implementation.
 

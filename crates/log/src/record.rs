@@ -1,6 +1,6 @@
-//! The format of records in a segment: length, checksum, body; a body is its kind, the format version,
-//! its fields. Pure. A record that a power failure left incomplete is recognised by its checksum, and
-//! space that was never written by a length of zero (I5).
+//! The format of records in a segment: length, checksum, body. A body has its kind, the format version, and its
+//! fields. Pure. A record that a power failure left incomplete is recognised by its checksum, and space that
+//! was never written by a length of zero (I5).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! A segment: a file of records, appended to until it is full. Its name has its number and the
-//! first entry that can be in it.
+//! A segment: a file of records, to which records are appended until it is full. Its name contains its number
+//! and the first TSID that can be in it.
 
 use std::fs::File;
 use std::io;

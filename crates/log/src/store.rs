@@ -1,7 +1,7 @@
 //! The directory of segments. One thread appends ([`Appender`]); any thread reads ([`Store`]).
 //!
-//! A segment begins with everything that the log holds besides entries. So a process that opens the log
-//! reads that from the newest segment alone, and older ones can be removed as a whole.
+//! A segment begins with everything in the log that is not an entry. So a process that opens the log needs only
+//! the newest segment for this, and older segments can be removed as a whole.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -457,7 +457,7 @@ fn find_segments(dir: &Path) -> Result<Vec<Segment>> {
 /// A crash between the creation of a segment and its first record.
 fn set_aside(dir: &Path, segment: &Segment) -> Result<()> {
     let path = segment.path(dir);
-    tracing::warn!("{} was never begun and is set aside", path.display());
+    tracing::warn!("{} contains no records and is set aside", path.display());
     fs::rename(&path, path.with_extension("unfinished")).map_err(|error| at(&path, &error))
 }
 

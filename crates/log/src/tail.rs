@@ -1,5 +1,5 @@
-//! The newest entries in memory, so that appliers that keep up never touch the disk (I8: bounded
-//! in bytes). Pure.
+//! Keeps the newest entries in memory, so that appliers that keep up never read from disk (I8: bounded in
+//! bytes). Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

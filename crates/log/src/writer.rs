@@ -1,6 +1,6 @@
-//! The thread that writes: it takes everything that is pending, writes it with one fsync, wakes those
-//! who wait for it, and begins again. So many appends share an fsync, no event loop ever waits for a
-//! disk, and appending goes on while the disk is busy.
+//! The thread that writes the log: it takes everything that is pending, writes it with one fsync, wakes the
+//! tasks that wait for it, and begins again. So many appends share an fsync, no event loop waits for the disk,
+//! and entries can be appended while the disk is busy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Names of things as types, so that a site is never taken for a partition.
+//! Ids as types, so that a site is never mistaken for a partition.
 
 use std::fmt;
 

@@ -1,14 +1,13 @@
-//! Which partitions a site masters, and how that changes hands (DynaMast paper, section III-B,
-//! Algorithm 1).
+//! Which partitions a site masters, and how mastership moves (DynaMast paper, section III-B, Algorithm 1).
 //!
-//! Keeps: at most one site may write a partition at any time. A term is released once, by its
-//! one master, for one named site; only that site begins the next term, once. So no message that
-//! comes late, twice or from a selector thought dead can make two masters.
+//! Keeps: at most one site may write a partition at any time. A term is released once, by its one master, for
+//! one named site; only that site begins the next term, once. So there are never two masters, even if a message
+//! is late, duplicated, or from a selector that was thought to have failed.
 //!
-//! Departures: a site refuses an update transaction whose partitions it does not master when it
-//! begins. In the paper the selector's lock is all that keeps a client, told of a site, from
-//! arriving there after the next release. From the moment a release is asked for, new writers of
-//! the partition are refused, or a busy partition could never be released.
+//! Departures: a site refuses an update transaction whose partitions it does not master when it begins. In the
+//! paper the selector's lock is all that keeps a client, told of a site, from arriving there after the next
+//! release. From the moment a release is requested, new writers of the partition are refused; otherwise a busy
+//! partition could never be released.
 
 use std::collections::BTreeMap;
 

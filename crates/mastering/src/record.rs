@@ -1,11 +1,11 @@
-//! What stands in a site's log: commits, releases and grants (DynaMast paper, sections V-A2 and
-//! V-C). Each takes the next number of its site, so a slot of a site vector is also a position
-//! in that site's log, and a hole in either is a hole in both.
+//! The records in a site's log: commits, releases and grants (DynaMast paper, sections V-A2 and V-C). Each
+//! takes the next number of its site, so a slot of a site vector is also a position in that site's log, and a
+//! gap in one is a gap in the other.
 //!
-//! Departures: releases and grants carry the partition's term, and a release names the site it
-//! is for. Without the term, the order of a release in one log and a grant in another is
-//! unknown to whoever reads the logs; without the destination, two selectors (one of them
-//! thought dead) could grant the same release to two sites.
+//! Departures: releases and grants carry the partition's term, and a release names the site it is for. Without
+//! the term, a reader of the logs could not know the order of a release in one log and a grant in another.
+//! Without the destination, two selectors (one of which was thought to have failed) could grant the same
+//! release to two sites.
 
 use crate::ids::{PartitionId, SiteId, Term, TxnId};
 use crate::vector::TransactionVector;

@@ -1,9 +1,8 @@
-//! A site comes back: mastership and version vector from its redo log (DynaMast paper, section
-//! V-C).
+//! Recovery of a site: mastership and version vector from its redo log (DynaMast paper, section V-C).
 //!
-//! Keeps I5: the data starts from a copy (its own last one, or another replica's); records that
-//! the copy has are read for what they say of mastership only, the others are applied through
-//! the same door as always. Updates begin when the site's own log is applied to its end.
+//! Keeps I5: the data starts from a copy (its own last one, or another replica's); records that the copy
+//! contains are used only for mastership, and the others are applied in the usual way. The site accepts updates
+//! when its own log has been applied to its end.
 //!
 //! Departures: the paper reads mastership from the order of releases and grants in the logs, but
 //! several logs have no common order; terms ([`crate::ids::Term`]) give it. And a recovered site

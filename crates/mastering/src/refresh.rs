@@ -1,8 +1,8 @@
-//! Applying logged records in an order that every site can stand behind: the update application
-//! rule (DynaMast paper, section III-A, equation 1), for the commits of other sites and for a
-//! site's own, which become visible when they are durable in the log.
+//! Applies logged records in an order that is valid at every site: the update application rule (DynaMast paper,
+//! section III-A, equation 1), for the commits of other sites and for a site's own, which become visible when
+//! they are durable in the log.
 //!
-//! Keeps I2: what is visible at a site is closed under dependence, with no gap in any slot.
+//! Keeps I2: what is visible at a site includes everything on which it depends, with no gap in any slot.
 //!
 //! Departures: the paper promises snapshot isolation, but its rule orders only commits that
 //! depend on each other. Two sites may commit unrelated updates at once; a reader at each sees

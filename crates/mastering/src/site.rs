@@ -1,23 +1,23 @@
-//! The site manager of a data site: begins and commits transactions, applies the other sites'
-//! commits, gives mastership away and takes it over (DynaMast paper, sections III and V-A).
+//! The site manager of a data site: begins and commits transactions, applies the other sites' commits, releases
+//! mastership and takes it over (DynaMast paper, sections III and V-A).
 //!
-//! Keeps I2 (by [`crate::refresh`]), one master a partition (by [`crate::mastership`]), I4 and
-//! the session order of clients (freshness rules), I5 (nothing is shown before it is durable),
-//! I7 (who waits for anything holds nothing that others wait for).
+//! Keeps I2 (by [`crate::refresh`]), one master per partition (by [`crate::mastership`]), I4 and the session
+//! order of clients (freshness rules), I5 (nothing is visible before it is durable), I7 (a transaction that
+//! waits holds nothing for which others wait).
 //!
-//! The shell fetches, of each log, the position that [`Site::wanted`] names, and hands it in as
-//! [`Event::Logged`]; it must accept [`Effect::Append`] only as the next number of its origin and
-//! only from the site's present incarnation, and answers nothing: the record comes back.
+//! The shell reads from each log the position that [`Site::wanted`] names, and passes it in as
+//! [`Event::Logged`]. It must accept [`Effect::Append`] only as the next number of its origin and only from the
+//! site's present incarnation. It doesn't answer: the record arrives as an event.
 //!
 //! Departures:
-//! - A commit becomes visible when it comes back from the log, not before it is durable there:
-//!   what a reader saw is never lost with the site. Recovery is then the same path again.
+//! - A commit becomes visible when its record arrives from the log, not before it is durable there, so what a
+//!   reader saw is never lost with the site. Recovery then uses the same code.
 //! - With [`Order::Total`] (the default) it is visible after all that precedes it in the shared
 //!   log; see [`crate::refresh`] for why.
 //! - The database must refuse, or have locked before the begin vector is taken, the second of two
 //!   concurrent writers of one row (PostgreSQL's REPEATABLE READ does the former). The paper's
 //!   write locks alone, taken after the begin vector, would lose an update.
-//! - Idle transactions are ended after a time, or a vanished client would keep a release waiting
+//! - Idle transactions are ended after a time; otherwise a client that disappeared would keep a release waiting
 //!   for ever.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,10 +1,10 @@
-//! Version vectors of sites, transactions and clients, one slot a site (DynaMast paper, section
-//! III-A). Three types, because comparing the wrong two compiles only too easily.
+//! Version vectors of sites, transactions and clients, one slot a site (DynaMast paper, section III-A). They
+//! are three types, so that comparing the wrong two doesn't compile.
 //!
-//! Departures: a client's vector is raised to what its transaction saw (the begin vector, and
-//! the commit vector of its own update) instead of being set to the site's vector at the end.
-//! That is all that the freshness rules protect, and makes clients wait less; raising instead of
-//! setting keeps the promise when a session has several transactions in flight.
+//! Departures: a client's vector is raised to what its transaction saw (the begin vector, and the commit vector
+//! of its own update) instead of being set to the site's vector at the end. This is enough for the freshness
+//! rules, and clients wait less. Raising instead of setting keeps the guarantee when a session has several
+//! transactions in flight.
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
 //! Versions of collations. Servers sort text with a library of their operating system, glibc or ICU, and
-//! other versions of it may sort differently (manual, "Collation Support", pg_collation_actual_version).
-//! ORDER BY, comparisons and ranges would give other results at a replica with another version, so it is
-//! not read. Changes are still applied there.
+//! different versions of it may sort differently (manual, "Collation Support", pg_collation_actual_version). At
+//! a replica with another version, ORDER BY, comparisons and ranges could give different results, so it serves
+//! no reads. Changes are still applied there.
 //!
-//! A server uses the libraries with which it was started, so they are checked whenever one is connected to
-//! after a start.
+//! A server uses the libraries with which it was started, so they are checked at the first connection after
+//! each start.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,9 @@
-//! The collector: turns the primary's logical replication stream into entries of the log (I5),
-//! and tells the manager what was written as soon as it knows (I3).
+//! The collector: turns the primary's logical replication stream into entries of the log (I5), and reports at
+//! once what was written (I3).
 //!
-//! Reading goes on while the log's own thread makes the previous batch durable. The slot is
-//! confirmed only up to what is durable, so the server keeps the rest. When the stream breaks it
-//! is started again after the last entry of the log; what comes twice is recognised by its commit
-//! LSN.
+//! It continues to read while the log's own thread makes the previous batch durable. The slot is confirmed only
+//! up to what is durable, so the server keeps the rest. When the stream breaks, it is started again after the
+//! last entry of the log. A transaction that arrives twice is recognised by its commit LSN.
 
 mod stream;
 

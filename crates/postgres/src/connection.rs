@@ -1,8 +1,8 @@
-//! A connection of our own to a PostgreSQL server: queries of the manager, the replication
-//! stream, appliers. (Clients' statements travel over the relay's own sockets instead.)
+//! A connection of the manager's own to a PostgreSQL server: for its queries, the replication stream, and
+//! appliers. (Clients' statements use the relay's sockets instead.)
 //!
-//! Text format throughout. Messages can be pipelined: write into [`Connection::buffer`],
-//! [`Connection::flush`], then take answers with [`Connection::next`].
+//! All values are in text format. Messages can be pipelined: write into [`Connection::buffer`], call
+//! [`Connection::flush`], then read answers with [`Connection::next`].
 
 use std::fmt;
 use std::time::Duration;

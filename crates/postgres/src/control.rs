@@ -1,4 +1,4 @@
-//! What the admin database asks of the replication side, which runs on another thread.
+//! Requests of the admin database to the replication side, which runs on another thread.
 
 use tokio::sync::{mpsc, oneshot};
 

@@ -1,5 +1,5 @@
-//! Whose data a server and a log hold (I5): nothing is read from, written to or ended at a server before
-//! it is known to belong to the same cluster as the log.
+//! Whether a server and a log belong to the same cluster (I5). Before that is known, hihooi reads nothing from
+//! the server, writes nothing to it, and terminates no connection there.
 //!
 //! | where | what stands there |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | replica, `hihooi.cluster` | the same id, as a copy of the primary; the replica's own name |
 //! | log | the id; how far the log reaches, written before the slot is confirmed beyond its last entry |
 //!
-//! A slot that was confirmed beyond that was read by somebody else, and the log has a hole. Clusters made
-//! before there were ids get one at the next start: `PostgreSQL`'s own system identifier, which copies
-//! share, tells then whether a replica is a copy of the primary.
+//! If a slot was confirmed beyond that, another process has read it, and entries are missing in the log.
+//! Clusters created before there were ids get one at the next start. Then `PostgreSQL`'s own system identifier,
+//! which copies have in common, shows whether a replica is a copy of the primary.
 
 use hihooi_log::Log;
 use hihooi_replication::ids::Lsn;

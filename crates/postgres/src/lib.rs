@@ -1,4 +1,4 @@
-//! Everything that talks to PostgreSQL servers on the manager's own behalf.
+//! Everything that the manager itself does at PostgreSQL servers, as opposed to clients' statements.
 
 pub mod apply;
 pub mod cluster;

@@ -1,10 +1,10 @@
-//! What we create on the primary (schema, event triggers, publication, slot), and whether a
-//! server is fit for us at all.
+//! Creates hihooi's objects on the primary (schema, event triggers, publication, slot), and checks whether a
+//! server meets the requirements.
 //!
-//! Order matters: identities before the publication, which makes PostgreSQL refuse UPDATE and
-//! DELETE on tables without; the publication before the slot, since decoding fails on changes
-//! that are older than the publication (manual, "Logical Decoding" and "Publication"); and
-//! identities once more afterwards, for tables of transactions that were open meanwhile.
+//! The order matters. Replica identities are set before the publication is created, which makes PostgreSQL
+//! refuse UPDATE and DELETE on tables without one. The publication is created before the slot, since decoding
+//! fails on changes that are older than the publication (manual, "Logical Decoding" and "Publication").
+//! Afterwards replica identities are set once more, for tables of transactions that were open meanwhile.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub struct SetUp {
 }
 
 /// The remedy where nothing that is left can make replicas follow again.
-pub const REBUILD: &str = "make the replicas anew (hihooi rebuild)";
+pub const REBUILD: &str = "rebuild the replicas (hihooi rebuild)";
 
 /// Something about a server that must or should be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -381,13 +381,13 @@ async fn create_slot(connection: &mut Connection) -> Result<Lsn> {
             Ok(answer) => return lsn(answer.value().unwrap_or_default()),
             Err(error) if error.code() == Some("57014") => {
                 let writers = open_writers(connection).await?;
-                tracing::warn!("making the slot waits for open transactions: {writers}");
+                tracing::warn!("the creation of the slot waits for open transactions: {writers}");
             }
             Err(error) => return Err(error.into()),
         }
     }
     Err(SetupError::Unfit(format!(
-        "the slot can't be made while these transactions are open; end them: {}",
+        "the slot can't be created while these transactions are open; end them: {}",
         open_writers(connection).await?
     )))
 }

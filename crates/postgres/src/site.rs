@@ -1,5 +1,5 @@
-//! Sites: the PostgreSQL servers of a cluster, and what the rest of the process may know of a
-//! replica at any moment.
+//! Sites: the PostgreSQL servers of a cluster, and the state of each replica, which all parts of the process
+//! can read.
 
 use std::collections::VecDeque;
 use std::fmt;

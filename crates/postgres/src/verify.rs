@@ -1,11 +1,11 @@
 //! Compares replicas with the primary at one TSID, and names the rows that differ (I2, I5).
 //!
-//! The appliers are held, a snapshot is taken on the primary that includes exactly a prefix of the
-//! log, every replica applies up to that prefix, snapshots are taken there, and the appliers go on.
-//! All that is compared is read in these snapshots, while clients work as usual.
+//! The appliers are stopped (*held*), and a snapshot is taken on the primary that includes exactly a prefix of
+//! the log. Every replica applies entries up to that prefix, snapshots are taken there, and the appliers
+//! continue. Everything that is compared is read in these snapshots, while clients continue to work.
 //!
-//! No code of users runs with a superuser's rights: the superuser queries catalogs only, with
-//! `pg_catalog` as `search_path`. How rows are read is explained in `table`.
+//! No user-defined code runs with a superuser's rights: the superuser queries only catalogs, with `pg_catalog`
+//! as `search_path`. `table` explains how rows are read.
 
 mod compare;
 mod structure;

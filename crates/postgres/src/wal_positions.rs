@@ -1,10 +1,10 @@
-//! Takes LSNs on the primary, to resolve transactions that never appear in the stream (I3). Once the
-//! stream has passed an LSN taken after X, it has brought everything that was committed before X.
+//! Takes LSNs on the primary, to resolve transactions that never appear in the stream (I3). Once the stream has
+//! passed an LSN that was taken after a point in time, it has brought everything that was committed before that
+//! point.
 //!
-//! The LSN is the insert position (`pg_current_wal_insert_lsn()`), since a commit with
-//! `synchronous_commit = off` is acknowledged before it is flushed. Where the insert position lies right
-//! behind a page header, an idle stream never reports it but only the page's boundary, so the header's
-//! length is subtracted.
+//! The LSN is the insert position (`pg_current_wal_insert_lsn()`), since a commit with `synchronous_commit =
+//! off` is acknowledged before it is flushed. If the insert position is right after a page header, an idle
+//! stream never reports it, but only the page's boundary. So the header's length is subtracted.
 
 use hihooi_replication::assemble::FLUSH_PREFIX;
 use hihooi_replication::ids::Lsn;

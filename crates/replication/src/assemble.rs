@@ -1,13 +1,13 @@
-//! From the messages of the stream to entries of the log (Hihooi section 4.2, where the TSID
-//! becomes the transaction's place in the write-ahead log). Pure.
+//! Makes entries of the log from the messages of the stream (Hihooi section 4.2; the TSID is the transaction's
+//! place in the write-ahead log). Pure.
 //!
-//! Keeps I5: transactions come in commit order and one after the other, so each gets the next
-//! TSID when it begins; what the log holds already is skipped by its commit LSN. A transaction
-//! that changes nothing that we replicate gets neither entry nor TSID. Keeps I6: items are exact
+//! Keeps I5: transactions arrive in commit order, one after the other, so each gets the next TSID when it
+//! begins. A transaction that is in the log already is recognised by its commit LSN and skipped. A transaction
+//! that changes nothing that is replicated gets neither an entry nor a TSID. Keeps I6: items are either exact,
 //! or everything.
 //!
-//! Schema changes are in the stream as rows of `hihooi.note`, which event triggers write
-//! ([`crate::note`]). Where a whole table is sent, its rows come as messages; these count only if a note of
+//! Schema changes are in the stream as rows of `hihooi.note`, which event triggers insert ([`crate::note`]).
+//! When a whole table is sent, its rows arrive as logical decoding messages. These are used only if a note of
 //! the same transaction contains their token.
 
 use ahash::AHashMap;

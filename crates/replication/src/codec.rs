@@ -1,7 +1,7 @@
-//! The bytes of the log's records: headers and chunks, each with its format version in front, so
-//! that a process never misreads what another version wrote (I5).
+//! Encodes and decodes the log's records: headers and chunks. Each begins with its format version, so that a
+//! process never misreads what another version wrote (I5).
 //!
-//! Integers are big-endian. Reading checks every bound: damaged bytes are an error, not a panic.
+//! Integers are big-endian. Decoding checks all lengths: damaged bytes are an error, not a panic.
 
 use ahash::AHashSet;
 use bytes::{BufMut, Bytes, BytesMut};

@@ -1,9 +1,9 @@
 //! Entries: what the log holds, one for each transaction that the primary committed (the
 //! papers' TState and writeset message), in the WAL's order (I2, I5).
 //!
-//! An entry is a header and chunks of at most [`CHUNK_LEN_MAX`] bytes, so that a transaction of
-//! any size passes through bounded memory (I8). The header stands in the log after the chunks:
-//! an entry without header does not exist.
+//! An entry is a header and chunks of at most [`CHUNK_LEN_MAX`] bytes, so that a transaction of any size needs
+//! only bounded memory (I8). In the log, the header comes after the chunks: chunks without a header are not an
+//! entry.
 
 use bytes::Bytes;
 

@@ -1,5 +1,5 @@
-//! The freshness index: which entry last wrote an item, and which writes are still on their way
-//! (Hihooi section 5.1, Algorithms 3 and 4; invariants I3 and I6).
+//! The freshness index: which entry wrote an item last, and which writes have no TSID yet (Hihooi section 5.1,
+//! Algorithms 3 and 4; invariants I3 and I6).
 //!
 //! A write passes through these states:
 //!
@@ -10,24 +10,24 @@
 //!                     └─ nothing (rolled back)
 //! ```
 //!
-//! It is *in flight* from the moment its COMMIT is sent, since other sessions may see it before
-//! the acknowledgement reaches us. A pending write that never shows in the stream (it locked
-//! rows only, wrote temporary tables …) is resolved when the stream has passed an LSN taken
-//! after the acknowledgement.
+//! It is *in flight* from the moment its COMMIT is sent, since other sessions may see it before the
+//! acknowledgement reaches us. A pending write that never appears in the stream (it only locked rows, wrote
+//! temporary tables …) is resolved when the stream has passed an LSN taken after the acknowledgement.
 //!
-//! Two steps: static analysis says what a write touches while it is on its way; its entry brings the rows that
-//! it did write. The columns stay those that analysis found, since the stream doesn't say which of a row's
-//! columns changed.
+//! A write's items become known in two steps. Until its entry arrives, they are those that static analysis
+//! found. The entry brings the rows that were actually written. The columns remain those that analysis found,
+//! since the stream doesn't say which of a row's columns changed.
 //!
-//! For each table (the paper's three hash indexes) there are the last writers of any row, of each row since
-//! the *floor*, of any column, and of each column. Every read needs the floor; so rows written at or below
-//! it are forgotten, when all replicas applied them or when there are too many.
+//! For each table (the paper's three hash indexes) there are the last writers of any row, of each row since the
+//! *floor*, of any column, and of each column. Every read needs the floor, so the last writers of rows are
+//! dropped if they are at or below it. The floor is raised when all replicas have applied them, or when there
+//! are too many rows.
 //!
 //! Departures from the paper: a TSID is known only when the stream brings the transaction, after its
 //! acknowledgement, hence the states before that. Rows are in an ordered map, so that ranges of keys can be
-//! asked for. Algorithm 4 takes the larger of what it finds for rows and for columns; here it is the smaller,
-//! since whoever wrote something that the read sees wrote both one of its rows and one of its columns. For the
-//! same reason a read of columns doesn't need the last writer of any row.
+//! looked up. Algorithm 4 takes the larger of the TSIDs that it finds for rows and for columns. Here it is the
+//! smaller, since a transaction that wrote something that the read sees wrote both one of its rows and one of
+//! its columns. For the same reason a read of columns doesn't need the last writer of any row.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Ids and positions as types, so that an LSN is never taken for a TSID.
+//! Ids and positions as types, so that an LSN is never mistaken for a TSID.
 
 use std::fmt;
 use std::str::FromStr;

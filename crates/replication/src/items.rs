@@ -1,15 +1,15 @@
-//! What a statement or a transaction touches (Hihooi section 4.1): tables, columns, rows by key, and
-//! ranges of keys. One kind of items for static analysis, for entries and for the freshness index. Wrong
-//! only towards "touches more" (I6).
+//! What a statement or a transaction reads or writes (Hihooi section 4.1): tables, columns, rows by key, and
+//! ranges of keys. Static analysis, entries and the freshness index use the same items. If they are wrong, they
+//! have too much, never too little (I6).
 //!
-//! A row is known by the bytes of its key: the values of the table's replica identity, in the order of its
-//! index, each in its type's canonical form. Every form delimits itself, so the first values of a key are a
-//! prefix of its bytes, and where the forms keep the order of their values, so do the bytes. Hence one kind of
-//! [`Span`] for a row, for all rows with the same leading key values, and for a range of keys.
+//! A row is identified by the bytes of its key: the values of the table's replica identity, in the order of its
+//! index, each in a canonical form for its type. Every form is self-delimiting, so the first values of a key
+//! are a prefix of its bytes. If the forms sort like the values, so do the keys. Hence a [`Span`] can be a row,
+//! all rows with the same leading key values, or a range of keys.
 //!
-//! Departures: the paper's classes say which of its three sets counts for a table: TAS none but the table,
-//! CAS the columns, RAS the rows. An [`Item`] has both columns and rows, and two items share something only
-//! if both meet.
+//! Departures: in the paper, a class says which set of a table is compared: for TAS only the table, for CAS the
+//! columns, for RAS the rows. An [`Item`] has both columns and rows, and two items overlap only if both their
+//! columns and their rows do.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The pure core of replication: what an entry of the log is, how the primary's stream becomes
-//! entries, what a read needs, and what may be applied now. No sockets, files or clocks.
+//! The pure core of replication: entries of the log, how they are made from the primary's stream, what a read
+//! must see, and which entries may be applied now. No sockets, files or clocks.
 
 pub mod assemble;
 pub mod codec;

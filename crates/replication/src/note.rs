@@ -1,9 +1,9 @@
-//! Notes: records that the primary's event triggers write of each command that changes the schema
-//! (`setup.sql` of the `postgres` crate; docs/decisions/0005). They are rows of `hihooi.note`, which
-//! only a superuser can write, so they can be trusted.
+//! Notes: records of commands that change the schema, written by the primary's event triggers (`setup.sql` of
+//! the `postgres` crate; docs/decisions/0005). They are rows of `hihooi.note`, into which only a superuser can
+//! write, so they can be trusted.
 //!
-//! A note is stored in the log unchanged. What a replica does about it is decided when it is applied, so
-//! a later version of hihooi can decide better about notes that are in the log already.
+//! A note is stored in the log unchanged. It is interpreted when a replica applies it, so a later version of
+//! hihooi can interpret notes better that are in the log already.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! The logical replication stream of a PostgreSQL server, decoded: what stands in CopyData, and
-//! the messages of its output plugin `pgoutput`, protocol versions 1 and 2 in text format without
-//! streaming of open transactions (manual, "Streaming Replication Protocol" and "Logical
-//! Replication Message Formats"). Pure; damaged bytes are an error.
+//! Decodes the logical replication stream of a PostgreSQL server: the contents of CopyData, and the messages of
+//! the output plugin `pgoutput`, protocol versions 1 and 2 in text format without streaming of open
+//! transactions (manual, "Streaming Replication Protocol" and "Logical Replication Message Formats"). Pure;
+//! damaged bytes are an error.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

@@ -1,16 +1,17 @@
-//! Whether a replica's answer may show two transactions in another order than the primary did (I3,
+//! Whether a replica's answer may show two transactions in a different order than the primary did (I3,
 //! *primary-equivalent*).
 //!
-//! The log has transactions in the order of their commit records. Others may see them at the primary in another
-//! one: a commit that waits for a synchronous standby is in the log, but not to be seen yet, while a later one that
-//! doesn't wait is. So a read of several rows at a replica can see the first and not the second, and a read at the
-//! primary the second and not the first: a *long fork*. (A single row has one order, that of its locks.)
+//! The log has transactions in the order of their commit records. At the primary they may become visible in a
+//! different order: a commit that waits for a synchronous standby is in the log but not visible yet, while a
+//! later one that doesn't wait is visible. So a read of several rows at a replica can see the first and not the
+//! second, and a read at the primary the second and not the first. This is a *long fork*. (The versions of a
+//! single row have only one order, that of its locks.)
 //!
-//! A read sees whatever had its COMMIT sent when it was dispatched, and a replica commits nothing that the primary
-//! doesn't show. So a fork needs two transactions that touch what is read: one whose COMMIT was sent to that replica
-//! while the read was on its way, and another whose COMMIT was sent to the primary in that time. Here is remembered
-//! which was the last of each, by hashes of rows and tables: in fixed memory (I8), and where hashes collide, a read
-//! runs once more without need.
+//! A read sees every transaction whose COMMIT had been sent when the read was dispatched, and a replica commits
+//! nothing that isn't visible at the primary. So a fork needs two transactions that touch what is read: one
+//! whose COMMIT was sent to that replica between the read's dispatch and its snapshot, and another whose COMMIT
+//! was sent to the primary in that time. This file records the last of each, by hashes of rows and tables, in
+//! fixed memory (I8). If hashes collide, a read is repeated unnecessarily.
 
 use crate::ids::Tsid;
 use crate::items::{Item, Items, Rows, Span};

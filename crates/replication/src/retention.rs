@@ -1,5 +1,5 @@
-//! How far back the log must reach: to the oldest entry that some replica still needs, but not without
-//! bound (I8). In the Hihooi paper (section 6.1) the Archiver decides that, without a bound. Pure.
+//! How far back the log is kept: to the oldest entry that some replica still needs, within a bound (I8). In the
+//! Hihooi paper (section 6.1) the Archiver decides this, without a bound. Pure.
 
 use crate::ids::Tsid;
 

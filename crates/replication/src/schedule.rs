@@ -1,15 +1,14 @@
 //! Which entries a replica may execute now, and which it may commit now (Hihooi section 4.2,
 //! Algorithm 2). Pure: events in, effects out.
 //!
-//! Keeps I2: groups, each a run of consecutive entries, commit strictly in the log's order.
-//! Two groups execute at once only if nothing that either writes is written by the other or by an
-//! entry between them. How that is found out is the [`Method`].
+//! Keeps I2: groups, each consisting of consecutive entries, commit strictly in the log's order. Two groups are
+//! executed in parallel only if nothing that either writes is written by the other or by an entry between them.
+//! The [`Method`] determines how this is found out.
 //!
-//! Departures: the paper's Extractors commit in any order and report prefixes without gaps; a reader
-//! at a replica can see a transaction without an earlier one. Here, too, items may miss a
-//! dependency, such as a second unique index. Then execution fails, and the entries of the group run
-//! again one by one, each only when all before it are committed. If one fails even then, the replica
-//! has diverged.
+//! Departures: the paper's Extractors commit in any order and report prefixes without gaps, so a reader at a
+//! replica can see a transaction without an earlier one. As in the paper, items may miss a dependency, such as
+//! a second unique index. Then execution fails, and the entries of the group are executed again one by one,
+//! each only when all entries before it are committed. If one fails even then, the replica has diverged.
 
 mod algorithm2;
 mod last_writers;

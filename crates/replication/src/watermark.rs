@@ -1,5 +1,5 @@
-//! What a session must not fall behind at the level `session`: what it wrote, and what it was shown
-//! (the *own writes* and *monotonic reads* of the field; Hihooi section 5.3 for the levels).
+//! What a session's reads must see at level `session`: what the session has written and what it has seen (the
+//! guarantees *read your writes* and *monotonic reads*; Hihooi section 5.3 for the levels).
 
 use crate::freshness::{Freshness, Need, WriteId};
 use crate::ids::Tsid;

@@ -1,5 +1,6 @@
-//! What a transaction wrote, as the stream tells it: rows by their replica identity, as text. The relay, which
-//! knows the catalog, makes [`Items`](crate::items::Items) of them. Exact, or a whole table, or everything (I6).
+//! What a transaction wrote, according to the stream: rows by their replica identity, as text. The relay, which
+//! has the catalog, makes [`Items`](crate::items::Items) of them. They are exact rows, a whole table, or
+//! everything (I6).
 
 use std::sync::Arc;
 

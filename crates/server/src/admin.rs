@@ -1,5 +1,5 @@
-//! The admin database `hihooi`: any client connects to it as to a database, by the simple or the
-//! extended protocol, and sends commands in place of SQL (`commands`).
+//! The admin database `hihooi`: a client connects to it as to any database, by the simple or the extended
+//! protocol, and sends commands instead of SQL (`commands`).
 
 mod commands;
 
@@ -332,7 +332,8 @@ impl<S: Stream> Admin<S> {
             reason = if others.is_empty() { reason } else { others };
         }
         if self.relay.is_late(replica) {
-            reason = "not read until it shows a commit that was made at the level sync".to_owned();
+            reason =
+                "serves no reads until a commit made at level sync is visible there".to_owned();
         }
         vec![
             Some(replica.site.name.clone()),

@@ -1,5 +1,5 @@
-//! A pooled connection to a server: its socket, its places in the pool and at the site, cancel requests on
-//! their way. What was said on it stands in its [`Upstream`].
+//! A pooled connection to a server: its socket, its places in the pool and at the site, and pending cancel
+//! requests. The state of its protocol is in its [`Upstream`].
 
 use std::cell::Cell;
 use std::future::poll_fn;

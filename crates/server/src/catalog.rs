@@ -1,4 +1,4 @@
-//! The catalog by which statements are analysed: read at the start, and again after DDL.
+//! The catalog that is used to analyse statements: read at the start, and again after DDL.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! What the configuration of each server says: `postgresql.conf`, `ALTER SYSTEM`, command lines. Servers
-//! whose TimeZone or search_path differ would answer differently, and which one answers is nobody's
-//! business but ours. So a replica's connections are given the primary's values as command-line options,
-//! equal or not: what the replica reads later doesn't change them then. When the primary reads its
-//! configuration anew, connections that began with other values are closed as soon as they are free.
-//! (The primary's own connections take new values over by themselves, as all sessions do.)
+//! The configuration of each server: `postgresql.conf`, `ALTER SYSTEM`, command lines. If TimeZone or
+//! search_path differed between servers, results would depend on where a statement runs. So connections to
+//! replicas are opened with the primary's values as command-line options, even if the values are equal, so that
+//! a later reload at the replica doesn't change them. When the primary reloads its configuration, connections
+//! that were opened with other values are closed as soon as they are idle. (Connections to the primary take on
+//! new values by themselves, as all sessions do.)
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What statements usually take, so that only a read for which it pays waits for a replica.
+//! How long statements usually take, so that a read waits for a replica only if that is worth it.
 
 use std::time::Duration;
 

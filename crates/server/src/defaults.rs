@@ -1,12 +1,12 @@
-//! What sessions of a role start with in a database: settings that ALTER ROLE and ALTER DATABASE gave
-//! them, and whether they may begin at all.
+//! What sessions of a role start with in a database: the settings of ALTER ROLE and ALTER DATABASE, and whether
+//! the role may log in at all.
 //!
-//! Whoever changed it, and how, the next login must have it, and sessions that are open keep what they
-//! began with. So the primary is asked at every login, and the answer is a part of what a session was
-//! opened with ([`StartupKey`](crate::startup_key::StartupKey)). A server connection that is opened
-//! later for such a session, at a site where other settings are in force by then, gets the session's as
-//! command-line options, which count more than those of role and database, and which RESET returns to
-//! (the order of `GucSource` in PostgreSQL's `guc.h`).
+//! A change, by anyone and in any way, must apply to the next login, and open sessions must keep the settings
+//! that they started with. So the primary is queried at every login, and its answer is a part of the session's
+//! [`StartupKey`](crate::startup_key::StartupKey). If a server connection is opened for the session later, at a
+//! site where other settings are in force by then, it is opened with the session's settings as command-line
+//! options. These take precedence over the settings of role and database, and RESET returns to them (the order
+//! of `GucSource` in PostgreSQL's `guc.h`).
 
 use std::time::Duration;
 

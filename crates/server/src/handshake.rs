@@ -1,7 +1,7 @@
-//! From an accepted socket to a session: TLS and GSS refused for now, cancel requests carried
-//! out, start-up parameters tried at the primary, the welcome sent.
+//! From an accepted socket to a session: refuses TLS and GSS encryption (for now), carries out cancel requests,
+//! checks the start-up parameters at the primary, and sends the start-up answer.
 //!
-//! Authentication is `trust` so far; SCRAM and TLS have their place in [`greet`].
+//! Authentication is `trust` so far; SCRAM and TLS belong in [`greet`].
 
 use std::rc::Rc;
 

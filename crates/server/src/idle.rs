@@ -1,5 +1,5 @@
-//! Which idle server connections are closed: those that nobody has used for `pool.idle_ms_max`, and the
-//! longest unused ones where a server has no room for another (I8).
+//! Which idle server connections are closed: those that were unused for `pool.idle_ms_max`, and, where a server
+//! accepts no further connection, those unused for the longest time (I8).
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The client side: the listening port, sessions, pools, routing, the admin database.
 //!
-//! Everything runs on one thread (docs/decisions/0001-event-loop.md): one task a client, one
-//! task for each of the few things that follow the stream. What is shared is `relay::Relay`.
+//! Everything runs on one thread (docs/decisions/0001-event-loop.md), with one task for each client and a few
+//! tasks that process the stream. They share `relay::Relay`.
 //!
 //! What this crate must NOT know: how entries are made, stored and applied.
 

@@ -1,5 +1,5 @@
-//! Which objects of a replica are which of the primary's (see [`hihooi_session::own_types`]): found by their
-//! names, in catalogs of both sites that were read at the same schema
+//! Which objects of a replica correspond to which of the primary's (see [`hihooi_session::own_types`]): matched
+//! by name, in catalogs of both sites that were read at the same state of the schema
 //! (`docs/decisions/0010-own-types.md`).
 
 use std::rc::Rc;

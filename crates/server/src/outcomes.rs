@@ -1,6 +1,6 @@
-//! What became of writes: entries and positions of the stream go into the freshness index; what never
-//! shows in the stream is resolved by an LSN taken after its acknowledgement; what is in doubt is asked
-//! after at the primary.
+//! What became of writes. Entries and positions of the stream are reported to the freshness index. A write that
+//! never appears in the stream is resolved by an LSN taken after its acknowledgement. Writes in doubt are
+//! resolved by querying the primary.
 
 use std::rc::Rc;
 use std::time::Duration;

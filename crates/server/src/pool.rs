@@ -1,8 +1,8 @@
-//! Pools of server connections: at most so many per user, database and site (I8). A session
-//! holds one for a transaction, or for as long as its state needs it.
+//! Pools of server connections, with a maximum per user, database and site (I8). A session holds a connection
+//! for a transaction, or for as long as its state requires it.
 //!
-//! (This file, `backend` and `room` import each other: a pool holds connections, a connection knows the pool that it
-//! goes back to, and pools that wait for a place at a site stand in its queue.)
+//! (This file, `backend` and `room` import each other: a pool holds connections, a connection knows the pool to
+//! which it returns, and pools that wait for a place at a site are in the site's queue.)
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -79,7 +79,7 @@ impl Refusal {
             }
             Refusal::Unreachable(why) => Report::error("57P03", format!("{site} is not available"))
                 .detail(why.clone())
-                .hint("Retry later; SHOW SERVERS in database hihooi tells the state."),
+                .hint("Retry later; SHOW SERVERS in database hihooi shows the state."),
             Refusal::Full { size, waited } => Report::error(
                 "53300",
                 format!(
@@ -472,9 +472,7 @@ impl Pools {
             }
             connection.close().await; // nobody knows what it began with
         }
-        Err(connection::Error::Protocol(format!(
-            "what \"{user}\" starts with changes all the time"
-        )))
+        Err(connection::Error::Protocol(format!("what \"{user}\" starts with keeps changing")))
     }
 
     fn login(&self, site: SiteId, startup: &StartupKey, given: &[(String, String)]) -> Login {

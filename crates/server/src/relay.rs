@@ -1,5 +1,5 @@
-//! What all sessions of the relay's thread share: sites, pools, the freshness index, the
-//! catalog, who may be cancelled. One thread owns it, so nothing here is locked.
+//! What all sessions of the relay's thread share: sites, pools, the freshness index, the catalog, the cancel
+//! keys. One thread owns it, so there are no locks.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

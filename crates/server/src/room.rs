@@ -1,5 +1,5 @@
-//! How many connections all pools together have at a site: a pool is of one role and one database, but a
-//! server counts the connections of all (I8). Whoever finds no place waits, first come, first served.
+//! How many connections all pools together have at a site: a pool is for one role and one database, but a
+//! server limits the total (I8). A session that finds no place waits, first come, first served.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

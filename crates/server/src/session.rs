@@ -1,5 +1,5 @@
-//! A client's session with its sockets: bytes go in and out as [`hihooi_session`] wants them, and what it asks
-//! for is done. What a message means is decided there alone.
+//! A client's session with its sockets: passes bytes to and from [`hihooi_session`], and carries out the
+//! actions that it requests. Only that crate decides what a message means.
 
 use std::future::poll_fn;
 use std::io;

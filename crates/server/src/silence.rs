@@ -1,19 +1,19 @@
-//! Finds sites that don't answer: a frozen server, or one out of reach. A connection to such a site
-//! stays open and says nothing, so whoever waits for an answer would wait for ever.
+//! Detects sites that don't answer: a frozen server, or one that can't be reached. A connection to such a site
+//! stays open and nothing arrives, so a session would wait for an answer for ever.
 //!
-//! Each site is asked, on a connection of our own, twice within `sites.timeout_ms`: between two
-//! questions half of that passes, and an answer has the other half. A site that answers is at most
-//! busy, and its statements go on however long they take. One that doesn't is treated like one whose
-//! connections broke: it is out of routing, and its reads run elsewhere. When it answers again, its
-//! applier connects anew and brings it back.
+//! Each site is sent a query, on a connection of our own, twice within `sites.timeout_ms`: a query is sent when
+//! half of this time has passed since the last answer, and its answer must arrive within the other half. As
+//! long as a site answers, its statements may take any time. A site that doesn't is treated as if its
+//! connections were lost: it serves no reads, and the reads that are waiting for it run elsewhere. When it
+//! answers again, its applier connects again, and the site serves reads again.
 //!
-//! A replica whose reads were due to be answered and aren't (`session/src/standing.rs`) is asked at once: no
-//! further read is sent there before it answers.
+//! If the reads at a replica are not answered when answers were due (`session/src/standing.rs`), the replica is
+//! queried at once, and gets no further read before it answers.
 //!
-//! Whether a site has read its configuration anew (`pg_reload_conf()`, a restart) is asked with it.
+//! The same query shows whether a site has reloaded its configuration (`pg_reload_conf()`, a restart).
 //!
-//! The primary's statements are never cut off: nobody else could run them, and a COMMIT among them
-//! would be in doubt. Its silence is told and waited for.
+//! The primary's statements are never cut off: no other site could run them, and a COMMIT among them would be
+//! in doubt. If the primary doesn't answer, this is logged, and sessions wait.
 
 use std::pin::pin;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! What a client opened its session with. Server connections are opened with the same, so that
-//! `RESET`, role and database defaults and everything else that PostgreSQL derives from it are
-//! the server's own doing.
+//! The start-up parameters of a client's session. Server connections are opened with the same parameters, so
+//! that `RESET`, role and database defaults, and everything else that PostgreSQL derives from them work at the
+//! server.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The end of the relay: every client is told before its socket closes, as PostgreSQL does at a
-//! fast shutdown (manual, "Shutting Down the Server"). Sessions that wait for their client end at
-//! once; others have a moment to end what they run, so that a COMMIT on its way is answered.
+//! Stopping the relay: every client gets an error message before its socket closes, as at PostgreSQL's fast
+//! shutdown (manual, "Shutting Down the Server"). Sessions that wait for their client end at once. Others get a
+//! short time to finish what they run, so that a COMMIT that was sent is answered.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,10 +1,9 @@
-//! Which answer of a server belongs to which message, and who gets it (I1).
+//! Matches a server's answers to the messages that were sent to it, and decides who gets each answer (I1).
 //!
-//! A session sends its client's messages and, between them, messages of its own: a missing
-//! Parse, the question for the transaction id, a DDL message. The server answers in order, so a
-//! queue of what was sent tells for every frame whether the client, in which protocol, or the
-//! session gets it (manual, "Extended Query"). After an error the server skips everything up to
-//! the next Sync; so does the queue.
+//! A session sends its client's messages and, between them, messages of its own: a missing Parse, the query for
+//! the transaction id, a DDL message. The server answers in order. So a queue of what was sent shows for every
+//! frame whether the client gets it, and in which protocol, or the session itself (manual, "Extended Query").
+//! After an error the server skips everything up to the next Sync; so does the queue.
 
 use std::collections::VecDeque;
 

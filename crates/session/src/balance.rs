@@ -1,15 +1,16 @@
-//! Which of the replicas that are fresh enough for a read gets it (docs/decisions/0012-balancing.md).
+//! Chooses among the replicas that are fresh enough for a read (docs/decisions/0012-balancing.md).
 //!
-//! The one where it has to wait least, about: a replica's *wait* is its slowdown (see `standing`) times one plus the
-//! reads that are outstanding there, which count by its weight. Reads are counted, not their expected times: a server
-//! works at all of them side by side, so what a new one suffers from is how many there are. Replicas whose waits differ
-//! by little count as equal, since a wait is an estimate; among them, reads are shared by weight
-//! over slowdown, each in its turn (stride scheduling: Waldspurger and Weihl, 1995). So weights hold with one client as
-//! well as with many (until a replica is slower by what its weight brings it), and a slow replica gets less, and nothing
-//! once it is slower than the others are busy.
+//! The replica with about the shortest wait is chosen. A replica's *wait* is its slowdown (see `standing`)
+//! times (one plus the number of reads outstanding there, divided by its weight relative to the mean weight).
+//! Reads are counted, and their expected times are not considered: a server executes all of them concurrently,
+//! so a new read is delayed by the number of the others. Replicas whose waits differ little count as equal,
+//! since a wait is an estimate. Among them, reads are shared in proportion to weight divided by slowdown, in
+//! turn (stride scheduling: Waldspurger and Weihl, 1995). So weights are respected with one client as well as
+//! with many (until a replica becomes slower by the load that its weight brings). A slow replica gets fewer
+//! reads, and none when its slowdown exceeds the others' load.
 //!
-//! Before that: a replica whose pool has no connection free is taken only if it is so at all of them; one of weight 0
-//! only if no other can be read; an outlier for a probe only.
+//! Before that, replicas are excluded: one whose pool has no free connection, unless this is so at all of them;
+//! one of weight 0, unless no other can be read; an outlier, except for a probe.
 
 use std::time::Duration;
 

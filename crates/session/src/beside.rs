@@ -1,10 +1,11 @@
-//! Reads of a transaction that is open at the primary, at replicas: those that don't read what it has written
-//! (Hihooi section 5.2, statement-level routing, by Algorithm 1). The connection with the transaction is parked
-//! meanwhile; it and the replica's are never used at once.
+//! Reads at replicas in a transaction that is open at the primary: those that don't read what the transaction
+//! has written (Hihooi section 5.2, statement-level routing, by Algorithm 1). The transaction's connection is
+//! parked meanwhile; it and the connection to the replica are never used at the same time.
 //!
-//! At READ COMMITTED each statement has a snapshot of its own, so where it is taken shows nothing, as long as it has what
-//! the statement must see: what others have committed ([`crate::route`]), and what its own transaction wrote. Reads
-//! of that stay at the primary, and all reads do once the transaction has changed what its statements mean: by DDL, settings,
+//! At READ COMMITTED each statement has its own snapshot. So it makes no difference at which site the snapshot
+//! is taken, if it contains what the statement must see: what other transactions have committed
+//! ([`crate::route`]), and what its own transaction wrote. Reads of the latter run on the primary. So do all
+//! reads after the transaction has run something that can change the result of later statements: DDL, settings,
 //! temporary tables.
 
 use hihooi_replication::items::Items;
@@ -90,7 +91,10 @@ impl Session {
         if status == Some(Status::Failed) {
             return self.done(env, out);
         }
-        let report = Report::error("XX000", "a transaction goes on in which a statement failed");
+        let report = Report::error(
+            "XX000",
+            "a transaction continued after an error in one of its statements",
+        );
         self.end(End::Fatal(Report { severity: Severity::Fatal, ..report }), out);
     }
 }

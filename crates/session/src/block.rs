@@ -1,7 +1,8 @@
-//! Transaction blocks that no server has begun yet (Hihooi section 5.2): BEGIN is answered here, and the reads in the
-//! block are routed one by one, as outside of it, since at READ COMMITTED each has a snapshot of its own (manual,
-//! "Read Committed Isolation Level"). The first statement that isn't such a read begins the transaction on the
-//! primary; from then on all of it runs there. A block that needs nothing of the primary ends here, too.
+//! Transaction blocks that have not begun at a server yet (Hihooi section 5.2). BEGIN is answered here, and the
+//! reads in the block are routed one by one, as outside a block, since at READ COMMITTED each has its own
+//! snapshot (manual, "Read Committed Isolation Level"). The first statement that isn't such a read begins the
+//! transaction on the primary; from then on `beside` decides which of its reads run at replicas. A block that
+//! never needs the primary also ends here.
 
 use bytes::Bytes;
 use hihooi_sql::{Isolation, Kind, Replica, Statement, TransactionModes, Unsafe};

@@ -1,4 +1,5 @@
-//! A client's side of a session: what came from it and was not looked at yet, and what it gets.
+//! The client's side of a session: the bytes that were received from it and not processed yet, and the bytes to
+//! be sent to it.
 
 use bytes::{Bytes, BytesMut};
 use hihooi_wire::{ProtocolError, frame, frontend};

@@ -1,6 +1,6 @@
-//! What statements leave in their session: noted when they run, read back from the server when the
-//! transaction has ended. What can't be read back keeps the session at its connection, or has the
-//! connection's settings reset before another session gets it (`docs/decisions/0006-session-state.md`).
+//! Session state that statements leave behind: noted when they run, and queried from the server when the
+//! transaction has ended. If there is state that can't be queried, the session keeps its connection, or the
+//! connection's settings are reset before another session gets it (`docs/decisions/0006-session-state.md`).
 
 use std::sync::Arc;
 

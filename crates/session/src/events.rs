@@ -1,6 +1,6 @@
-//! What a session and its surroundings tell each other: [`Event`]s come in, [`Action`]s are asked for, and
-//! [`Env`] lends what only the relay knows. Bytes are none of them: they stand in the buffers of the client's
-//! and the server's sides.
+//! The interface between a session and the relay: [`Event`]s come in, [`Action`]s are requested, and [`Env`]
+//! gives access to what only the relay knows. Bytes are not passed in these: they are in the buffers of the
+//! client's and the server's sides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

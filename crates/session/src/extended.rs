@@ -1,5 +1,4 @@
-//! The extended protocol: from the messages up to a Sync to a unit of work (manual, "Extended
-//! Query").
+//! The extended protocol: makes a unit of work of the messages up to a Sync (manual, "Extended Query").
 
 use std::sync::Arc;
 

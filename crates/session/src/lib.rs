@@ -1,27 +1,29 @@
-//! A client's session as a pure machine (I1): what came from the client and the servers goes in, what they are
-//! to be sent and what is to be done comes out.
+//! A client's session as a pure state machine (I1). Its input is what the client and the servers sent; its
+//! output is what to send to them, and what to do.
 //!
-//! - [`session`]: the machine: its state, one step, the client's messages one after another.
-//! - [`events`]: what goes in and out, and what is lent.
-//! - `work`: the one way of everything that needs a server, from the route to the connection's return.
-//! - `simple`, `extended`: what a client sent becomes a unit, by its protocol.
-//! - [`mod@unit`]: a unit, and what is written to the primary for it.
-//! - `read`: whether a replica may run it, and what is written there.
-//! - `block`: transaction blocks that no server has begun; `snapshot`: those that only read, at one replica.
-//! - `effects`: what statements leave in their session.
+//! - [`session`]: the machine: its state, one step, and the processing of the client's messages in order.
+//! - [`events`]: the interface to the relay.
+//! - `work`: the steps for everything that needs a server, from routing to the return of the connection.
+//! - `simple`, `extended`: make a unit of what a client sent, for each protocol.
+//! - [`mod@unit`]: a unit, and what is sent to the primary for it.
+//! - `read`: whether a replica may run a unit, and what is sent there.
+//! - `block`: transaction blocks that have not begun at a server; `beside`: reads of open transactions at
+//!   replicas; `snapshot`: REPEATABLE READ, READ ONLY transactions at one replica.
+//! - `effects`: session state that statements leave behind.
 //! - `names`, `own_settings`, `passwords`: prepared statements, settings of hihooi, passwords in clear text.
-//! - [`downstream`]: the client's side: what came from it, what it gets.
-//! - [`upstream`]: a server's side: what was sent there and is still to be answered, its transaction status,
+//! - [`downstream`]: the client's side: bytes received and bytes to be sent.
+//! - [`upstream`]: a server's side: what was sent there and is not answered yet, its transaction status,
 //!   prepared statements and settings.
-//! - [`answers`]: which answer of a server belongs to which message, and who gets it.
-//! - [`relaying`]: takes a server's bytes apart and gives the client its part of them.
-//! - [`state`]: what outlives a transaction, as the server tells it.
-//! - [`sites`]: sites, and what there is one of for each.
+//! - [`answers`]: matches answers to messages, and decides who gets them.
+//! - [`relaying`]: splits a server's bytes into frames, and passes on the client's part of them.
+//! - [`state`]: state that outlives a transaction, queried from the server.
+//! - [`sites`]: site ids, and collections with one element for each site.
 //! - [`route`]: where a statement runs, and why.
-//! - [`balance`]: which of the replicas that are fresh enough; [`standing`]: what is known of how each does its reads.
-//! - [`own_types`]: types of users in what a replica describes.
+//! - [`balance`]: chooses among the replicas that are fresh enough; [`standing`]: how fast and how reliably
+//!   each answers its reads.
+//! - [`own_types`]: translates OIDs of user-defined types in a replica's results.
 //!
-//! Pure: no socket, clock, task, pool or shared state; everything can be sent to another thread. What this crate
+//! Pure: no socket, clock, task, pool or shared state. All types can be sent to another thread. What this crate
 //! must NOT know: where bytes come from and go to.
 
 pub mod answers;

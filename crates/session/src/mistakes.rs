@@ -1,4 +1,4 @@
-//! Mistakes that a session makes when a test asks for it, so that it is seen that tests find them.
+//! Bugs that a test can switch on in a session, to prove that tests find them.
 
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

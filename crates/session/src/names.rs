@@ -1,4 +1,4 @@
-//! The names of prepared statements, which are the session's: servers know them by ids.
+//! The names of prepared statements. A name belongs to a session; at servers the statements have ids instead.
 
 use std::sync::Arc;
 

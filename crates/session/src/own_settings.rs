@@ -1,4 +1,4 @@
-//! `SET`, `SHOW` and `RESET` of `hihooi.*`, which never reach a server.
+//! `SET`, `SHOW` and `RESET` of `hihooi.*`, which are never sent to a server.
 
 use hihooi_replication::freshness::Decider;
 use hihooi_replication::items::Granularity;
@@ -87,13 +87,13 @@ impl Session {
         }
     }
 
-    /// What the last read waited for, or why no replica was fresh.
+    /// The write for which the last read waited, or because of which no replica was fresh.
     fn last_route_detail(&self, env: &dyn Env) -> String {
         let Some(Decider { part, entry }) = self.last_route.decider else { return "-".to_owned() };
         let part = env.describe(part);
         match entry {
             Some(tsid) => format!("{part}: last written by transaction {tsid} of the log"),
-            None => format!("{part}: a write is on its way"),
+            None => format!("{part}: a write is in flight or pending"),
         }
     }
 
@@ -110,9 +110,9 @@ impl Session {
             }
             ("wait_ms", None) => self.own.wait_ms = self.opened.own.wait_ms,
             ("wait_ms", Some(value)) => {
-                self.own.wait_ms = value
-                    .parse()
-                    .map_err(|_| bad(name, value).hint("Milliseconds, a number from 0 on."))?;
+                self.own.wait_ms = value.parse().map_err(|_| {
+                    bad(name, value).hint("The value is in milliseconds, 0 or more.")
+                })?;
             }
             ("granularity", None) => self.own.granularity = self.opened.own.granularity,
             ("granularity", Some(value)) => {
@@ -158,6 +158,6 @@ fn bad(name: &str, value: &str) -> Report {
 
 fn unknown(name: &str) -> Report {
     Report::error("42704", format!("unrecognized configuration parameter \"hihooi.{name}\"")).hint(
-        "Known are hihooi.consistency, granularity, statement_routing, snapshot_routing, wait_ms, last_route and last_route_detail.",
+        "Available settings: hihooi.consistency, granularity, statement_routing, snapshot_routing, wait_ms, last_route and last_route_detail.",
     )
 }

@@ -1,9 +1,9 @@
-//! Types and tables that users created have other OIDs at each site: a replica makes its own objects when it
-//! carries out DDL. Clients look them up by OID, and find those of the primary. So the OIDs in what a replica
-//! describes are replaced by the primary's, and those in a Parse by the replica's (I1;
-//! `docs/decisions/0010-own-types.md`). What can't be translated is asked of the primary instead: a type that
-//! the [`Objects`] of the replica lack, and rows of binary values with OIDs inside them. (In parameters servers
-//! don't look at OIDs of users' types.)
+//! Types and tables that users created have different OIDs at each site, because a replica creates its own
+//! objects when it executes DDL. Clients look types up by OID in the primary's catalogs. So the OIDs in a
+//! replica's descriptions of rows and parameters are replaced by the primary's, and those in a Parse by the
+//! replica's (I1; `docs/decisions/0010-own-types.md`). Reads for which this isn't possible run on the primary:
+//! if the replica's [`Objects`] lack a type, or if rows have binary values that contain OIDs. (In parameters
+//! servers ignore OIDs of user-defined types.)
 
 use std::borrow::Cow;
 

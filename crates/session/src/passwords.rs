@@ -1,8 +1,8 @@
-//! A password in clear text becomes its SCRAM verifier before any server or the log sees it, and
-//! all sites get the same one (manual, "Password Authentication"; psql's \password does the same).
+//! A password in clear text is replaced by its SCRAM verifier before any server or the log sees it, so all
+//! sites get the same verifier (manual, "Password Authentication"; psql's \password does the same).
 //!
-//! What the server would not make a SCRAM verifier of stays as it was typed: `password_encryption`
-//! is md5, `scram_iterations` isn't the default, or server and client write it in other bytes.
+//! In some cases the password is sent as it was typed: if `password_encryption` is md5, if `scram_iterations`
+//! isn't the default, or if server and client encode it in different bytes.
 
 use bytes::{Bytes, BytesMut};
 use hihooi_sql::{ClearPassword, clear_passwords};

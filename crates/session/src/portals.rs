@@ -1,8 +1,9 @@
-//! Portals of transaction blocks. A portal lives until its transaction ends, where it was opened, so a unit that leaves
-//! one behind or goes on with one can't run at just any replica.
+//! Portals of transaction blocks. A portal exists until its transaction ends, on the connection where it was
+//! opened. So a unit that leaves a portal open, or uses one that is open, can't run at just any replica.
 //!
-//! Some drivers ask the unnamed portal for one row and leave it (asyncpg's `fetchval`, sqlx's `fetch_one`), others fetch the
-//! rest later. Which of both a session does is learned from its first such portal, which is opened at the primary.
+//! Some drivers fetch one row from the unnamed portal and abandon it (asyncpg's `fetchval`, sqlx's
+//! `fetch_one`); others fetch the rest later. The first such portal of a session is opened at the primary, and
+//! shows which of the two the session does.
 
 use bytes::BytesMut;
 use hihooi_wire::backend::Status;

@@ -1,5 +1,5 @@
-//! Reads that any fresh replica may serve: asked of another site as long as the client has seen nothing of the
-//! answer (I3).
+//! Reads that any fresh replica may serve. If a replica fails, the read is sent to another site, as long as the
+//! client has received nothing of the result (I3).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What is done with a server's frames: the client gets its part of them, the session learns what it must act
-//! on. Results are relayed by looking at frame headers only.
+//! Processes a server's frames: passes the client's on, and tells the session what it must act on. Of results
+//! only the frame headers are examined.
 
 use bytes::Bytes;
 use hihooi_wire::ProtocolError;

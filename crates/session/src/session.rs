@@ -1,10 +1,10 @@
-//! A client's session as a machine: [`Session::step`] takes what happened and says what is to be done. It has
-//! no socket, clock or task, and waits for nothing.
+//! A client's session as a state machine: [`Session::step`] takes an event and returns actions. It has no
+//! socket, clock or task, and never blocks.
 //!
-//! A unit is a simple query, or what the client sent up to a Sync. Units are worked through one after another:
-//! `simple` and `extended` make one of what the client sent, `work` takes it the one way that all of them go,
-//! [`mod@crate::unit`] writes it. (These files import each other: they are one machine, and each has the part of
-//! its `impl` that belongs together.)
+//! A unit is a simple query, or what the client sent up to a Sync. Units are processed one after another:
+//! `simple` and `extended` make a unit of what the client sent, `work` takes it through the steps that all
+//! units have in common, and [`mod@crate::unit`] writes it. (These files import each other: they are parts of
+//! the `impl` of one machine.)
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -742,7 +742,7 @@ pub fn going_away() -> Report {
 pub(crate) fn unknown_outcome() -> Report {
     Report::fatal("08007", "the connection to the primary was lost during a commit")
         .detail("Whether the transaction was committed is not known.")
-        .hint("Connect again and look before you repeat it.")
+        .hint("Connect again, and check for its changes before you repeat it.")
 }
 
 /// Whether names may mean other things after a statement than before.

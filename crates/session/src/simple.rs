@@ -1,7 +1,7 @@
-//! Simple queries. A read goes as it came, to a replica or the primary. One writing statement
-//! is sent by the extended protocol, so that the question for the transaction id fits into its
-//! implicit transaction; several statements go as they came, or one by one if there is DDL
-//! among them that no event trigger is told of (manual, "Multiple Statements in a Simple Query").
+//! Simple queries. A read is sent as it was received, to a replica or the primary. A single writing statement
+//! is sent by the extended protocol, so that the query for the transaction id can be in its implicit
+//! transaction. Several statements are sent as they were received, or one by one if there is DDL among them for
+//! which no event trigger fires (manual, "Multiple Statements in a Simple Query").
 
 use std::sync::Arc;
 
@@ -218,7 +218,7 @@ impl Session {
     fn answer_own_object(&mut self, tag: &str) {
         Report {
             severity: Severity::Notice,
-            ..Report::error("00000", "this object belongs to hihooi and is left as it is")
+            ..Report::error("00000", "this object belongs to hihooi and is not changed")
         }
         .write(self.output());
         backend::command_complete(tag, self.output());

@@ -1,4 +1,4 @@
-//! The sites of a cluster, and what there is one of for each.
+//! The ids of sites, and collections with one element for each site.
 
 use std::iter;
 use std::ops::{Index, IndexMut};

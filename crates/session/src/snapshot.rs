@@ -1,7 +1,7 @@
-//! Transactions that only read, from one snapshot: REPEATABLE READ, READ ONLY. Their first read takes the snapshot at a
-//! replica that has everything the transaction must see; all that follows runs in that transaction, at that replica.
-//! What can't run there, and the loss of the replica, fail the transaction with 40001 (serialization_failure): other
-//! sites have no such snapshot.
+//! REPEATABLE READ, READ ONLY transactions, which read from one snapshot. Their first read takes the snapshot
+//! at a replica that has applied everything that the transaction must see. All later statements run in the same
+//! transaction, at that replica. If a statement can't run there, or the replica is lost, the transaction fails
+//! with 40001 (serialization_failure), because no other site has this snapshot.
 
 use hihooi_sql::{
     Isolation, Kind, Replica, SessionCommand, SessionEffect, Statement, TransactionModes, Unsafe,
@@ -188,7 +188,7 @@ impl Session {
     fn cannot_run_there(&mut self) -> Report {
         self.snapshots_at_primary = true;
         let what = "a replica has the transaction's snapshot, and can't run this";
-        lost(what).hint("Run the transaction again: from now on the session's run on the primary.")
+        lost(what).hint("Run the transaction again: the session's later READ ONLY transactions run on the primary.")
     }
 
     /// What a replica says of its own types can't be told in those of the primary.

@@ -1,20 +1,23 @@
-//! How a replica has done its reads so far: how much slower than usual, whether it fails or has stopped to answer,
-//! and since when it is back. Time comes in as an argument; all times count from the same moment.
+//! How fast and how reliably a replica has answered its reads so far: its slowdown, whether it fails or has
+//! stopped answering, and since when it is back. Time comes in as an argument; all times are measured from the
+//! same moment.
 //!
-//! *Slowdown.* A read's time until the first byte of its answer is divided by what that statement takes at whichever
-//! site: 2 means twice as long. So a replica that happens to run reports is as good as one that runs key reads, and
-//! neither the size of an answer nor a client that reads slowly counts. It is a moving average of the logarithm, so
-//! that one read that takes a thousand times as long as usual (other parameters, a checkpoint) doesn't outweigh all
-//! others; it rises faster than it falls, as in the "peak EWMA" of Finagle's load balancer; it averages over time,
-//! but over a few reads at least; and it is forgotten, so that a replica which gets no reads is tried again.
+//! *Slowdown.* A read's time until the first byte of its result is divided by the time that this statement
+//! usually takes at any site: 2 means twice as long. So a replica that runs reports does not count as slower
+//! than one that runs reads by key, and neither the size of a result nor a client that reads slowly has an
+//! influence. The slowdown is a moving average of the logarithm, so that one read that takes a thousand times
+//! as long as usual (other parameters, a checkpoint) doesn't outweigh all others. It rises faster than it
+//! falls, as in the "peak EWMA" of Finagle's load balancer. It averages over time, but over at least a few
+//! reads. It decays when there are no reads, so that a replica which gets none is tried again.
 //!
-//! *Outliers* (a term of Envoy's) get no reads. A replica is one after a few failures in a row of the connection kind:
-//! it gets a probe now and then, an ordinary read, at growing intervals. And it is one when reads wait for it and none
-//! has been answered for so long that many answers were due: no further read is risked until one of these is answered,
-//! or the server answers a question of our own (`server/src/silence.rs`).
+//! *Outliers* (Envoy's term) get no reads. A replica becomes an outlier after a few connection failures in a
+//! row: then it gets an ordinary read as a probe from time to time, at growing intervals. It also becomes an
+//! outlier when reads wait for it and none has been answered for so long that many answers were due. Then it
+//! gets no further read until one of these is answered, or the server answers a query of our own
+//! (`server/src/silence.rs`).
 //!
-//! *Slow start.* What was away gets its share back little by little: its caches are cold, it may fail again, and all
-//! at once would be a herd.
+//! *Slow start.* A replica that comes back gets its share of reads back gradually: its caches are cold, it may
+//! fail again, and all sessions would use it at the same time.
 
 use std::time::Duration;
 

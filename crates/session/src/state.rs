@@ -1,9 +1,9 @@
-//! Session state that outlives a transaction, read from the server instead of guessed.
+//! Session state that outlives a transaction, queried from the server instead of derived from the statements.
 //!
-//! After a statement that may have changed it, one query on the connection tells what is there
-//! ([`query`]). Settings are carried along: another connection gets them before it serves the
-//! session. The rest (temporary tables, cursors, LISTEN, advisory locks, SQL-level prepared
-//! statements) can't be carried, so the session keeps its connection.
+//! After a statement that may have changed it, one query on the connection returns it ([`query`]). Settings are
+//! carried over: another connection gets them before it serves the session. Everything else (temporary tables,
+//! cursors, LISTEN, advisory locks, SQL-level prepared statements) can't be carried over, so the session keeps
+//! its connection.
 
 use std::fmt::Write;
 use std::time::Duration;

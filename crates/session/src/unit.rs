@@ -1,8 +1,8 @@
-//! One unit of work: what runs between two moments at which the server is ready. Here a unit is written to the
-//! primary, with what hihooi adds to it: the question for the transaction id in front of a commit, statements
-//! that the connection doesn't know yet.
+//! One unit of work: what runs between two ReadyForQuery messages. This file writes a unit to the primary, with
+//! what hihooi adds to it: the query for the transaction id before a commit, and Parse messages for statements
+//! that are not prepared on the connection yet.
 //!
-//! Keeps I3: a write counts from the moment its COMMIT (autocommit: its Sync) is sent.
+//! Keeps I3: a write counts as made from the moment its COMMIT (autocommit: its Sync) is sent.
 
 use std::sync::Arc;
 

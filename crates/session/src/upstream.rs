@@ -1,5 +1,5 @@
-//! A server's side of a session: what was written to it and what it still has to answer, and what must be
-//! known of the connection before another client may use it.
+//! A server's side of a session: what was sent to it, what it has not answered yet, and what must be known
+//! about the connection before another client may use it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

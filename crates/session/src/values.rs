@@ -1,5 +1,5 @@
-//! The values of a run: the constants in its text and the parameters of its Bind. They say which rows a statement
-//! names.
+//! The values of one execution of a statement: the constants in its text and the parameters of its Bind. They
+//! determine which rows the statement names.
 
 use std::cell::OnceCell;
 use std::ops::Range;

@@ -1,6 +1,6 @@
-//! The one way that everything goes which needs a server: a route is chosen if a replica may do it, a
-//! connection taken and given the session's settings, the unit written, its answer relayed, what became of its
-//! writes told, what it left in the session looked at, the connection given back.
+//! The steps for everything that needs a server: choose a route if a replica may run it, take a connection and
+//! set the session's settings on it, write the unit, relay its answer, report what became of its writes, query
+//! the session state that it left behind, return the connection.
 //!
 //! ```text
 //! begin ─▶ routed ─▶ leased ─▶ (carried) ─▶ written ─▶ answered ─▶ (followed) ─▶ (looked at) ─▶ (cleaned) ─▶ done
@@ -937,7 +937,7 @@ impl Session {
                 }
                 let what = format!("{} is not available", env.site_name(site));
                 let report = Report::error("57P03", what).detail(why);
-                let hint = "Retry later; SHOW SERVERS in database hihooi tells the state.";
+                let hint = "Retry later; SHOW SERVERS in database hihooi shows the state.";
                 return self.refused(report.hint(hint), env, out);
             }
             Phase::Answering(Then::Read) => {

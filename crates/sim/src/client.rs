@@ -1,5 +1,5 @@
-//! Clients: closed loops that ask one thing after another, and the record of what they saw, from
-//! which histories for the checker are made.
+//! Clients: closed loops that send one request after another, and the record of what they saw, from which
+//! histories for the checker are made.
 
 use crate::node::{ClientId, Node, NodeId};
 use crate::random::Random;

@@ -1,5 +1,5 @@
-//! Runs a property over many seeds, and says how to replay the one that failed. Planted bugs are
-//! hunted for the same way.
+//! Runs a property over many seeds, and says how to repeat the run that failed. Planted bugs are searched for
+//! in the same way.
 
 use std::ops::Range;
 

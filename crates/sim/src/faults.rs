@@ -1,5 +1,5 @@
-//! Which faults strike a run, and when: drawn from the seed within named bounds, with an instant
-//! from which on everything is whole again, so that liveness can be judged.
+//! Which faults happen in a run, and when: drawn from the seed within named bounds, with a time after which
+//! there are no faults, so that liveness can be checked.
 
 use rand::RngExt;
 

@@ -1,4 +1,4 @@
-//! How certification protocols perform: a simulation in the manner of the RSSI paper's section 6.
+//! Simulates the performance of certification protocols, as in the RSSI paper's section 6.
 //!
 //! Closed-loop clients without think time, spread evenly over sites that run snapshot isolation.
 //! A transaction executes at its client's site on that site's snapshot, then takes its place in a
@@ -9,25 +9,24 @@
 //! and of an abort when that is decided. Transactions that only read are ordered and certified
 //! under `rssi` alone, elsewhere they commit at once.
 //!
-//! The same transactions meet the certifiers that the real system uses ([`Certifier`]); only time
-//! is modelled: everything at a site shares its processor ([`engine`]), and costs are those of
-//! [`costs`]. Everything follows from the seed; there is no clock.
+//! The transactions are certified by the real certifiers ([`Certifier`]); only time is modelled: everything at
+//! a site shares its processor ([`engine`]), and costs are those of [`costs`]. Everything follows from the
+//! seed; there is no clock.
 //!
 //! Departures and assumptions:
-//! - A client repeats its transaction until it commits, as the PostgreSQL manual asks of
-//!   applications that use serializable isolation (section 13.2.3); what is committed then has the
-//!   mix that was asked for. The paper doesn't say what its clients do. Without `retry` they go on
-//!   with another transaction: an aborted update, which leaves other sites no work, makes room
-//!   for queries, so protocols that abort much look better.
-//! - No transaction waits for another's row lock, and none is aborted before certification: the
-//!   paper's prototype does both (appendix C.2.2), alike under all protocols. What will abort works
-//!   on to its end here, so with ever more clients all protocols lose throughput; in the paper
-//!   those that abort little gain some.
+//! - A client repeats its transaction until it commits, as the PostgreSQL manual asks of applications that use
+//!   serializable isolation (section 13.2.3); then the committed transactions have the requested mix. The paper
+//!   doesn't say what its clients do. Without `retry` they go on with another transaction: an aborted update,
+//!   which leaves other sites no work, makes room for queries, so protocols that abort much look better.
+//! - No transaction waits for another's row lock, and none is aborted before certification: the paper's
+//!   prototype does both (appendix C.2.2), alike under all protocols. Here a transaction that will abort runs
+//!   to its end, so with more clients the throughput of all protocols falls; in the paper, that of protocols
+//!   with few aborts rises.
 //! - Writesets that overlap are applied in parallel, since only becoming visible is ordered.
-//! - Managers share their sites' processors: the paper's machines had one each, and its Table 1
-//!   shows GDCP times that grow with the sites' load. With `own_managers` they don't, certifying
-//!   queries costs little but time, and `rssi` leads up to larger shares of queries.
-//! - No faults: those are the other simulations' matter.
+//! - Managers share their sites' processors: the paper's machines had one each, and its Table 1 shows GDCP
+//!   times that grow with the sites' load. With `own_managers` they don't. Then certifying queries costs little
+//!   except time, and `rssi` has the highest throughput up to larger shares of queries.
+//! - No faults: the other simulations have these.
 
 pub mod costs;
 pub mod engine;

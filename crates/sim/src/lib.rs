@@ -17,13 +17,12 @@
 //!    call ends by its timeout with an unknown outcome (`response: None`).
 //! 4. Build a [`World`] from a [`WorldConfig`] (network, disk, clocks and a [`FaultPlan`], all from
 //!    the seed), `run()` it, and judge `calls()`, `node(id)`, `log(id)` afterwards.
-//! 5. Wrap that into `fn property(run: Run, planted: Planted) -> Result<T, String>` and call
-//!    [`explore()`] over the seeds for the right protocol and [`hunt`] for each planted mistake,
-//!    which must find it within a stated number of seeds. Draw with
-//!    `generator(run.seed, Purpose::Setup)` what your set-up chooses.
+//! 5. Wrap that into `fn property(run: Run, planted: Planted) -> Result<T, String>` and call [`explore()`] over
+//!    the seeds for the right protocol and [`hunt`] for each planted bug, which must find it within a stated
+//!    number of seeds. Use `generator(run.seed, Purpose::Setup)` for random choices of your set-up.
 //!
-//! [`database`] is a larger example: a replicated database by certification, whose
-//! [`database::trial`] draws set-up, transactions and faults, and lets the checker judge.
+//! [`database`] is a larger example: a replicated database by certification, whose [`database::trial`] draws
+//! set-up, transactions and faults, and uses the checker.
 //!
 //! # Environment
 //!
@@ -34,12 +33,13 @@
 //!
 //! # What the world does to you
 //!
-//! - Messages are delayed, lost, doubled and reordered ([`Transport::Datagram`]), or come in order
-//!   and once unless an end crashes ([`Transport::Stream`]). Cuts may be of one direction.
-//! - Appends are datagrams too: lost or ordered twice; retry on a timer and recognise doubles.
-//!   Entries come to each follower in order, at its own pace; `Follow` again to go back.
-//! - A crash loses all but the journal, and of the records being written keeps some first part.
-//!   Timers die with the incarnation; messages and appends that are on their way do not.
+//! - Messages are delayed, lost, duplicated and reordered ([`Transport::Datagram`]), or arrive in order and
+//!   exactly once unless an end crashes ([`Transport::Stream`]). A network partition may affect only one
+//!   direction.
+//! - Appends are datagrams, too: they can be lost or ordered twice, so retry on a timer and recognise
+//!   duplicates. Entries arrive at each follower in order, at its own pace; `Follow` again to go back.
+//! - A crash loses everything except the journal, and a prefix of the records that are being written. Timers
+//!   end with the incarnation; messages and appends that were sent do not.
 //! - Each node's clock has its own offset (`skew_us_max`); `now` is the node's own.
 //! - After [`Fault::Heal`] all nodes run and nothing is lost any more; all clients must end within
 //!   `live_us_max` after the last fault, or the run fails: that is the liveness property.

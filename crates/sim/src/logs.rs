@@ -1,5 +1,5 @@
-//! The total-order logs: uniform (who is told an entry is told it at the same position as all
-//! others) and durable. Appends may be lost or doubled on the way to them, not in them.
+//! The total-order logs: uniform (every entry has the same position for all readers) and durable. Appends may
+//! be lost or duplicated before they are in the log, but not in it.
 
 use crate::node::{LogId, Node, Position};
 

@@ -1,5 +1,5 @@
-//! The network between nodes, logs and clients: delay, loss, duplication, reordering and cuts of
-//! single directions. It decides what becomes of a message; the kernel queues it.
+//! The network between nodes, logs and clients: delay, loss, duplication, reordering and partitions, also in
+//! one direction. It decides what becomes of a message; the kernel queues it.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The seam between the kernel and a protocol: a node is told events and answers with effects.
-//! Everything a protocol may see of the world comes through here.
+//! The interface between the kernel and a protocol: a node gets events and returns effects. Everything that a
+//! protocol can see of the simulated world comes through here.
 
 use std::fmt::{self, Debug};
 

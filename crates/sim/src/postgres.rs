@@ -1,11 +1,11 @@
-//! A PostgreSQL server as far as a session can tell: the protocol (manual, "Frontend/Backend Protocol"),
-//! transactions under snapshot isolation, settings, prepared statements; of SQL some words. What it says depends
-//! on nothing but what it is told and what its snapshot shows, so that a client that talks to one directly gets
-//! what it must get through a session.
+//! A simulated PostgreSQL server with what a session can observe: the protocol (manual, "Frontend/Backend
+//! Protocol"), transactions under snapshot isolation, settings, prepared statements; a small subset of SQL. Its
+//! answers depend only on its input and its snapshot, so a client that is connected to it directly gets the
+//! answers that a client must get through a session.
 //!
-//! A table `t…` holds one list: `update t1 set v = v || 5` appends to it, `select v from t1` returns it. Who
-//! appends to a list that another transaction has appended to, or may yet have, since its snapshot was taken is
-//! refused at once (first updater wins, without waiting).
+//! A table `t…` holds one list: `update t1 set v = v || 5` appends to it, `select v from t1` returns it. An
+//! append is refused at once if another transaction has appended to the list since the snapshot was taken, or
+//! has an uncommitted append (first updater wins, without waiting).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

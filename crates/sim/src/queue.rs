@@ -1,4 +1,4 @@
-//! What the kernel's queue holds: all that will happen, by its time.
+//! The kernel's queue: all future events, ordered by time.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,5 @@
-//! Random numbers of a run: one generator per purpose, all split from the run's seed, so that a
-//! draw more for the network doesn't reshuffle the workload.
+//! Random numbers of a run: one generator per purpose, all split from the run's seed, so that an additional
+//! draw for the network doesn't change the workload.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;

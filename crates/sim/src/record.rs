@@ -1,4 +1,4 @@
-//! From calls to the histories that the checker judges: what all trials share.
+//! Makes histories for the checker from the record of calls; used by all trials.
 
 use hihooi_check::{Op, Outcome, Transaction};
 

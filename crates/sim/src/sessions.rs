@@ -1,10 +1,10 @@
-//! Real sessions ([`hihooi_session`]) with simulated clients, servers, pools and time: appends to lists and reads
-//! of them, alone and in blocks, in both protocols, pipelined or not, with DDL between them; the freshness index
-//! and the choice of replicas are the real ones. Connections break, statements are cancelled, replicas fall
-//! behind or restart, clients leave, sessions are stopped; messages come in pieces. The checker judges what
-//! clients saw: strong snapshot isolation.
+//! Real sessions ([`hihooi_session`]) with simulated clients, servers, pools and time: appends to lists and
+//! reads of them, alone and in blocks, in both protocols, pipelined or not, with DDL between them; the
+//! freshness index and the choice of replicas are the real ones. Connections are lost, statements are
+//! cancelled, replicas lag or restart, clients disconnect, sessions are stopped, and messages arrive in pieces.
+//! The checker checks what clients saw against strong snapshot isolation.
 //!
-//! One scheduler draws what happens next, from the seed; there is no clock.
+//! A scheduler chooses at random what happens next, from the seed; there is no clock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

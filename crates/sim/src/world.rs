@@ -1,5 +1,5 @@
-//! The kernel: simulated time, one queue of events, nodes, disks, logs, network, clients and
-//! faults. One seed, one run: nothing here depends on anything but the configuration.
+//! The kernel: simulated time, one queue of events, nodes, disks, logs, network, clients and faults. A run is
+//! determined by its seed: nothing here depends on anything except the configuration.
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 

@@ -1,11 +1,11 @@
-//! Finds the facts about a text: parses it with PostgreSQL's own parser (of version 18, which
-//! takes what versions 14 to 17 take) and walks the raw parse tree.
+//! Finds the facts about a query text: parses it with PostgreSQL's own parser (of version 18, which accepts
+//! everything that versions 14 to 17 accept) and walks the raw parse tree.
 //!
-//! Keeps I6: a node that the walk doesn't know, a name that the catalog doesn't know, and a
-//! nesting that is too deep all touch everything.
+//! Keeps I6: if the walk meets an unknown node, a name that isn't in the catalog, or nesting that is too deep,
+//! the statement counts as touching everything.
 //!
-//! The caller must know that the server reads the text as the parser does: the text is UTF-8 and
-//! `standard_conforming_strings` is on. Otherwise a text means something else there.
+//! The caller must make sure that the server interprets the text as this parser does: that the text is UTF-8
+//! and `standard_conforming_strings` is on. Otherwise it may mean something else at the server.
 
 mod ddl;
 mod dml;

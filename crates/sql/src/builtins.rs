@@ -1,7 +1,7 @@
-//! PostgreSQL's own functions, sorted by what calling them means for replication (manual,
-//! chapter 9). Immutable functions are safe. For the others this is a closed list of what is
-//! known to be safe; a name that isn't on it keeps its statement away from replicas (I6), so
-//! that a new version of PostgreSQL can't surprise us.
+//! PostgreSQL's own functions, classified by what calling them means for replication (manual, chapter 9).
+//! Immutable functions are safe. For the others this is a list of those known to be safe. A statement that
+//! calls a function which isn't on the list doesn't run at replicas (I6), so that functions of a new version of
+//! PostgreSQL are not misjudged.
 
 use crate::catalog_builder::Volatility;
 use crate::facts::Unsafe;

@@ -1,11 +1,10 @@
-//! Remembers the facts of texts, so that the hot path doesn't parse.
+//! Caches the facts of query texts, so that the hot path doesn't parse.
 //!
-//! The key is the text without its numbers (see `crate::template`) and the search path. A text
-//! of several statements is remembered as it stands, since ranges depend on lengths. All is
-//! forgotten when the catalog's version changes.
+//! The key is the text without its numbers and some strings (see `crate::template`), and the search path. A
+//! text of several statements is cached unchanged, since positions in it depend on lengths. The cache is
+//! emptied when the catalog's version changes.
 //!
-//! Keeps I8: bounded in entries and in bytes. At a bound, the texts that were used least recently
-//! are forgotten.
+//! Keeps I8: bounded in entries and in bytes. At a bound, the least recently used texts are removed.
 
 use std::hash::{Hash, Hasher};
 use std::mem::size_of;

@@ -1,12 +1,12 @@
-//! The catalog model: what analysis must know about relations, functions and operators. Plain
-//! data without I/O; a loader fills it through [`crate::Builder`] with the rows that
-//! [`crate::catalog_queries`] bring.
+//! The catalog model: what analysis must know about relations, functions and operators. Plain data without I/O;
+//! a loader fills it through [`crate::Builder`] with the rows that the queries in [`crate::catalog_queries`]
+//! return.
 //!
-//! Keeps I6 where names are ambiguous: a name stands for every relation or function that it
-//! could mean. Not modelled, and taken as harmless: the input and output functions of types,
-//! and the support functions of operator classes (which must be immutable).
+//! Keeps I6 for ambiguous names: a name counts as every relation or function that it could mean. Not modelled,
+//! and assumed to be harmless, are the input and output functions of types, and the support functions of
+//! operator classes (which must be immutable).
 //!
-//! Temporary relations are no part of it. A session that made some keeps away from replicas.
+//! Temporary relations are not included. A session that has created some doesn't read at replicas.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,6 +1,7 @@
-//! Makes a [`Catalog`] from rows: of PostgreSQL through [`crate::catalog_queries`], or of a test.
+//! Builds a [`Catalog`] from rows, which come from PostgreSQL through [`crate::catalog_queries`], or from a
+//! test.
 //!
-//! What a user's functions may do is found in `crate::routines`.
+//! `crate::routines` determines what user-defined functions may do.
 
 use std::collections::HashSet;
 use std::sync::Arc;

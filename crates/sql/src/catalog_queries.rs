@@ -1,11 +1,9 @@
-//! The questions that fill a [`Builder`] from PostgreSQL 14 to 18, each with the function that
-//! takes its rows. A loader runs them in one REPEATABLE READ transaction with `search_path`
-//! empty ([`SETTINGS`]), so that every printed name outside of `pg_catalog` is qualified, as a superuser, and
-//! hands over each row as text.
+//! The queries that fill a [`Builder`] from PostgreSQL 14 to 18, each with the function that takes its rows. A
+//! loader runs them as a superuser, in one REPEATABLE READ transaction with an empty `search_path`
+//! ([`SETTINGS`]), so that every name outside `pg_catalog` is returned qualified. It passes each row as text.
 //!
-//! Differences of versions: none that these questions meet. They use `pg_get_function_sqlbody`,
-//! which came with 14, and leave to `prokind`, `attidentity` and `attgenerated` what later
-//! versions add.
+//! The queries are the same for all versions. They use `pg_get_function_sqlbody`, which exists since version
+//! 14, and they pass on values of `prokind`, `attidentity` and `attgenerated` that later versions add.
 
 use hihooi_replication::items::RelId;
 use thiserror::Error;

@@ -1,5 +1,5 @@
-//! The text of DDL, to be executed again at another server: the commands in it, and the same commands
-//! without what belongs to one server only. Each changed text is checked with PostgreSQL's parser.
+//! The text of DDL, to be executed at another server: splits it into commands, and removes what applies to one
+//! server only. Each changed text is checked with PostgreSQL's parser.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
-//! The facts about a statement. Plain data; everything else in this crate exists to fill it.
+//! The facts about a statement. Plain data, which the rest of this crate computes.
 //!
-//! Tables and columns are the same for every run of a statement; rows depend on its values, so facts have
-//! templates for them ([`NamedRows`]).
+//! Tables and columns are the same for every execution of a statement. Rows depend on its values, so the facts
+//! contain templates for them ([`NamedRows`]).
 
 use std::fmt;
 use std::ops::Range;

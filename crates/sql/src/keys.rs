@@ -1,23 +1,24 @@
-//! The canonical form of key values. A row is known by the bytes of its key.
+//! The canonical form of key values. A row is identified by the bytes of its key.
 //!
-//! Keeps I6: values that PostgreSQL's `=` on the column's type holds equal have the same bytes, however
-//! they are written. What is not surely the same has none (`None`), and the caller takes the whole table.
-//! A key may be given for a text that PostgreSQL refuses: that statement fails and touches no row.
+//! Keeps I6: values that are equal by PostgreSQL's `=` on the column's type have the same bytes, however they
+//! are written. A value for which this isn't certain has no canonical form (`None`), and the caller uses the
+//! whole table. A text that PostgreSQL refuses may have a key: that statement fails and touches no row.
 //!
-//! A key is its parts, one after the other. No part is a prefix of another part of the same type, so that
-//! two keys of the same columns are equal only if all their parts are, and what all rows with the same
-//! leading parts share is a prefix of their keys.
+//! A key is the concatenation of its parts. No part is a prefix of another part of the same type. So two keys
+//! of the same columns are equal only if all their parts are, and rows with the same leading parts have keys
+//! with the same prefix.
 //!
-//! What the caller has to check:
+//! What the caller must check:
 //! - The column's collation is deterministic (`pg_collation.collisdeterministic`), and so is the one that a
-//!   comparison names. Others hold different texts equal (manual, section "Nondeterministic Collations").
+//!   comparison names. With other collations, different texts can be equal (manual, section "Nondeterministic
+//!   Collations").
 //! - The encoding of the database and of the client is UTF8.
-//! - The value is compared with the column, or stored in it, as it is. An assignment to `numeric(5,2)` or
+//! - The value is compared with the column, or stored in it, unchanged. An assignment to `numeric(5,2)` or
 //!   `timestamp(3)` rounds, one to `varchar(3)` cuts trailing spaces, and an explicit cast cuts anything. What
 //!   a write stores in a column with a type modifier is known beforehand only for `char(n)`.
-//! - A string constant has no type of its own: it takes the column's (manual, section "Operator Type
+//! - A string constant has no type of its own: it gets the column's (manual, section "Operator Type
 //!   Resolution").
-//! - A domain's column goes by the domain's base type.
+//! - A column of a domain type is treated as one of the domain's base type.
 
 /// OIDs of types in `pg_catalog`; the same in all versions and databases.
 mod oid {

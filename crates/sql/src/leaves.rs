@@ -1,12 +1,11 @@
-//! What a user's function may change in the session that runs it: found by the words of its body, and
-//! of all functions, views and so on that those words could name.
+//! What a user-defined function may change in the session that runs it. This is determined by the words of its
+//! body, and of all functions, views and so on that these words could name.
 //!
-//! No catalog view lists custom settings (names with a dot), so their names are searched for in code. A
-//! session that sets one whose name can't be found keeps its server connection. All other state can be
-//! queried afterwards, so a word that is wrongly taken for a name costs one query and nothing else. One
-//! case is not detected: a command whose beginning is in the code and whose rest is computed at run time.
-//! For that, the connection's settings are reset before another session gets it
-//! ([`SessionEffect::unseen_code`]).
+//! No catalog view lists custom settings (names with a dot), so their names are searched for in code. A session
+//! that sets one whose name can't be found keeps its server connection. All other state can be queried
+//! afterwards, so a word that is mistaken for a name costs only one query. One case is not detected: a command
+//! whose beginning is in the code and whose rest is computed at run time. For this case, the connection's
+//! settings are reset before another session gets it ([`SessionEffect::unseen_code`]).
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;

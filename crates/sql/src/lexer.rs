@@ -1,5 +1,5 @@
-//! Looking at SQL texts token by token, for what needs no parse tree (manual, section 4.1):
-//! taking CONCURRENTLY out of a command, and the words of a function's body.
+//! Splits SQL texts into tokens, for what needs no parse tree (manual, section 4.1): removing CONCURRENTLY from
+//! a command, and finding the words of a function's body.
 
 /// One token of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

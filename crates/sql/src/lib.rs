@@ -1,9 +1,9 @@
-//! What a statement does, from its text and the catalog alone: which items it reads and writes,
-//! whether a replica may run it, and what it leaves in its session (Hihooi section 4.1, the
-//! affecting classes). No sockets, files, clocks or threads.
+//! Determines what a statement does from its text and the catalog alone: which items it reads and writes,
+//! whether a replica may run it, and what it changes in its session (Hihooi section 4.1, the affecting
+//! classes). No sockets, files, clocks or threads.
 //!
-//! Keeps I6: a statement may be taken to touch more than it does, never less. What can't be
-//! understood touches everything and isn't safe on a replica.
+//! Keeps I6: the analysis may find more items than a statement touches, never fewer. A statement that can't be
+//! analysed touches everything and isn't safe on a replica.
 //!
 //! What this crate must NOT know: sessions, sites, freshness, and where a statement will run.
 

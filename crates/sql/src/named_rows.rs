@@ -1,7 +1,8 @@
-//! Which rows a statement names by their keys: templates with slots, found once when the text is analysed,
-//! and filled with a run's values without parsing (Hihooi section 4.1, the row sets of Table 2).
+//! Which rows a statement names by their keys: templates with slots, which are made once when the text is
+//! analysed, and filled with the values of each execution without parsing (Hihooi section 4.1, the row sets of
+//! Table 2).
 //!
-//! Keeps I6: a slot without a value, or with one whose canonical form isn't certain, names all rows.
+//! Keeps I6: if a slot has no value, or one whose canonical form isn't certain, the statement names all rows.
 
 use std::fmt;
 

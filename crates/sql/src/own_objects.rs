@@ -1,6 +1,6 @@
-//! Statements about hihooi's own objects on the primary: schema `hihooi`, publication `hihooi`,
-//! event triggers `!hihooi_*`. A dump of a replicated database has them; when it is restored
-//! through hihooi they are there already, and nobody may change them.
+//! Statements about hihooi's own objects on the primary: schema `hihooi`, publication `hihooi`, event triggers
+//! `!hihooi_*`. A dump of a replicated database contains them. When it is restored through hihooi they exist
+//! already and must not be changed.
 
 use crate::lexer::{Token, TokenKind, tokens};
 

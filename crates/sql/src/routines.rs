@@ -1,11 +1,10 @@
-//! What calling a user's function may do: by its volatility, and by the words of its body.
+//! What calling a user-defined function may do, determined by its volatility and by the words of its body.
 //!
-//! Volatility alone isn't enough. PostgreSQL doesn't stop a STABLE function from calling a
-//! volatile one (manual, section 38.7), nor from reading what replicas don't have; and an
-//! IMMUTABLE one shouldn't read tables, but may. So every word of a body counts as what it could
-//! name, also in strings and comments, until nothing changes any more (I6). Views, policies and
-//! checks of domains have bodies too. Only a name put together at run time escapes, and what
-//! could run it (EXECUTE) counts as doing anything.
+//! Volatility alone isn't enough. PostgreSQL doesn't prevent a STABLE function from calling a volatile one
+//! (manual, section 38.7), or from reading what replicas don't have; and an IMMUTABLE one shouldn't read
+//! tables, but can. So every word of a body, even in strings and comments, counts as a use of every object of
+//! that name, transitively (I6). Views, policies and checks of domains have bodies, too. Only names that are
+//! composed at run time are not found, and a body that could use them (EXECUTE) counts as doing anything.
 
 use std::collections::HashSet;
 

@@ -1,11 +1,12 @@
-//! Turns a text into its template: what stays when numbers are taken out, and strings that something is compared
-//! with. Texts of one template have the same facts.
+//! Turns a query text into its template: the text without numbers, and without strings to which something is
+//! compared. Texts with the same template have the same facts.
 //!
-//! Why that keeps I6: facts follow from names, operators, keywords and other strings (a sequence's name, a
-//! setting's), none of which changes. A number is replaced only where it is a whole token, a string only behind a
-//! comparison, so the parse tree keeps its shape; only an integer may become a decimal, which no fact looks at.
-//! A constant that names a row is a slot, filled for each text anew (see `crate::named_rows`). Where a number
-//! could matter otherwise, in SET, EXPLAIN and other commands, the text itself is the key.
+//! Why this keeps I6: facts depend on names, operators, keywords and other strings (the name of a sequence or a
+//! setting), which are kept. A number is removed only where it is a whole token, and a string only after a
+//! comparison operator, so the parse tree keeps its shape. Only an integer may become a decimal, and no fact
+//! depends on that. A constant that names a row is a slot, which is filled for each text (see
+//! `crate::named_rows`). Where a number could matter in another way, in SET, EXPLAIN and other commands, the
+//! text itself is the key.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
-//! Messages of a server: written to clients when we answer ourselves, parsed where we are the
-//! client.
+//! Messages sent by a server: written when hihooi answers a client itself, parsed when hihooi is the client.
 
 use bytes::{BufMut, BytesMut};
 

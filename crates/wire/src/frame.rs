@@ -1,4 +1,4 @@
-//! Framing: a tag byte, a length that counts itself, a body.
+//! Frames: a tag byte, a length that includes itself, a body.
 
 use crate::{ProtocolError, Result};
 

@@ -1,4 +1,4 @@
-//! Messages of a client: read where we face clients, written where we are one.
+//! Messages sent by a client: parsed when they come from clients, written when hihooi is the client.
 
 use bytes::{BufMut, BytesMut};
 

@@ -1,10 +1,10 @@
-//! The PostgreSQL wire protocol, version 3.0: bytes to messages and back, both directions
-//! (manual, chapter "Frontend/Backend Protocol"). Pure: buffers in, buffers out.
+//! The PostgreSQL wire protocol, version 3.0: encodes and decodes messages in both directions (manual, chapter
+//! "Frontend/Backend Protocol"). Pure: buffers in, buffers out.
 //!
-//! - [`frame`]: where a message ends; all that relaying results needs.
+//! - [`frame`]: where a message ends, which is all that is needed to relay results.
 //! - [`startup`]: the untagged first packet of a connection.
-//! - [`frontend`]: messages of clients, parsed (we face clients) and written (we are one).
-//! - [`backend`]: messages of servers, written (to clients) and parsed (from servers).
+//! - [`frontend`]: messages sent by a client, parsed and written.
+//! - [`backend`]: messages sent by a server, written and parsed.
 
 pub mod backend;
 pub mod frame;

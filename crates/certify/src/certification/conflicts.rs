@@ -1,6 +1,6 @@
-//! Whether a write touches what was read: the one test that all certifiers share, and the
-//! stupid twin of the indexes (RSSI paper, section 3.1: rw-edges; its footnote 2 asks for more
-//! than the records read, so that phantoms are seen). Unknown means "may touch" (I6).
+//! Whether a write touches what was read: the test that all certifiers use, and the reference implementation
+//! for the indexes (RSSI paper, section 3.1: rw-edges; its footnote 2 asks for more than the records read, so
+//! that phantoms are seen). Unknown means "may touch" (I6).
 
 use std::ops::Bound;
 

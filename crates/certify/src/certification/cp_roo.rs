@@ -1,13 +1,13 @@
-//! CP-ROO, "conflict prevention with read-only optimisation": an update transaction commits only
-//! if no concurrent one committed a write of a row that it writes or of something that it read
-//! (RSSI paper, sections 1, 3.2 "no read impact" and 6.1). 1-copy serializable in the order of
-//! commits: at its commit, all that an update transaction read is still as it was. Read-only
-//! transactions see a prefix of that order and always commit.
+//! CP-ROO, "conflict prevention with read-only optimisation": an update transaction commits only if no
+//! concurrent one committed a write of a row that it writes or of something that it read (RSSI paper, sections
+//! 1, 3.2 "no read impact" and 6.1). 1-copy serializable in the order of commits: at its commit, everything
+//! that an update transaction read is unchanged. Read-only transactions see a prefix of that order and always
+//! commit.
 //!
 //! # Departures
 //!
-//! None. Among several causes a write of the same row is told first, and the latest writer of the
-//! first read that was touched.
+//! None. If there are several causes, a write of the same row is reported first; otherwise the latest writer of
+//! the first read that was touched.
 
 use crate::certification::writers::Writers;
 use crate::certification::{Cause, Certifier, Decision, Limits, Timestamp, Transaction};

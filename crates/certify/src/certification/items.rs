@@ -1,7 +1,6 @@
-//! What a transaction read and wrote, at the level of rows, columns, tables and predicates, and
-//! when a read and a write conflict. A predicate is tested against the rows as they were before
-//! and after the write, so that phantoms are caught without blaming the whole table.
-//! Unknown always means "may conflict" (I6).
+//! What a transaction read and wrote, at the level of rows, columns, tables and predicates, and when a read and
+//! a write conflict. A predicate is tested against the rows as they were before and after the write, so that
+//! phantoms are detected and other rows of the table don't conflict. Unknown always means "may conflict" (I6).
 
 use std::ops::Bound;
 

@@ -1,7 +1,7 @@
 //! The committed transactions that a certifier remembers, in their order, and when it forgets
 //! (RSSI paper, appendix C.2.3; I8).
 //!
-//! Invariant: those that committed after `floor` are all here; those before are not.
+//! Invariant: all transactions that committed after `floor` are here, and none that committed before.
 
 use std::collections::VecDeque;
 use std::ops::Bound;

@@ -1,9 +1,9 @@
 //! Certification: whether a transaction may commit, given those that committed since its
 //! snapshot (RSSI paper, section 3; vDBSM paper, section 3).
 //!
-//! Every site feeds the same transactions in the same total order to an equal certifier and
-//! therefore decides alike. The commit timestamp is the position in that order and ticks at
-//! every attempt, committed or not (RSSI paper, section 3.1).
+//! At every site a certifier of the same kind gets the same transactions in the same total order, so all sites
+//! make the same decisions. The commit timestamp is the position in that order. It advances with every attempt,
+//! committed or not (RSSI paper, section 3.1).
 
 mod conflicts;
 pub mod cp_roo;

@@ -1,9 +1,8 @@
-//! RSSI: a transaction commits unless a concurrent one committed a write of a row that it writes,
-//! or it would complete a descending structure with committed ones: peak -rw-> follow -rw->
-//! trailing, where the peak's lsv is not below that of the other two (RSSI paper, definition 3.1,
-//! theorem 3.1). 1-copy serializable, read-only transactions included, which are certified too.
-//! Whoever comes last of the three aborts, in whichever role; peak and trailing may be the same
-//! transaction (write skew).
+//! RSSI: a transaction commits unless a concurrent one committed a write of a row that it writes, or it would
+//! complete a descending structure with committed ones: peak -rw-> follow -rw-> trailing, where the peak's lsv
+//! is not below that of the other two (RSSI paper, definition 3.1, theorem 3.1). 1-copy serializable, read-only
+//! transactions included, which are certified too. The last of the three to be certified aborts, whichever role
+//! it has. Peak and trailing may be the same transaction (write skew).
 //!
 //! # Why it is sound
 //!
@@ -34,16 +33,16 @@
 //!
 //! # Departures
 //!
-//! - ν instead of lsv. [`Rssi::by_the_letter`] takes the lowest ν, which is lsv as long as that is
-//!   known exactly and nothing was forgotten: definition 3.1 to the letter. Over a long memory it
-//!   aborts more than CP-ROO does, because rw-edges join ever more transactions that were not
+//! - ν instead of lsv. [`Rssi::by_the_letter`] takes the lowest ν, which is lsv as long as that is known
+//!   exactly and nothing was forgotten: definition 3.1 to the letter. If many past transactions are remembered,
+//!   it aborts more than CP-ROO does, because rw-edges connect more and more transactions that were not
 //!   concurrent; `docs/decisions/0003` has figures.
 //! - The paper forgets a transaction once no pending one began before its commit (appendix C.2.3)
 //!   and keeps lsv as it is. That is unsound: an edge to a later writer that was not concurrent
 //!   with the forgotten reader can be the first of a descending structure, the only one of a
 //!   cycle. The test `forgotten_readers` has the schedule. Point 4 makes it sound.
-//! - Read sets hold columns, tables and predicates besides rows, so that phantoms are seen; the
-//!   paper leaves that to next-key tracking (its footnote 2).
+//! - Read sets contain columns, tables and predicates besides rows, so that phantoms are detected; the paper
+//!   leaves that to next-key tracking (its footnote 2).
 
 use crate::certification::index::reads::ReadIndex;
 use crate::certification::index::writes::WriteIndex;

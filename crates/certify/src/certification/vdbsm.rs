@@ -1,6 +1,6 @@
-//! vDBSM: an update transaction commits only if the versions of all that it read are still the
-//! current ones (vDBSM paper, section 3, step 3). 1-copy serializable in the order of commits.
-//! Read-only transactions are local to their site and always commit (step 2).
+//! vDBSM: an update transaction commits only if the versions of everything that it read are still the current
+//! ones (vDBSM paper, section 3, step 3). 1-copy serializable in the order of commits. Read-only transactions
+//! are local to their site and always commit (step 2).
 //!
 //! The version of an item is the commit timestamp of the last that wrote there. It need not be
 //! stored for each item: `begin` bounds all reads of a transaction from below, so the version that
@@ -9,12 +9,12 @@
 //!
 //! # Departures
 //!
-//! - Written rows count as read: the paper executes the update statements of a certified
-//!   transaction at every replica, whereas our entries carry the rows that one site made of those
-//!   it saw. Two writers of a row that did not read it would both commit in the paper. Where the
-//!   version of such a row is given by a read, that version counts, else the snapshot.
-//! - Versions may be timestamps of any write up to the one that was seen; the paper counts writes
-//!   per item, which a range has not.
+//! - Written rows count as read: the paper executes the update statements of a certified transaction at every
+//!   replica, whereas our entries contain the new rows, which one site computed from the versions that it saw.
+//!   In the paper, two writers of a row that did not read it would both commit. If a read gives the version of
+//!   such a row, this version is used, otherwise the snapshot.
+//! - Versions may be timestamps of any write up to the one that was seen; the paper counts writes per item,
+//!   which is not possible for a range.
 
 use crate::certification::items::{Read, Write};
 use crate::certification::writers::Writers;

@@ -1,4 +1,4 @@
-//! The committed update transactions of a certifier that asks only who wrote what: shared by
+//! The committed update transactions, for certifiers that need only writes: shared by
 //! [`cp_roo`](crate::certification::cp_roo) and [`vdbsm`](crate::certification::vdbsm).
 
 use crate::certification::index::writes::WriteIndex;

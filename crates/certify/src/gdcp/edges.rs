@@ -1,5 +1,5 @@
-//! What a site knows of reads and writes: the readsets of its own transactions, which never leave
-//! it, and the writesets of all (RSSI paper, section 4.1: `T_l,c`, `T_l,p`, `T_c`, `T_p`).
+//! What a site knows about reads and writes: the readsets of its own transactions, which are not sent to other
+//! sites, and the writesets of all transactions (RSSI paper, section 4.1: `T_l,c`, `T_l,p`, `T_c`, `T_p`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

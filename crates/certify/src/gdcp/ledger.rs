@@ -1,18 +1,16 @@
-//! The decision over a proposal whose edges are all known, the same at every site because it
-//! follows from the decisions before it (RSSI paper, definition 3.1, theorem 3.1, and the end of
-//! `gdcpDeliver`).
+//! The decision on a proposal whose edges are all known. It is the same at every site, because it depends only
+//! on the decisions before it (RSSI paper, definition 3.1, theorem 3.1, and the end of `gdcpDeliver`).
 //!
-//! A descending structure is found without looking at its three transactions together: of every
-//! committed one the ledger keeps the highest lsv of those that lead to it and the lowest lsv of
-//! those it leads to, and these suffice whichever of the three completes it.
+//! A descending structure is found without examining its three transactions together: for every committed
+//! transaction the ledger keeps the highest lsv of those with an edge to it, and the lowest lsv of those it has
+//! an edge to. This is enough, whichever of the three completes the structure.
 //!
-//! The rule and why it is sound are those of [`crate::certification::rssi`], point for point:
-//! instead of lsv stands a number that is not below it, chosen at the decision (called lsv here,
-//! too); a reader matters to a writer only if it committed after the writer's lsv; and what
-//! committed up to a floor may be forgotten if every later number is at least the floor and what
-//! began before it is aborted.
-//! So an edge that was told by name before its reader was forgotten does not matter any more, and
-//! sites need not agree on who forgot when, only on the floor at each decision.
+//! The rule, and why it is sound, are those of [`crate::certification::rssi`]. In place of the lsv there is a
+//! number that is not below it, chosen at the decision (called lsv here, too). A reader matters to a writer
+//! only if it committed after the writer's lsv. Transactions that committed up to a floor may be forgotten if
+//! every later number is at least the floor and transactions that began before it are aborted. So an edge that
+//! was sent by name before its reader was forgotten does not matter any more, and sites need not agree on when
+//! each of them forgets, only on the floor at each decision.
 //!
 //! # Departures
 //!
@@ -20,10 +18,10 @@
 //!   needs cycles of two as well. Algorithm 1 marks those.
 //! - rw-edges from committed readers count even if reader and writer were not concurrent.
 //! - The number in place of lsv (`docs/decisions/0003`), unless [`Limits::by_the_letter`].
-//! - The paper forgets at each site as soon as staleness values arrive (appendix C.2.3), and keeps
-//!   lsv as it is: unsound (test `a_committed_reader_that_is_not_concurrent_with_the_writer`), and
-//!   sites that forget at different places in the order decide differently. Here the values have
-//!   their turn in the order, and the floor counts as above.
+//! - The paper forgets at each site as soon as staleness values arrive (appendix C.2.3), and keeps lsv as it
+//!   is: unsound (test `a_committed_reader_that_is_not_concurrent_with_the_writer`), and sites that forget at
+//!   different places in the order decide differently. Here the values are a part of the total order, and the
+//!   floor is used as above.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,31 +1,30 @@
-//! GDCP over any total-order log, in two rounds: what a cluster with a log runs on.
+//! GDCP over any total-order log, in two rounds, for a cluster with a log.
 //!
-//! Round 1: a proposal is appended. Round 2: every member that sees it at its place appends the
-//! edges to it from its own readsets. A proposal is decided, in the order of proposals, at the
-//! place in the log where the last member's edges are; since the log is one, everybody decides
-//! there, and alike. A log that is durable needs no further round for a decision to be safe.
+//! Round 1: a proposal is appended. Round 2: every member that sees it at its place appends the edges to it
+//! from its own readsets. A proposal is decided, in the order of proposals, at the place in the log where the
+//! last member's edges are. Since all sites read the same log, all make the same decision at this place. If the
+//! log is durable, a decision is safe without a further round.
 //!
-//! What a site has to say between two of its appends is one batch: proposals, edges to any number
-//! of proposals, its staleness value. At most [`Limits::batches_max`] batches of a site are on
-//! their way, so under load a site appends about that many per round trip, however many
-//! transactions there are. A batch may be lost, doubled or overtaken on its way to the log: only the next one of its
-//! site counts, and [`LogManager::tick`] appends again what was not seen.
+//! Everything that a site has to send between two of its appends is one batch: proposals, edges to any number
+//! of proposals, its staleness value. At most [`Limits::batches_max`] batches of a site are outstanding, so
+//! under load a site appends about that many per round trip, however many transactions there are. A batch may
+//! be lost, duplicated or reordered before it is in the log: only the next one of its site counts, and
+//! [`LogManager::tick`] appends again what has not appeared.
 //!
 //! # Departures
 //!
-//! - Edges are told by name as on the ring ([`crate::gdcp::message`]); a local reader that is
-//!   proposed but not yet in the log counts as proposed.
-//! - A proposal that writes nothing needs no second round: nothing leads to it.
-//! - Early aborts: at home before it is sent; by everyone at its place in the log, if what is
-//!   known to all dooms it; and through a mark among the edges. A marked proposal does not wait for
-//!   other members' edges, but for its turn. Who is aborted early that its turn might have spared:
-//!   see [`crate::gdcp::manager`].
-//! - Stop-failures: a record changes the membership, if it is the first to follow the view
-//!   that it names. There, all that is undecided ends, whoever proposed it, so whether edges of the
-//!   leaving site are in the log already does not matter. What was decided earlier in the log
-//!   stays. The failure detector may be wrong at any time: a member that is put out sees it in the
-//!   log, and comes back as another incarnation would. Nothing is decided while a member is
-//!   silent and nobody suspects it.
+//! - Edges are sent by name as on the ring ([`crate::gdcp::message`]); a local reader that is proposed but not
+//!   yet in the log counts as proposed.
+//! - A proposal that writes nothing needs no second round: it has no incoming edges.
+//! - Early aborts: a transaction is aborted at its home before it is sent; by all sites at its place in the
+//!   log, if what all sites know is enough to abort it; or by a mark among the edges. A marked proposal does
+//!   not wait for other members' edges, but only for its turn. [`crate::gdcp::manager`] says which transactions
+//!   are aborted early that might have committed at their turn.
+//! - Stop-failures: a record changes the membership, if it is the first to follow the view that it names. At
+//!   this record all undecided proposals of all sites are aborted, so it does not matter whether edges of the
+//!   leaving site are in the log already. What was decided earlier in the log remains. The failure detector may
+//!   be wrong at any time: a member that was excluded sees this in the log, and rejoins as a new incarnation.
+//!   Nothing is decided while a member doesn't respond and isn't suspected.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,30 +1,29 @@
-//! Algorithm 1 (RSSI paper, section 4.1, appendices B and C): a site's replication manager on a
-//! ring. There are no timers: links and the failure detector are outside, so [`RingManager::step`]
-//! is the only door.
+//! Algorithm 1 (RSSI paper, section 4.1, appendices B and C): a site's replication manager on a ring. There are
+//! no timers: links and the failure detector are outside, so [`RingManager::step`] is the only entry point.
 //!
-//! A proposal goes round the ring and collects rw-edges from the readsets of the sites that it
-//! passes ([`Body::Gather`]), then a second time with all of them ([`Body::Decide`]); who has the
-//! edges of all proposals up to it decides it. n sites need n + (n - 1) hops, as in the paper.
+//! A proposal goes round the ring and collects rw-edges from the readsets of the sites that it passes
+//! ([`Body::Gather`]), then a second time with all of them ([`Body::Decide`]). A site that has the edges of all
+//! proposals up to this one decides it. n sites need n + (n - 1) hops, as in the paper.
 //!
 //! # Departures
 //!
-//! - A decision is *released* (applied, told to the client) only when every site can make it: a
-//!   third circulation of n - 1 hops ([`Body::Safe`]), as LCR has its acknowledgements. In the
-//!   paper the home of the first proposal in the order tells its client right after the first
-//!   circulation; if it stops then, nobody else has the edges, and the survivors end what was
-//!   acknowledged (test `a_decision_that_is_not_released_can_be_lost_with_its_site`).
+//! - A decision is *released* (applied, and reported to the client) only when every site can make it: a third
+//!   circulation of n - 1 hops ([`Body::Safe`]), as LCR has its acknowledgements. In the paper the home of the
+//!   first proposal in the order answers its client right after the first circulation. If this site fails then,
+//!   no other site has the edges, and the others abort a transaction that was acknowledged (test
+//!   `a_decision_that_is_not_released_can_be_lost_with_its_site`).
 //! - The second circulation does not carry the writeset again: every site has it by then.
-//! - Early aborts. At home a transaction is refused before it is sent if it conflicts with what
-//!   has committed there; on its way it is marked (`doomed`), keeps its place in the order and is
-//!   aborted there. What has committed and the edges among it never go away, so precisely those are
-//!   aborted early that their turn would abort, but for one case: if meanwhile so much was
-//!   forgotten that its lsv counts as higher ([`crate::gdcp::ledger`]), its turn might have let
-//!   it pass. Those refused at home have no place in the order.
-//! - Stop-failures: whoever suspects a site stops the group; [`crate::gdcp::view::succeed`] makes
-//!   the next one. Messages of older views are ignored, those of views that a site has not entered
-//!   yet wait. Assumed: views are numbered by one service, and the new view
-//!   has a report of at least one site of the old. A suspicion may be wrong: what the suspected
-//!   site releases afterwards every other site could decide before it stopped.
+//! - Early aborts. At home a transaction is refused before it is sent if it conflicts with what has committed
+//!   there; on its way it is marked (`doomed`), keeps its place in the order and is aborted there. Committed
+//!   transactions and the edges among them remain, so exactly those transactions are aborted early that would
+//!   be aborted at their turn, with one exception: if so much was forgotten meanwhile that a transaction's lsv
+//!   counts as higher ([`crate::gdcp::ledger`]), it might have committed at its turn. Transactions refused at
+//!   home have no place in the order.
+//! - Stop-failures: a site that suspects another stops the view; [`crate::gdcp::view::succeed`] makes the next
+//!   one. Messages of older views are ignored, and messages of views that a site has not entered yet wait. It
+//!   is assumed that views are numbered by one service, and that the new view has a report of at least one site
+//!   of the old one. A suspicion may be wrong: whatever the suspected site releases afterwards, every other
+//!   site could decide before it stopped.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,22 +1,22 @@
-//! What sites tell each other: writesets and rw-edges, never readsets (RSSI paper, section 4).
+//! The messages between sites: writesets and rw-edges, never readsets (RSSI paper, section 4).
 //!
-//! An edge `reader -rw-> writer` is known where the reader ran. It is told once: in the reader's
-//! proposal (`out`) if the writer was known there when the reader was proposed, else with the
-//! writer (`readers`) when it comes by.
+//! An edge `reader -rw-> writer` is known at the site where the reader ran. It is sent once: in the reader's
+//! proposal (`out`) if the writer was known there when the reader was proposed, otherwise with the writer's
+//! proposal (`readers`) when it passes this site.
 //!
 //! # Departures
 //!
-//! Algorithm 1 carries edges to `T_i` from committed readers as the one pair with the highest lsv
-//! (`D_t,c`), and from pending readers only those of a higher lsv than that (`D_t,p`) that come
-//! before `T_i` in the order. Three structures escape it (tests `departures`):
-//! - A reader that comes later in the order than `T_i` but did not know of it when it was proposed:
-//!   neither message has the edge. Here readers are told whatever their place in the order.
-//! - A reader of a low lsv that follows a peak of a high one, with `T_i` trailing: the pair of
-//!   another reader displaces it, and no site can tell that it is there. Here every reader is told
-//!   by name that committed after the lsv of `T_i`; no other matters ([`crate::gdcp::ledger`]).
+//! Algorithm 1 carries edges to `T_i` from committed readers as the one pair with the highest lsv (`D_t,c`),
+//! and from pending readers only those of a higher lsv than that (`D_t,p`) that come before `T_i` in the order.
+//! Three structures are not detected then (tests `departures`):
+//! - A reader that comes later in the order than `T_i` but did not know of it when it was proposed: neither
+//!   message has the edge. Here edges from readers are sent whatever their place in the order.
+//! - A reader of a low lsv that follows a peak of a high one, with `T_i` trailing: the pair of another reader
+//!   replaces it, and no site can detect the structure. Here every reader that committed after the lsv of `T_i`
+//!   is sent by name; no other matters ([`crate::gdcp::ledger`]).
 //! - A pending reader filtered out by a committed one: the same.
 //!
-//! The lsv of `out` and `readers` is not told again: it came with their own proposals.
+//! The lsv of `out` and `readers` is not sent again: it was in their own proposals.
 
 use std::sync::Arc;
 

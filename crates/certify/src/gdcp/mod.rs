@@ -1,6 +1,6 @@
-//! The global dependency checking protocol (RSSI paper, section 4, Algorithm 1, appendices B
-//! and C): every site decides alike on every transaction although each keeps its readsets to
-//! itself and tells only which rw-edges they make.
+//! The global dependency checking protocol (RSSI paper, section 4, Algorithm 1, appendices B and C): all sites
+//! make the same decision on every transaction, although each keeps its readsets to itself and sends only the
+//! rw-edges that they cause.
 //!
 //! - [`manager`]: over a ring of sites, as in the paper; [`ring`] has the order, [`view`] what
 //!   happens when a site stops.
@@ -8,7 +8,7 @@
 //! - [`site`]: what a site keeps in both; [`edges`] the readsets and writesets, [`ledger`] the
 //!   decision and what is forgotten.
 //!
-//! Departures from the paper are told where they are made: the edges in [`message`], decision and
+//! Departures from the paper are described where they are made: the edges in [`message`], decision and
 //! forgetting in [`ledger`], order in [`ring`], delivery and failures in [`manager`] and [`log`].
 
 pub mod edges;

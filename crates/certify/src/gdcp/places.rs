@@ -1,6 +1,6 @@
-//! Where reads and writes can meet, as an index: by row, by table, or anywhere. Finds candidates
-//! only; whether a read is touched by a write is asked of the two. Wrong only towards "more
-//! candidates" (I6). The paper's tuple lookup table (RSSI paper, appendix C.1.1), with predicates.
+//! Where reads and writes can meet, as an index: by row, by table, or anywhere. It finds only candidates,
+//! possibly too many, never too few (I6); the exact test follows. The paper's tuple lookup table (RSSI paper,
+//! appendix C.1.1), with predicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,9 @@
-//! Who takes part, and how the next group starts when a site has stopped (RSSI paper, appendix
-//! C.1.2).
+//! The members of a group, and how the next view starts when a site has stopped (RSSI paper, appendix C.1.2).
 //!
-//! A new view is a barrier: all that is undecided ends, and what began before it cannot commit.
-//! So no cycle of dependencies crosses it: a later transaction sees all that earlier ones
-//! wrote, hence nothing leads from a later one back to an earlier one. Readsets of before may be
-//! forgotten, those of a site that lost them too.
+//! A new view is a barrier: all undecided transactions are aborted, and transactions that began before it
+//! cannot commit. So no cycle of dependencies crosses it: a later transaction sees everything that earlier ones
+//! wrote, hence there is no edge from a later one to an earlier one. Readsets from before the barrier may be
+//! forgotten, even those of a site that lost them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `hihooi bench`: what a running cluster does under load.
+//! `hihooi bench`: tests a running cluster under load.
 
 mod history;
 

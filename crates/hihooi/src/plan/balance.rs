@@ -1,5 +1,5 @@
-//! `hihooi plan balance`: assigns a workload's transactions to servers by the policies of
-//! conflict-aware load balancing, and says what that is worth (vDBSM paper, sections 4 and 5).
+//! `hihooi plan balance`: assigns a workload's transactions to servers by the policies of conflict-aware load
+//! balancing, and evaluates the assignments (vDBSM paper, sections 4 and 5).
 
 mod file;
 mod report;
@@ -23,7 +23,7 @@ use crate::plan::balance::report::{Report, Result};
 /// The factor of MPF that the paper's evaluation favours.
 const DEFAULT_FACTOR: f64 = 0.5;
 
-/// How many requests of TPC-C run at one time, unless it is said.
+/// How many requests of TPC-C run at one time, by default.
 const TPCC_REQUESTS: i64 = 200;
 
 pub const EXAMPLES: &str = r#"Examples:
@@ -47,20 +47,21 @@ A workload file names transactions, what they write and what they read:
   reads = ["stock of 1"]
 
 Two transactions conflict when they share an item that one of them writes and both write
-something. Transactions are assigned one after another; with the same seed, alike.
+something. Transactions are assigned one after another. The same seed gives the same assignment.
 
-  mcf           where conflicting transactions are, else where the load is lowest
-  mpf           the same among servers whose load is similar: FACTOR times it is not above the
-                lowest. 1 is even load first, small factors are fewer conflicts first
-  least-loaded, round-robin, random   blind to conflicts
-  all           a table that compares them
+  mcf           the server with conflicting transactions, otherwise the one with the lowest load
+  mpf           the same among servers with similar load: FACTOR times their load is not above the
+                lowest. 1 prefers even load, small factors prefer fewer conflicts
+  least-loaded, round-robin, random   ignore conflicts
+  all           a table that compares all policies
 
-TPC-C: a type of transactions with its warehouse and district as parameters conflicts as the vDBSM
-paper's section 5.1 says. --stock printed takes the relation as it stands there, where two orders
-meet only in one district or if both take items of one third warehouse; whole, the default, adds
-all orders that take items of the same warehouse. Drawn requests are what runs at one time. With
-all types at once, however rare, some rare payment of each server meets most of every other's
-transactions: overlapping ratios near 100 % then hide what the policies differ in.
+TPC-C: a type of transaction has its warehouse and district as parameters. Which types conflict is
+defined in section 5.1 of the vDBSM paper. --stock printed uses the relation as printed there, where
+two orders conflict only in one district, or if both take items of one third warehouse. whole, the
+default, adds all orders that take items of the same warehouse. Randomly drawn requests represent
+the transactions that run at one time. With all types at once, even rare ones, some rare payment of
+each server conflicts with most transactions of every other server. Then all overlapping ratios are
+near 100 %, which hides the differences between policies.
 
 The overlapping ratio of two servers is the share of the first one's update weight that
 conflicts with some update transaction of the second. "Conflicting weight across servers" is
@@ -78,7 +79,7 @@ pub struct BalanceArgs {
     /// Number of servers
     #[arg(long, value_name = "N")]
     servers: i64,
-    /// The TPC-C mix on so many warehouses, 1 to 10000
+    /// Use the TPC-C mix, with this number of warehouses, 1 to 10000
     #[arg(long, value_name = "WAREHOUSES")]
     tpcc: Option<i64>,
     /// Which conflicts between TPC-C's orders count (see below)
@@ -87,13 +88,13 @@ pub struct BalanceArgs {
     /// A file that describes the workload (see below)
     #[arg(long, value_name = "FILE", conflicts_with = "tpcc")]
     workload: Option<PathBuf>,
-    /// Assign so many transactions drawn by weight, or each once [default: tpcc 200, a file all]
+    /// Assign this number of transactions, drawn by weight, or each once [default: tpcc 200, a file all]
     #[arg(long, value_name = "N|all")]
     requests: Option<Requests>,
     /// In which order transactions are assigned
     #[arg(long, value_enum, default_value = "random")]
     order: OrderName,
-    /// Seed of all that is random
+    /// Seed of the random numbers
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Print JSON

@@ -1,6 +1,6 @@
-//! `hihooi plan isolation`: what certification protocols would abort, and what is left of the
-//! throughput, in the manner of the RSSI paper's Figure 1. The model is
-//! [`hihooi_sim::isolation`], its costs and what they assume [`hihooi_sim::isolation::costs`].
+//! `hihooi plan isolation`: how many transactions certification protocols would abort, and the throughput that
+//! remains, like the RSSI paper's Figure 1. The model is [`hihooi_sim::isolation`], its costs and what they
+//! assume [`hihooi_sim::isolation::costs`].
 
 mod figure;
 mod report;
@@ -19,30 +19,31 @@ use crate::failure::{Failure, Result};
 use crate::plan::isolation::runs::{Runs, Workload};
 
 pub const EXAMPLES: &str = "Examples:
-  hihooi plan isolation                                 ssibench, from updates to queries alone
+  hihooi plan isolation                                 ssibench, from only updates to only queries
   hihooi plan isolation --mpl 640 --read-only 0 --no-retry
   hihooi plan isolation --read-only 0,20,40,60,80,100 --certifier cp-roo,rssi --plot shares.svg
   hihooi plan isolation --workload tpcc++ --warehouses 100 --mpl 160 --json
   hihooi plan isolation --costs read=0.01,update=0.05,insert=0.04,certify=0.02
 
-Certifiers: rsi finds write-write conflicts only (1-copy-SI, not serializable); cp-roo aborts a
-writer whose reads were overwritten, and certifies no queries; rssi aborts on descending
-structures only, and certifies queries too; rssi-letter does so as the paper defines it, rssi
-chooses the lsv so that fewer abort. Aborts are in percent of the attempts: WW write
-conflict, RW read overwritten, DS descending structure (how often as peak, follow and trailing
-transaction). Response times of what aborts and is repeated count from the first attempt. Where
-cp-roo overtakes rssi depends much on --no-retry and --own-managers.
+Certifiers: rsi aborts because of write-write conflicts only (1-copy-SI, not serializable). cp-roo
+also aborts a writer whose reads were overwritten; it doesn't certify queries. rssi also aborts
+because of descending structures; it certifies queries, too. It chooses the lsv so that fewer
+transactions abort; rssi-letter is the protocol as the paper defines it. Aborts are in percent of
+the attempts: WW write conflict, RW read overwritten, DS descending structure (how often as peak,
+follow and trailing transaction). Response times of transactions that are repeated are measured
+from the first attempt. The share of queries at which cp-roo overtakes rssi depends much on
+--no-retry and --own-managers.
 
 Costs: milliseconds of a site's engine to read, update or insert a row (read, update, insert), of
-a site's manager for each certified transaction (certify), between two sites (hop), and the part
-of writing rows that applying them elsewhere takes (write-overhead). Unless given they are derived
-from the RSSI paper's Table 1, that is of Pentium IV machines: compare the certifiers, don't take
-throughput literally.";
+a site's manager for each certified transaction (certify), between two sites (hop), and the cost of
+applying rows at another site as a fraction of writing them (write-overhead). The defaults are
+derived from the RSSI paper's Table 1, that is, from Pentium IV machines: compare the certifiers,
+and ignore absolute throughput.";
 
 /// Arguments of `plan isolation`.
 #[derive(Args, Debug)]
 pub struct IsolationArgs {
-    /// What the clients do
+    /// The clients' workload
     #[arg(long, value_enum, default_value_t = WorkloadName::Ssibench)]
     workload: WorkloadName,
     /// Number of sites
@@ -64,10 +65,10 @@ pub struct IsolationArgs {
     #[arg(long, value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=3_600))]
     seconds: u16,
-    /// Where randomness comes from; the same seed gives the same answer
+    /// Seed of the random numbers; the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Clients go on with another transaction after an abort, instead of repeating it
+    /// After an abort, clients continue with another transaction instead of repeating the same
     #[arg(long)]
     no_retry: bool,
     /// Managers have processors of their own, instead of sharing those of their sites
@@ -85,14 +86,14 @@ pub struct IsolationArgs {
     /// ssibench: percentage of the writing transactions that insert [default: 50]
     #[arg(long, value_name = "SHARE", value_parser = percentage)]
     inserts: Option<f64>,
-    /// ssibench: inserted rows fall between those that others read
+    /// ssibench: rows are inserted between those that others read
     #[arg(long)]
     phantoms: bool,
     /// tpcc++: number of warehouses [default: 80]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(WAREHOUSES_MAX)))]
     warehouses: Option<u32>,
-    /// What things cost, see below
+    /// Costs of operations (see below)
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = cost)]
     costs: Vec<(Cost, f64)>,
     /// Also draw throughput and aborts over the share of queries
@@ -179,7 +180,7 @@ fn workload(args: &IsolationArgs) -> Result<Workload> {
 
 fn ssibench(args: &IsolationArgs) -> Result<Workload> {
     if args.warehouses.is_some() {
-        return Err(Failure::new("--warehouses is of --workload tpcc++"));
+        return Err(Failure::new("--warehouses needs --workload tpcc++"));
     }
     let usual = Parameters::default();
     let parameters = Parameters {
@@ -209,7 +210,7 @@ fn tpccpp(args: &IsolationArgs) -> Result<Workload> {
         ("--phantoms", args.phantoms),
     ];
     match of_ssibench.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(Failure::new(format!("{name} is of --workload ssibench"))),
+        Some((name, _)) => Err(Failure::new(format!("{name} needs --workload ssibench"))),
         None => Ok(Workload::Tpccpp(args.warehouses.unwrap_or(80))),
     }
 }

@@ -1,6 +1,5 @@
-//! `hihooi plan`: what a cluster would do, before anyone builds it. Each tool is one file; the
-//! models are pure crates. Results alone go to standard output, for programs (`--json`) as one
-//! indented object.
+//! `hihooi plan`: predicts what a cluster would do before it is built. Each tool is one file; the models are in
+//! pure crates. Only results go to standard output; with `--json` they are one indented object.
 
 mod balance;
 mod isolation;
@@ -17,18 +16,18 @@ use crate::print;
 /// The planning tools.
 #[derive(Subcommand, Debug)]
 pub enum PlanCommand {
-    /// How much more can N sites do than one? (an analytical model of partial replication)
+    /// How many times the work of one site N sites can do (an analytical model of partial replication)
     #[command(after_help = scale_out::EXAMPLES, mut_args(negative_is_a_value))]
     ScaleOut(scale_out::ScaleOutArgs),
-    /// Which transactions should run at which server, so that few conflict across servers?
+    /// Which transactions should run at which server, so that few conflict across servers
     #[command(after_help = balance::EXAMPLES, mut_args(negative_is_a_value))]
     Balance(balance::BalanceArgs),
-    /// What would each certification protocol abort, and why? (a simulation)
+    /// How many transactions each certification protocol would abort, and why (a simulation)
     #[command(after_help = isolation::EXAMPLES, mut_args(negative_is_a_value))]
     Isolation(isolation::IsolationArgs),
 }
 
-/// A negative number is told to be out of range, instead of being taken for an option.
+/// So that a negative number is reported as out of range, and not taken for an option.
 fn negative_is_a_value(arg: Arg) -> Arg {
     let takes_value = arg.get_action().takes_values();
     arg.allow_negative_numbers(takes_value)
@@ -43,8 +42,8 @@ pub fn run(command: &PlanCommand) -> ExitCode {
     }
 }
 
-/// Prints the answer: exit status 0; or one line on standard error, if the input is bad or the
-/// answer can't be written: 2.
+/// Prints the result: exit status 0. If the input is bad or the result can't be written, prints one line on
+/// standard error: exit status 2.
 fn finish(answer: Result<String, impl Display>) -> ExitCode {
     match answer.map_err(Failure::new).and_then(|text| print::results(&text)) {
         Ok(()) => ExitCode::SUCCESS,

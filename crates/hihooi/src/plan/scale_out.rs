@@ -1,5 +1,5 @@
-//! `hihooi plan scale-out`: how many times the work of one site can a replicated system do
-//! (SIPRe paper, section 3)?
+//! `hihooi plan scale-out`: how many times the work of one site a replicated system can do (SIPRe paper,
+//! section 3).
 
 mod figure;
 mod model_file;
@@ -20,9 +20,9 @@ pub const EXAMPLES: &str = r#"Examples:
   hihooi plan scale-out --sites 100 --copies 5 --updates 0.2 --write-overhead 0.15 --plot scale.svg
   hihooi plan scale-out --model shop.toml --json
 
-A model file describes an uneven system:
+A model file describes a system whose sites or objects differ:
 
-  write_overhead = 0.15             # applying a write costs this part of running it
+  write_overhead = 0.15             # the cost of applying a write, as a fraction of running it
 
   [[site]]
   name = "s1"
@@ -34,11 +34,11 @@ A model file describes an uneven system:
   [[object]]                        # a table or a fragment of one
   name = "orders"
   share = 70                        # of all accesses, relative to the others'; 1 if left out
-  updates = 0.5                     # the part of its accesses that write
-  sites = ["s1", "s2"]              # which hold it, or "all"
+  updates = 0.5                     # the fraction of its accesses that write
+  sites = ["s1", "s2"]              # the sites that store it, or "all"
 
-A write runs at one site; every other site that holds the object applies it. The answer is the
-greatest load that the sites can carry, over all ways to spread the accesses among the holders.
+A write runs at one site; every other site that stores the object applies it. The result is the
+greatest load that the sites can carry, over all ways to distribute the accesses among these sites.
 The write overhead can be measured: the time to apply a transaction's rows, divided by the time
 to run it."#;
 
@@ -52,16 +52,16 @@ pub struct ScaleOutArgs {
     /// Copies of each object: `full`, `half` (of the sites, rounded up) or a number
     #[arg(long, value_name = "full|half|K", requires = "sites")]
     copies: Option<Copies>,
-    /// The part of the accesses that write, 0 to 1
+    /// The fraction of the accesses that write, 0 to 1
     #[arg(long, value_name = "U", requires = "sites", value_parser = fraction)]
     updates: Option<f64>,
-    /// The cost of applying a write as a part of running it, 0 to 1
+    /// The cost of applying a write, as a fraction of running it, 0 to 1
     #[arg(long, value_name = "WO", requires = "sites", value_parser = fraction)]
     write_overhead: Option<f64>,
     /// Number of objects, all equal [default: one for each site that is not full]
     #[arg(long, value_name = "M", requires = "sites", value_parser = count)]
     objects: Option<usize>,
-    /// Sites that hold everything, besides the copies at the others
+    /// Sites that store everything, in addition to the copies at the others
     #[arg(long, value_name = "N", requires = "sites", default_value_t = 0, value_parser = count)]
     full_sites: usize,
     /// A file that describes sites and objects (see below)

@@ -135,7 +135,7 @@ fn it_may_be_killed_at_any_moment() {
         if mark.exists() {
             let (is_up, text) = said(&mut cluster.up_command());
             assert!(!is_up, "{text}");
-            assert_names(&text, &["half made", "hihooi rebuild --yes"]);
+            assert_names(&text, &["incomplete", "hihooi rebuild --yes"]);
         }
     }
     assert!(mark.exists(), "it was killed in the middle");

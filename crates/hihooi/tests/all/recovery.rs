@@ -133,7 +133,7 @@ fn a_broken_stream_is_told_once() {
     );
     let drop = "SELECT pg_drop_replication_slot('hihooi')";
     eventually("the slot is free", || direct.simple(drop).is_ok());
-    let why = "make the replicas anew";
+    let why = "rebuild the replicas";
     eventually("the reason is told", || {
         cluster.show_replicas()["replica1"]["reason"].contains(why)
     });

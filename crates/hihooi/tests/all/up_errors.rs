@@ -249,7 +249,7 @@ fn an_interrupted_first_up_is_made_again() {
     let _alone = alone();
     // What `up` says, or a file that it makes.
     for moment in [
-        "making primary",
+        "creating primary",
         "primary/postmaster.pid",
         "copying primary to replica1",
         "copying primary to replica2",

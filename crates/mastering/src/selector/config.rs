@@ -1,4 +1,4 @@
-//! What the site selector is told: weights, sampling, times.
+//! The configuration of the site selector: weights, sampling, times.
 
 use crate::mastership::Homes;
 

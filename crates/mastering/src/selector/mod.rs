@@ -1,21 +1,21 @@
-//! The site selector: where each transaction runs, and which mastership moves for it (DynaMast
-//! paper, sections III-B, IV and V-B).
+//! The site selector: decides where each transaction runs, and which mastership moves for it (DynaMast paper,
+//! sections III-B, IV and V-B).
 //!
-//! Keeps I8: requests that wait, pins and history have bounds. Safety is the sites' business: a
-//! selector that is behind, restarted or doubled costs time and nothing else. Decisions follow
-//! from events alone; randomness comes with each request, and ties go to the lowest site.
+//! Keeps I8: waiting requests, pins and history have bounds. The sites ensure safety: a selector that lags, was
+//! restarted or runs twice costs only time. Decisions depend only on events; randomness comes with each
+//! request, and ties go to the lowest site.
 //!
-//! A shell must feed it what the sites answer and, to stay current, the mastership records of
-//! all logs; at a restart, the logs' records from the start, then [`Event::Recovered`].
+//! A shell must pass it the sites' answers and, to keep it up to date, the mastership records of all logs;
+//! after a restart, the logs' records from the beginning, then [`Event::Recovered`].
 //!
 //! Departures:
-//! - A request that needs a move waits behind earlier ones that share partitions with it; one
-//!   that needs none overtakes. (The paper's locks leave this to chance.)
+//! - A request that needs a move waits for earlier ones that share partitions with it; a request that needs
+//!   none doesn't wait. (With the paper's locks the order is not determined.)
 //! - The paper holds shared locks until the transaction begins; here its partitions are pinned
 //!   until the client says that it began, for at most `pin_ms`.
-//! - Weights are the user's to set. The default is [`config::Weights::ycsb`], in which equation 7
-//!   (what a client's transactions need one after another) has the weight 0; the statistics for it
-//!   are kept all the same. [`config::Weights::tpcc`] turns it on.
+//! - Users can set the weights. The default is [`config::Weights::ycsb`], in which equation 7 (what a client's
+//!   transactions need one after another) has the weight 0; the statistics for it are kept all the same.
+//!   [`config::Weights::tpcc`] turns it on.
 //! - Nothing moves unless a transaction needs it to, as in the paper. So data that starts at one
 //!   site stays there ([`crate::mastership::Homes::All`]), however unbalanced that is.
 

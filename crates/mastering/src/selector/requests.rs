@@ -1,5 +1,5 @@
-//! Requests of update transactions on their way to one site: routed at once, or after
-//! mastership was brought together, in the order of their arrival (DynaMast paper, section V-B).
+//! Requests of update transactions: routed to one site at once, or after mastership was moved there, in the
+//! order of their arrival (DynaMast paper, section V-B).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -2,11 +2,11 @@
 //! IV-A), for all sites at once.
 //!
 //! Departures:
-//! - Equation 8 adds the refresh delay with its weight and then takes the highest score, which
-//!   would prefer the site that lags most. Here the delay counts against a site.
-//! - Equation 5's norm counts only what a site lacks: being ahead elsewhere costs nothing.
-//! - In equations 6 and 7, pairs within the write set end up together at every candidate, so they
-//!   count the same everywhere; they are counted once, for all.
+//! - Equation 8 adds the refresh delay with its weight and then takes the highest score, which would prefer the
+//!   site that lags most. Here the delay reduces a site's score.
+//! - The norm of equation 5 includes only what a site lacks: being ahead in other slots has no effect.
+//! - In equations 6 and 7, pairs within the write set are together at every candidate, so they contribute the
+//!   same to all; they are computed only once.
 
 use crate::ids::{PartitionId, SITES_MAX, SiteId};
 use crate::selector::config::Weights;

@@ -1,12 +1,12 @@
-//! What clients write, and what they write together (DynaMast paper, section V-B): sampled write
+//! What clients write, and which partitions they write together (DynaMast paper, section V-B): sampled write
 //! sets in a history, counts by partition and pair, and expiry of old samples.
 //!
 //! Keeps I8: the history has a bound, and every count comes from a sample in it, so the counts
 //! are exactly those of the history (tested against a recount).
 //!
-//! Departures: the share that is sampled adapts so that a full history spans `history_ms`, which
-//! is the least that makes the counts speak of the whole window. A transaction that follows a
-//! sample is counted once for each partition, so that equation 7 has a probability.
+//! Departures: the sampling rate adapts so that a full history spans `history_ms`, so that the counts represent
+//! the whole window. A transaction that follows a sample is counted once for each partition, so that equation 7
+//! has a probability.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,8 +1,8 @@
-//! Who masters each partition, as far as the selector knows, and what keeps it from moving
+//! The master of each partition, as far as the selector knows, and what prevents mastership from moving
 //! (DynaMast paper, section V-B: the partition information and its lock).
 //!
-//! Keeps: what is known only ever gets newer. Knowledge may be behind; sites decide by
-//! [`crate::mastership`], so that costs a client another try and never makes two masters.
+//! Keeps: older information never replaces newer. The information may be outdated; then a client must try
+//! again, but there are never two masters, since sites decide by [`crate::mastership`].
 
 use crate::ids::{PartitionId, SiteId, Term};
 use crate::mastership::Homes;

@@ -1,5 +1,5 @@
-//! Systems of equal sites and equal objects, as the SIPRe paper's section 3.3 compares them: full
-//! replication, pure partial replication, and hybrid (some sites hold everything).
+//! Systems of equal sites and equal objects, as the SIPRe paper's section 3.3 compares them: full replication,
+//! pure partial replication, and hybrid (some sites store everything).
 
 use super::{COPIES_MAX, Invalid, OBJECTS_MAX, Object, SITES_MAX, Site, System, Writes, count};
 

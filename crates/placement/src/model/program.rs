@@ -1,5 +1,5 @@
-//! The linear program of a system: equations (5) to (9) of the SIPRe paper, made small by
-//! symmetry and put in a form that is kind to floating point.
+//! The linear program of a system: equations (5) to (9) of the SIPRe paper, reduced by symmetry and put in a
+//! numerically stable form.
 //!
 //! Let `S` be the scale-out and let stream `k` (an object's accesses) be the share `A_k` of it.
 //! Site `i` runs `A_k y_ik` of the stream, `sum_i y_ik = S` (6). A holder applies every write it
@@ -11,9 +11,9 @@
 //! With [`Writes::Anywhere`] an object is two streams, its reads (`c = 1`) and its writes
 //! (`c = 1 - wo`), and (7) is (6) for the latter.
 //!
-//! Symmetry: streams with the same holders and the same cost are one stream; sites with the same
-//! streams and capacity are one class. Averaging a best solution over equal things gives a
-//! best solution, so nothing is lost.
+//! Symmetry: streams with the same holders and the same cost are one stream; sites with the same streams and
+//! capacity are one class. Averaging an optimal solution over equal streams and sites gives an optimal
+//! solution, so the optimum is the same.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,13 @@
-//! The proof that a scale-out is the greatest: two sums that need no trust in the solver.
+//! Verifies that a scale-out is the greatest, by two sums that don't depend on the solver being correct.
 //!
-//! From below: the parts that the solver found, made to add up exactly, load each class by so much
-//! per unit of load; the scale-out at which the first class is full is attained by construction.
+//! Lower bound: the solver's parts, corrected to add up exactly, give each class's load per unit of load. The
+//! scale-out at which the first class is full can be attained.
 //!
-//! From above: take any set of classes. What only they hold must run there, and they must apply
-//! what they hold; so their capacity divided by that work bounds every scale-out. This is the
-//! cut of a flow, and some set is tight: all classes from which no chain of moves ("run part of a
-//! stream at another holder instead") leads to a class with room left. They are the bottleneck,
-//! which is also what a person wants to know.
+//! Upper bound: for any set of classes, accesses to what only these classes hold must run there, and they must
+//! apply the writes of everything that they hold. So their capacity divided by this work bounds every
+//! scale-out. This corresponds to a cut of a flow, and for some set the bound is tight: all classes from which
+//! no chain of moves ("run part of a stream at another holder instead") leads to a class with free capacity.
+//! This set is the bottleneck, which is also reported to the user.
 
 use super::program::{Parts, Program};
 

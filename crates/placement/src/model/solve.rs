@@ -1,7 +1,7 @@
-//! Solves a system and proves the answer before giving it: what the solver returns is only taken
-//! as a proposal, from which a scale-out that is attained and one that can't be exceeded are
-//! computed independently. When they differ, the answer is an error, never a number. A program that
-//! is too large for the solver is still answered if the even spread proves to be a best one.
+//! Solves a system and verifies the result before returning it: from the solver's result, a scale-out that can
+//! be attained and one that can't be exceeded are computed independently. If they differ, the result is an
+//! error, never a number. For a program that is too large for the solver there is still a result if the even
+//! distribution can be shown to be optimal.
 
 use super::program::{Program, VARIABLES_MAX};
 use super::proof::{self, Bottleneck};

@@ -1,5 +1,5 @@
-//! Which site holds what: the directory that section 4 of the SIPRe paper mentions. The same at
-//! all sites, and fixed while a site runs.
+//! Which site stores what: the directory that section 4 of the SIPRe paper mentions. The same at all sites, and
+//! fixed while a site runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
-//! `validate(T)` of the SIPRe paper's Figure 3: the first committer wins. Every site feeds it the
-//! same writesets in the same order and gets the same verdicts; nothing here may depend on which
-//! objects a site holds.
+//! `validate(T)` of the SIPRe paper's Figure 3: the first committer wins. At every site it gets the same
+//! writesets in the same order and returns the same verdicts. Nothing here may depend on which objects a site
+//! stores.
 //!
-//! It differs from the `rsi` certifier of `hihooi-certify` in what it must survive: a site that
-//! restarts continues from a [`Checkpoint`], its own or another site's, and forgetting follows
-//! from the order alone, so that sites refuse alike.
+//! It differs from the `rsi` certifier of `hihooi-certify` in how it handles restarts: a site that restarts
+//! continues from a [`Checkpoint`], its own or another site's. What is forgotten depends only on the order, so
+//! that all sites refuse the same transactions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

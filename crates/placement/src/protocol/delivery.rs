@@ -1,5 +1,5 @@
-//! What the total order brings (SIPRe paper, Figure 3, "in total order"): every site certifies
-//! every writeset, in order; the holders apply it; a snapshot follows.
+//! What is delivered in total order (SIPRe paper, Figure 3, "in total order"): every site certifies every
+//! writeset, in order; the sites that store the objects apply it; then there is a new snapshot.
 
 use hihooi_certify::certification::Timestamp;
 

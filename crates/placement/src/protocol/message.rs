@@ -1,4 +1,4 @@
-//! The words of the protocol: what comes into a site and what goes out of it, as data.
+//! The messages of the protocol: what comes into a site and what goes out of it, as data.
 
 use std::fmt::Debug;
 

@@ -1,11 +1,11 @@
 //! 1-copy snapshot isolation over partial copies: the protocol of the SIPRe paper, section 4 and
 //! Figure 3, as one state machine per site ([`Site`]).
 //!
-//! A client's transaction is coordinated by the site it is connected to, and reads the snapshot
-//! of that site at its first operation (its start timestamp). An operation on objects that the
-//! coordinator doesn't hold travels to a site that does, with the changes made so far, and runs
-//! there on the snapshot of the same timestamp. At commit the changes go through the total order;
-//! *every* site certifies them, the holders apply them, and each commit opens a snapshot.
+//! A client's transaction is coordinated by the site it is connected to, and reads the snapshot of that site at
+//! its first operation (its start timestamp). An operation on objects that the coordinator doesn't store is
+//! sent to a site that does, with the changes made so far, and runs there on the snapshot of the same
+//! timestamp. At commit the changes go through the total order; *every* site certifies them, the holders apply
+//! them, and each commit opens a snapshot.
 //!
 //! Departures from Figure 3:
 //! - `committedTx` grows, as printed, only where the writeset meets the local data. Then a site
@@ -27,9 +27,9 @@
 //!   made elsewhere reach the coordinator's own database with its next local operation.
 //! - A database locks rows. A certified writeset must not wait for a local transaction that can't
 //!   commit any more: such transactions end first, here and at their coordinator.
-//! - Snapshots are collected by what all sites report as their oldest start timestamp, and by a
-//!   bound. What a certifier remembers is bounded alike at all sites, so that they refuse alike.
-//! - Failures, of which the paper is silent: see [`Cause`], [`Event::Down`], [`Site::recover`].
+//! - Snapshots are collected by what all sites report as their oldest start timestamp, and by a bound. What a
+//!   certifier remembers has the same bound at all sites, so that they refuse the same transactions.
+//! - Failures, which the paper doesn't treat: see [`Cause`], [`Event::Down`], [`Site::recover`].
 //!
 //! Not covered, as in the paper: an operation needs one site that holds all its objects, and
 //! constraints across rows (secondary unique keys, foreign keys) are not certified.

@@ -1,6 +1,5 @@
-//! A [`Site`] with a mistake, so that tests and simulations can show that they would find it. Not
-//! for any other use. Mistakes are made at the site's doors, on the way in or out: the protocol
-//! itself carries none.
+//! A [`Site`] with a bug, so that tests and simulations can show that they would find it. Not for any other
+//! use. The bugs are in what goes into or out of the site: the protocol itself has none.
 
 use std::ops::Deref;
 

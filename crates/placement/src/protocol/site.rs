@@ -1,6 +1,6 @@
-//! A site of the SIPRe protocol: its state and its two doors. What it does as coordinator of
-//! clients' transactions is in `coordinator.rs`, what it runs in its own database in `part.rs`,
-//! what the total order brings in `delivery.rs`.
+//! A site of the SIPRe protocol: its state and its two entry points, for events and for time. What it does as
+//! coordinator of clients' transactions is in `coordinator.rs`, what it runs in its own database in `part.rs`,
+//! what is delivered in total order in `delivery.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

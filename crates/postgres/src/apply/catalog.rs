@@ -1,5 +1,5 @@
-//! What an applier must know of a replica's tables: types to cast to, which operators compare
-//! keys, where two rows can conflict (manual, chapter "System Catalogs").
+//! What an applier must know about a replica's tables: types to cast to, which operators compare keys, in which
+//! tables two rows can conflict (manual, chapter "System Catalogs").
 
 use std::sync::Arc;
 

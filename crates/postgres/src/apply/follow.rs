@@ -1,9 +1,9 @@
-//! Schema changes at a replica: a note's command is executed at the same place in the order as on the
-//! primary, as the same role and under the same settings. The objects that it made are compared with
-//! the primary's before anything is committed (I2).
+//! Schema changes at a replica: a note's command is executed at the same place in the order as on the primary,
+//! as the same role and with the same settings. The resulting objects are compared with the primary's before
+//! the transaction is committed (I2).
 //!
-//! A command of a role that is not a superuser is executed in a security-restricted operation, from
-//! which a superuser's rights can't be reached.
+//! A command of a role that is not a superuser is executed in a security-restricted operation, in which it
+//! can't get a superuser's rights.
 
 use std::sync::Arc;
 

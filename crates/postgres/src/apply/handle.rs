@@ -1,6 +1,5 @@
-//! The handle on an applier: what is requested of it goes there, its status and its hold come back.
-//! What is requested is a state and not a queue, so nothing piles up while a replica can't be reached
-//! (I8).
+//! The handle on an applier: requests go to the applier, and its status comes back. A request is a state, not a
+//! queue of commands, so nothing accumulates while a replica can't be reached (I8).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,11 +1,12 @@
-//! What an entry writes, as [`Items`]: whether two entries are independent, so that a replica may execute them at
-//! the same time (Hihooi section 4.2, Algorithm 1). Pure.
+//! What an entry writes, as [`Items`], to decide whether two entries are independent, so that a replica may
+//! execute them in parallel (Hihooi section 4.2, Algorithm 1). Pure.
 //!
-//! Rows count by the values of their replica identity, in the order of the table. Wrong towards "writes less" only
-//! where PostgreSQL takes for equal what is spelled differently (a nondeterministic collation), or where another
-//! key of the table makes rows depend on each other: the schedule finds out by a failure.
+//! Rows are identified by the values of their replica identity, in the order of the table's columns. A
+//! dependency is missed only if values with different text forms are equal in PostgreSQL (a nondeterministic
+//! collation), or if another key of the table makes rows depend on each other. Then execution fails, and the
+//! schedule handles that.
 //!
-//! Columns are not told apart: the stream doesn't say which of a row's columns changed.
+//! Columns are not distinguished: the stream doesn't say which of a row's columns changed.
 
 use std::collections::BTreeMap;
 

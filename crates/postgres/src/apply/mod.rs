@@ -1,11 +1,12 @@
-//! Appliers: our connections that write the log's entries to a replica, in parallel where rows
-//! differ, committing strictly in the log's order (I2), exactly once (I5).
+//! Appliers write the log's entries to a replica over several connections: in parallel where rows differ,
+//! committing strictly in the log's order (I2), exactly once (I5).
 //!
 //! - [`start`] runs one applier; [`ApplierHandle`] controls it.
-//! - `round`: from connecting to losing the connection; `worker` and `session`: one connection.
+//! - `round`: applying from connecting to a replica until the connection is lost; `worker` and `session`: one
+//!   connection.
 //! - `restricted`: how statements that may run functions of ordinary roles are executed without a
 //!   superuser's rights.
-//! - `follow`: schema changes; `replay` and `shared_objects` say which commands to execute, `unseen`
+//! - `follow`: schema changes; `replay` and `shared_objects` determine which commands to execute, and `unseen`
 //!   which differences come from other transactions.
 //! - `items`, `net`, `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
 //!   `hihooi_replication::schedule`.

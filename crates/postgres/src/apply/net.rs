@@ -1,9 +1,9 @@
-//! What a group of entries changes in the end: one change of each row, and changes of a table that can be made by
-//! one statement. Pure.
+//! The net effect of a group of entries: at most one change of each row, arranged so that one statement can
+//! make several changes of a table. Pure.
 //!
-//! A group is one transaction at the replica, so nobody sees what was there in between (I2). Rows of a table change
-//! places here, hence only in tables where no two rows depend on each other: not where another key, or what runs
-//! when they are written, could.
+//! A group is one transaction at the replica, so intermediate states are not visible (I2). Changes of different
+//! rows of a table are reordered here. So this is done only in tables where rows don't depend on each other:
+//! not where there is another key, or where functions run when rows are written.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;

@@ -2,8 +2,8 @@
 //! Progress Tracking"). The origin's LSN holds a TSID. PostgreSQL writes it with the commit record, so
 //! each entry is applied exactly once through any crash (I5).
 //!
-//! Each connection has an origin of its own. Since commits come in the log's order, the largest position
-//! of all is the applied prefix, also when a crash has lost the last commits.
+//! Each connection has an origin of its own. Since commits are in the log's order, the largest of these
+//! positions is the applied prefix, even if a crash has lost the last commits.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! The commands that replicas execute for a note. Pure.
 //!
-//! A note holds the text in which a command stands: a client's query, which may have several
-//! statements, or PostgreSQL's description of the call stack, in which a quoted name can imitate
-//! the end of the text. So there may be several readings. They come here likeliest first; the
-//! applier takes the one after which the objects are as the primary described them.
+//! A note contains a text in which the command occurs: a client's query, which may have several statements, or
+//! PostgreSQL's description of the call stack, in which a quoted name can look like the end of the text. So
+//! there may be several interpretations (*readings*). They are returned here with the most likely first. The
+//! applier uses the one after which the objects are as the primary described them.
 
 use std::ops::Range;
 

@@ -1,18 +1,18 @@
-//! How appliers execute statements that may run functions of ordinary roles, without giving these a
+//! How appliers execute statements that may run functions of ordinary roles, without giving these functions a
 //! superuser's rights.
 //!
-//! Appliers log in as a superuser. SET SESSION AUTHORIZATION is not enough, since a function can
-//! undo it in a session of a superuser. PostgreSQL's own remedy is the security-restricted operation, in
-//! which it runs the functions of a table's owner (manual, CREATE INDEX, REFRESH MATERIALIZED VIEW). In
-//! such an operation the role can't be changed; nothing is left that would run later with other rights
-//! (cursors WITH HOLD, prepared statements, deferred triggers); and settings are rolled back at its end.
+//! Appliers log in as a superuser. SET SESSION AUTHORIZATION is not enough, since a function can undo it in a
+//! session of a superuser. PostgreSQL's own remedy is the security-restricted operation, in which it runs the
+//! functions of a table's owner (manual, CREATE INDEX, REFRESH MATERIALIZED VIEW). In such an operation the
+//! role can't be changed; nothing remains that would run later with other rights (cursors WITH HOLD, prepared
+//! statements, deferred triggers); and settings are rolled back at its end.
 //!
-//! From SQL it is entered by REFRESH MATERIALIZED VIEW. The view's query is `hihooi.carry_out()`
-//! (restricted.sql), which reads statements from a setting and executes them as the view's owner. The
-//! view exists only during the operation, so nobody else ever sees that a role owns it or depends on it.
+//! In SQL, REFRESH MATERIALIZED VIEW starts such an operation. The view's query is `hihooi.carry_out()`
+//! (restricted.sql), which reads statements from a setting and executes them as the view's owner. The view
+//! exists only during the operation, so nobody else sees it, or can make anything depend on it.
 //!
-//! Temporary objects would outlive the operation, and in the superuser's session their names would be
-//! found first. So creating one is an error.
+//! Temporary objects would outlive the operation, and their names would take precedence in the superuser's
+//! session. So creating one is an error.
 
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;

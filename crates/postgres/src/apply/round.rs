@@ -1,8 +1,8 @@
-//! One round of applying: from connecting to a replica until the connection is lost, something
-//! diverged, or someone requests otherwise. Joins the pure schedule with connections, log and gate.
+//! One round of applying: from connecting to a replica until the connection is lost, the replica has diverged,
+//! or the applier is requested to stop. Connects the pure schedule with connections, log and gate.
 //!
-//! An entry is committed when all before it are (I2), the log holds it durably (I5), and the
-//! primary shows it (I3, rule (2)).
+//! An entry is committed when all entries before it are (I2), when it is durable in the log (I5), and when it
+//! is visible at the primary (I3, rule (2)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -525,7 +525,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Tells why nothing gets on, if entries wait for long and nobody asked for that.
+    /// Reports why there is no progress, if entries have waited for long and applying wasn't stopped on request.
     async fn explain(&mut self) -> Result<(), End> {
         let next = self.schedule.applied().next();
         let may_apply = self.hold().is_none_or(|limit| next <= limit);
@@ -541,16 +541,18 @@ impl<'a> Round<'a> {
                 standstill::activity(&mut self.control, self.processes[worker]).await?
             }
             (None, Some(work)) if !self.config.visibility.shows(work.header().xid) => {
-                "the primary doesn't show it to others yet, or can't be asked".to_owned()
+                "it is not visible at the primary yet, or the primary can't be queried".to_owned()
             }
-            (None, Some(_)) => format!("{} wait with it", self.schedule.waiting()),
-            (None, None) => "it wasn't read from the log yet".to_owned(),
+            (None, Some(_)) => {
+                format!("{} transactions wait to be committed", self.schedule.waiting())
+            }
+            (None, None) => "it has not been read from the log yet".to_owned(),
         };
         let seconds = lasts.as_secs();
         let reason = format!("transaction {next} has been the next for {seconds} s: {why}");
         let replica = &self.config.replica;
         if self.standstill.tell(true) {
-            tracing::warn!(site = replica.site.name, reason, "applying stands still");
+            tracing::warn!(site = replica.site.name, reason, "applying makes no progress");
         }
         replica.set_state(replica.apply_state(), reason);
         Ok(())

@@ -1,9 +1,9 @@
-//! One connection that writes to a replica: runs a group's changes in one transaction, pipelined,
-//! and checks that each changed exactly the rows that it must (row format).
+//! One connection that writes to a replica: runs a group's changes in one transaction, pipelined, and checks
+//! that each has changed exactly the expected rows (row format).
 //!
-//! Two round trips a group: one for everything up to the last change, one for the commit, which is
-//! sent when the schedule says so. Keeps I5: progress is part of the same commit. What a group sends first can be
-//! written while the one before it is being executed on another connection.
+//! A group takes two round trips: one for everything up to the last change, and one for the commit, which is
+//! sent when the schedule says so. Keeps I5: the position is part of the same commit. A group can be prepared
+//! while the one before it is being executed on another connection.
 
 mod batches;
 

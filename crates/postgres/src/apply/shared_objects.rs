@@ -1,6 +1,6 @@
-//! Roles, memberships, settings of roles and of the database, its privileges, those on parameters, and
-//! event triggers. Event triggers don't fire for changes of these, so the primary sends them as a whole
-//! (`hihooi.shared` in shared.sql), and a replica executes the commands that make its own equal. Pure.
+//! Roles, memberships, settings of roles and of the database, its privileges, those on parameters, and event
+//! triggers. Event triggers don't fire for changes of these. So the primary sends the state of all of them
+//! (`hihooi.shared` in shared.sql), and a replica executes the commands that make its own objects equal. Pure.
 
 use std::collections::BTreeMap;
 

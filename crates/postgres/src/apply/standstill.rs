@@ -1,4 +1,4 @@
-//! Why applying doesn't get on: an operator who sees a replica stand still asks that first.
+//! Finds out why a replica's applied position does not advance, to tell the operator.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The SQL of keyed changes (row format; manual, chapter "Logical Replication"). Pure.
 //!
-//! Values travel as text parameters. In VALUES and SET the server types them by the column; in
-//! conditions they carry a cast, since an unknown value next to an operator may be taken for
-//! another type. Names and operators are qualified: appliers have an empty search path.
+//! Values are sent as text parameters. In VALUES and SET they get the column's type; in conditions they have a
+//! cast, since an operator could resolve a parameter of unknown type to another type. Names and operators are
+//! qualified: appliers have an empty search path.
 
 use hihooi_replication::entry::{Identity, Relation, Tuple, Value};
 use postgres_protocol::escape::{escape_identifier, escape_literal};

@@ -1,4 +1,4 @@
-//! How long entries take from the primary's commit to being visible at a replica.
+//! How long it takes from an entry's commit at the primary until it is visible at a replica.
 
 use std::mem;
 

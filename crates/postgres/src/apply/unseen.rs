@@ -1,11 +1,11 @@
-//! Changes that a note's transaction did not see. A note describes an object as its transaction saw it.
-//! Another transaction can change the same object at the same time and commit first: CREATE INDEX runs
-//! beside CREATE INDEX, GRANT beside anything, and under REPEATABLE READ later commits are not seen. A
-//! replica has that change already when it comes to the note, whose description lacks it. So an object
-//! is not compared if one of the last notes was about it and comes from a transaction that this note's
-//! snapshot does not contain.
+//! Changes that a note's transaction did not see. A note describes an object as its transaction saw it. Another
+//! transaction can change the same object concurrently and commit first: two CREATE INDEX can run at the same
+//! time, GRANT can run at the same time as any other command, and at REPEATABLE READ later commits are not
+//! visible. When a replica comes to the note, it already has the other transaction's change, but the note's
+//! description lacks it. So an object is not compared if a recent note was about it and comes from a
+//! transaction that this note's snapshot does not contain.
 //!
-//! Kept in memory, for each replica by itself, since they have applied different prefixes.
+//! Kept in memory, separately for each replica, since replicas have applied different prefixes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
-//! Whether the primary shows a transaction yet (I3, rule (2): no replica shows an entry before the
-//! primary does, or a reader could order two transactions differently from another).
+//! Whether a transaction is visible at the primary yet (I3, rule (2): an entry becomes visible at replicas only
+//! after it is visible at the primary; otherwise two readers could see two transactions in different orders).
 //!
-//! An acknowledgement that reached a client proves it; otherwise a snapshot taken on the primary,
-//! at most one a millisecond for all that wait. While the primary is down, entries wait unless they
-//! were acknowledged; after its restart, everything that was committed before is visible at once.
+//! A commit's acknowledgement proves it. Otherwise a snapshot taken on the primary does; at most one per
+//! millisecond is taken for all entries that wait. While the primary is down, entries wait unless they were
+//! acknowledged. After its restart, everything that was committed before is visible at once.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

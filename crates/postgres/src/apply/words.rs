@@ -1,4 +1,4 @@
-//! The message about a change that could not be applied: table, key, what to do. Pure.
+//! The error message for a change that could not be applied: table, key, what to do. Pure.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Entries on their way through an applier.
+//! Entries that are being processed by an applier.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A task for each connection that writes: takes orders, reports outcomes.
+//! The task for each connection that writes: receives commands, and reports their outcomes.
 
 use tokio::sync::mpsc;
 

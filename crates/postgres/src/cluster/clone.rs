@@ -1,6 +1,6 @@
-//! Copies of a stopped server: all of its files except replication slots, which belong to the
-//! original, and `postmaster.*`, which belong to its process. A copy that is made anew keeps the files
-//! that say how it runs.
+//! Copies of a stopped server: all of its files except replication slots, which belong to the original, and
+//! `postmaster.*`, which belong to its process. When an existing replica is copied again, it keeps its own
+//! configuration files.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,6 @@
-//! Fencing off the managers of older epochs (I5): a manager takes an epoch in the log and ends
-//! every server connection that older ones recorded there, before it trusts what it sees.
+//! Fencing off the managers of older epochs (I5): a manager takes an epoch in the log and terminates every
+//! server connection that older managers recorded there, before it relies on anything that it reads from the
+//! servers.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! PostgreSQL servers on this machine as a cluster: finding the binaries, making, starting,
-//! copying and supervising servers, and fencing off the managers of older epochs.
+//! PostgreSQL servers on this machine as a cluster: finds the binaries, creates, starts, copies and supervises
+//! servers, and fences off the managers of older epochs.
 
 use std::io;
 use std::path::Path;

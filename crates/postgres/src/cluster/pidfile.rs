@@ -1,9 +1,9 @@
 //! Whether a server runs in a data directory: `postmaster.pid` (manual, "Database File Layout"),
 //! compared with the processes that exist.
 //!
-//! After `kill -9` the file is left, and its process id may by now belong to a zombie or to another
-//! program. PostgreSQL can't tell that from a running server and refuses to start. The file is removed
-//! only when its process is known not to be a server of this directory.
+//! After `kill -9` the file remains, and its process id may belong to a zombie or to another program now.
+//! PostgreSQL can't distinguish this from a running server and refuses to start. The file is removed only when
+//! its process is known not to be a server of this directory.
 
 use std::path::{Path, PathBuf};
 

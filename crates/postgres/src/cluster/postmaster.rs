@@ -1,4 +1,4 @@
-//! A running server: our child, or one adopted from an `up` that was killed.
+//! A running server: a child process, or a server that was started by an `up` that was killed.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One PostgreSQL server on this machine: making its data directory, its settings, starting it.
+//! One PostgreSQL server on this machine: creates its data directory, writes its settings, starts it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};

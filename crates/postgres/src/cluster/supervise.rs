@@ -1,4 +1,4 @@
-//! Keeps a server running: whatever ends it, it is started again, until the cluster is stopped.
+//! Keeps a server running: restarts it whenever it ends, until the cluster is stopped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rows: the sum of each table at each site, and the rows themselves where sums differ (see
+//! Compares rows: the checksum of each table at each site, and the rows themselves where checksums differ (see
 //! `sums` and `table`).
 
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl TableAt<'_> {
             Err(Error::Server(_)) if self.is_gone().await => Ok(None),
             Err(error) if error.code() == Some(QUERY_CANCELED) => {
                 let why = format!(
-                    "{}: cancelled, by an administrator or since it held up applying",
+                    "{}: cancelled by an administrator, or because it blocked applying",
                     self.table.name
                 );
                 report.skipped.push((self.side.name.clone(), why));

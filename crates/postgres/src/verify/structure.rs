@@ -1,7 +1,6 @@
-//! Compares everything except rows: objects of all kinds (describe.sql), roles and what belongs to them
-//! (shared.sql), by their descriptions. Other major versions print definitions differently, so there only
-//! the structure is compared. Expressions are printed,
-//! never evaluated.
+//! Compares everything except rows: objects of all kinds (describe.sql), and roles and what belongs to them
+//! (shared.sql), by their descriptions. Other major versions print definitions differently, so with these only
+//! the structure is compared. Expressions are only printed, never evaluated.
 
 use std::collections::BTreeMap;
 

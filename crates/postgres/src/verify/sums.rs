@@ -1,17 +1,15 @@
 //! Checksums by which two sites compare the rows of a table, in whatever order these come, and find the
 //! rows that differ, in memory that doesn't grow with the table (I8). Pure.
 //!
-//! A table's sum is the number of its rows and the sum of their XXH3 hashes modulo 2^128. Unlike
-//! with XOR, a row that is there twice doesn't cancel itself. Two tables that differ have equal
-//! sums by accident with a probability of about 2^-128: a machine that compares a million tables a
-//! second since the Big Bang has a chance of one in 10^15 to have missed a difference. (The hash
-//! is no secret: a role can make a table whose sums deceive, but only of its own rows, and only if
-//! replicas differ in them already.)
+//! A table's sum is the number of its rows and the sum of their XXH3 hashes modulo 2^128. Unlike with XOR, two
+//! equal rows don't cancel each other. Two tables that differ have equal sums by chance with a probability of
+//! about 2^-128. (The hash isn't keyed: a role could construct a table whose sums are equal although its rows
+//! differ, but only with its own rows, and only if replicas differ in them already.)
 //!
-//! Where sums differ, rows are divided into [`BUCKETS`] buckets, by 16 bits of their key's hash. Each
-//! bucket whose sums differ has at least one row that differs, so only as many of these buckets are
-//! looked at as rows are to be reported. They are divided again by the next 16 bits, until the rows that
-//! are left fit into memory.
+//! Where sums differ, rows are divided into [`BUCKETS`] buckets, by 16 bits of their key's hash. Each bucket
+//! whose sums differ has at least one row that differs, so at most as many of these buckets are examined as
+//! rows are to be reported. They are divided again by the next 16 bits, until the remaining rows fit into
+//! memory.
 
 use std::collections::{BTreeMap, HashSet};
 

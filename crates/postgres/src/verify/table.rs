@@ -1,22 +1,21 @@
 //! What is compared row by row, and how it is read so that no code of users runs as superuser.
 //!
-//! Planning a query evaluates immutable functions with constant arguments in the predicates and
-//! expressions of a table's indexes, in its constraints and its statistics: what a role made would
-//! run as the superuser who verifies. So tables are read by `COPY table TO`, which plans nothing
-//! and calls nothing but output functions of types, which only superusers can make (row security
-//! doesn't apply to superusers). Leaf partitions and inheritance children come one by one.
+//! Planning a query evaluates immutable functions with constant arguments in the predicates and expressions of
+//! a table's indexes, in its constraints and its statistics. So a role's code would run as the superuser who
+//! verifies. Therefore tables are read by `COPY table TO`, which plans nothing and calls only output functions
+//! of types, which only superusers can create (row security doesn't apply to superusers). Leaf partitions and
+//! inheritance children are read one by one.
 //!
-//! COPY doesn't read generated columns, and materialized views only since PostgreSQL 18. Tables
-//! with the former and all of the latter are read by a query in a temporary function with SECURITY
-//! DEFINER that belongs to the relation's owner. So their users' code runs, but with their
-//! owner's rights, as in REFRESH or ANALYZE; and in such a function nobody can take back the
-//! session's role (manual, "Writing SECURITY DEFINER Functions Safely", SET SESSION
-//! AUTHORIZATION). The function is made and rolled back with its transaction, on a connection of
-//! its own, in the snapshot that the others use.
+//! COPY doesn't read generated columns, and materialized views only since PostgreSQL 18. Tables with the former
+//! and all of the latter are read by a query in a temporary function with SECURITY DEFINER that belongs to the
+//! relation's owner. So user-defined code runs, but with the owner's rights, as in REFRESH or ANALYZE. In such
+//! a function it is not possible to switch to the session's role (manual, "Writing SECURITY DEFINER Functions
+//! Safely", SET SESSION AUTHORIZATION). The function is created and rolled back with its transaction, on a
+//! connection of its own, in the snapshot that the others use.
 //!
-//! Both give a row as a line with the same grammar: fields between commas, those in quotes that
-//! need it, nothing for NULL (COPY's CSV and the text of a record). Text, since binary records
-//! and arrays hold OIDs, which differ between sites.
+//! Both return a row as a line with the same syntax: fields separated by commas, quoted where necessary, empty
+//! for NULL (COPY's CSV and the text form of a record). Text format is used because binary records and arrays
+//! contain OIDs, which differ between sites.
 
 use crate::connection::Row;
 

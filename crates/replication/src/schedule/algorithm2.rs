@@ -1,11 +1,11 @@
-//! The paper's Algorithm 2 (Hihooi section 4.2): a transaction executes at once if it shares nothing with those
-//! that run, and nothing with those that wait; else it waits in one queue.
+//! The paper's Algorithm 2 (Hihooi section 4.2): a transaction is executed at once if it shares no items with
+//! transactions that are running or waiting; otherwise it waits in a single queue.
 //!
-//! Both states are counted hash sets, as in the paper: of tables, and by table of rows and of columns; what two
-//! transactions share is looked up, not compared one by one.
+//! The items of running and of waiting transactions are counted hash sets, as in the paper: of tables, and for
+//! each table of rows and of columns. So shared items are looked up; transactions are not compared one by one.
 //!
-//! Departure: Algorithm 1 compares what is written with what is read or written. Entries hold rows, and applying a
-//! row reads nothing else, so only what is written counts.
+//! Departure: Algorithm 1 compares what is written with what is read or written. Entries contain rows, and
+//! applying a row reads nothing else, so only writes are compared.
 
 use std::collections::VecDeque;
 use std::hash::Hash;

@@ -1,7 +1,8 @@
-//! Who wrote each item last, among the entries that are not applied yet: what an entry has to wait for.
+//! The last writer of each item, among the entries that are not applied yet. An entry waits for the last
+//! writers of its items.
 //!
-//! It is the rule by which reads are routed (Hihooi section 5.1, Algorithm 4), asked for a writer: an entry may
-//! execute at a replica that has applied the last entry to write something of what it writes.
+//! This applies the rule for routing reads (Hihooi section 5.1, Algorithm 4) to writers: an entry may be
+//! executed at a replica that has applied the last entry which wrote one of its items.
 
 use ahash::AHashMap;
 

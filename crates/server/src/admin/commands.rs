@@ -1,5 +1,5 @@
-//! The commands of the admin database, in one table: what is typed, what it answers, and what it is
-//! for. Parsing, `SHOW HELP`, the error about an unknown command and docs/admin.md all come from it.
+//! The commands of the admin database in one table: syntax, purpose, and result columns. Parsing, `SHOW HELP`,
+//! the error about an unknown command, and docs/admin.md are all made from it.
 
 use super::words;
 
@@ -39,7 +39,7 @@ pub(super) struct Command {
     pub action: Action,
     /// What it is for, a sentence.
     pub help: &'static str,
-    /// The columns of its answer, each with what it tells; none for what only does something.
+    /// The columns of its result, with their meanings; none if it returns no rows.
     pub columns: &'static [(&'static str, &'static str)],
 }
 
@@ -49,7 +49,7 @@ impl Command {
         self.columns.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The argument that these words give, empty if it takes none; `None` if they are another
+    /// The argument in these words, empty if the command takes none; `None` if they are another
     /// command.
     fn argument<'a>(&self, words: &'a [String]) -> Option<&'a str> {
         let mut argument = "";
@@ -79,40 +79,46 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW REPLICAS",
         action: Action::Replicas,
-        help: "Lists the replicas: their state, how far they have applied the log, and how long \
-               transactions take to become visible there.",
+        help: "Lists the replicas: their states, their applied positions, and how long transactions take to become \
+               visible there.",
         columns: &[
             ("replica", "its name"),
             (
                 "state",
                 "`cloning` (its first copy is being made), `catching_up`, `serving`, `paused`, \
-                 `failed` (not read), `different` (known to differ from the primary, hence not \
-                 read)",
+                 `failed` (serves no reads), `different` (known to differ from the primary; serves no \
+                 reads)",
             ),
             ("applied", "the position in the log (TSID) up to which it has applied everything"),
             (
                 "lag_entries",
-                "transactions that the primary had committed when the command was sent and that \
-                 are not applied there; NULL if the primary's position is not known",
+                "number of transactions that had been committed at the primary when the command arrived, but are \
+                 not applied at the replica; NULL if the primary's position is not known",
             ),
-            ("lag_ms", "how long ago the oldest of them was committed, in milliseconds"),
+            (
+                "lag_ms",
+                "time since the oldest of these transactions was committed, in milliseconds",
+            ),
             (
                 "apply_median_us",
-                "microseconds from a transaction's commit at the primary until it was visible at \
-                 the replica: the median of some thousand recent ones, to within 1 %",
+                "time from a transaction's commit at the primary until it was visible at the replica, in \
+                 microseconds: the median of some thousand recent transactions, accurate to 1 %",
             ),
-            ("apply_p99_us", "the same, 99th percentile"),
-            ("reason", "why it is in this state or behind; NULL if there is nothing to say"),
-            ("weight", "its share of reads, compared with other replicas' (`[[site]]` weight)"),
+            ("apply_p99_us", "the 99th percentile of these times"),
+            (
+                "reason",
+                "why the replica is in this state, or why it lags; NULL if neither needs an explanation",
+            ),
+            ("weight", "its share of reads, compared with other replicas (`weight` in `[[site]]`)"),
             (
                 "share_percent",
-                "how much of its weight it gets now: less than 100 after it was away, 0 while it isn't read, or its \
-                 reads fail or aren't answered (docs/routes.md)",
+                "percentage of its weight that it gets now: less than 100 for some time after it comes back, 0 while \
+                 it serves no reads, or while its reads fail or are not answered (docs/routes.md)",
             ),
             (
                 "slowdown",
-                "how many times as long its reads take as these statements usually do; 1.00 if there were none \
-                 lately",
+                "time that its reads take, divided by the time that the same statements usually take; 1.00 if \
+                 there were no reads lately",
             ),
         ],
     },
@@ -123,10 +129,13 @@ pub(super) const COMMANDS: &[Command] = &[
         columns: &[
             ("site", "the server's name"),
             ("role", "`primary` or `replica`"),
-            ("host", "where it listens"),
-            ("port", "where it listens"),
-            ("state", "a replica's state; the primary's is `serving` or `unreachable`"),
-            ("active", "statements of clients that run there now"),
+            ("host", "the host where the server listens"),
+            ("port", "the port where the server listens"),
+            (
+                "state",
+                "a replica's state as in SHOW REPLICAS; the primary's is `serving` or `unreachable`",
+            ),
+            ("active", "number of clients' statements that are running there"),
         ],
     },
     Command {
@@ -135,26 +144,26 @@ pub(super) const COMMANDS: &[Command] = &[
         help: "Lists the pools of server connections, one for each site, user and database.",
         columns: &[
             ("site", "the server's name"),
-            ("user", "the role that its connections belong to"),
-            ("database", "the database that they are connected to"),
-            ("used", "connections that are used by sessions now"),
-            ("idle", "connections that are open and free"),
-            ("size", "the most that there may be (`pool.size`)"),
+            ("user", "the role of the connections"),
+            ("database", "the database of the connections"),
+            ("used", "number of connections in use by sessions"),
+            ("idle", "number of open connections that are not in use"),
+            ("size", "maximum number of connections (`pool.size`)"),
         ],
     },
     Command {
         syntax: "SHOW CLIENTS",
         action: Action::Clients,
-        help: "Lists the sessions of clients and where they last ran.",
+        help: "Lists the sessions of clients.",
         columns: &[
-            ("id", "the process number in the session's cancel key"),
+            ("id", "the process ID in the session's cancel key"),
             ("user", "the session's role"),
             ("database", "its database"),
             ("application_name", "as the client gave it when it connected"),
             ("address", "the client's address"),
             ("state", "`idle`, `active` or `in transaction`"),
-            ("site", "where its statement runs now; NULL if none runs"),
-            ("last_route", "where its previous statement ran and why (docs/routes.md)"),
+            ("site", "the server where its current statement runs; NULL if none is running"),
+            ("last_route", "where its previous statement ran, and why (docs/routes.md)"),
             ("age_s", "seconds since it connected"),
         ],
     },
@@ -166,20 +175,21 @@ pub(super) const COMMANDS: &[Command] = &[
             ("site", "the server's name"),
             (
                 "reads",
-                "statements that only read; BEGIN, COMMIT and ROLLBACK don't count (a pipeline up to its Sync counts as one)",
+                "statements that only read, except BEGIN, COMMIT and ROLLBACK; a pipeline up to its Sync counts as one \
+                 statement",
             ),
             ("writes", "statements that write or may write"),
             ("commits", "transactions that wrote something and were committed"),
             ("errors", "statements that failed"),
             (
                 "misjudged",
-                "statements that were sent to a replica as reads and turned out to write; they \
-                 ran on the primary instead",
+                "statements that were sent to a replica as reads, but tried to write there; they then ran on the \
+                 primary",
             ),
             (
                 "discarded",
-                "answers of a replica that were discarded, since they may have shown two transactions in \
-                 another order than the primary did; the reads ran again",
+                "results of reads at a replica that were discarded, because they may have shown two transactions in \
+                 a different order than the primary did; the reads ran again",
             ),
         ],
     },
@@ -199,34 +209,34 @@ pub(super) const COMMANDS: &[Command] = &[
         syntax: "SHOW HELP",
         action: Action::Help,
         help: "Lists these commands.",
-        columns: &[("command", "what to type"), ("help", "what it is for")],
+        columns: &[("command", "its syntax"), ("help", "what it does")],
     },
     Command {
         syntax: "PAUSE REPLICA name",
         action: Action::Pause,
-        help: "Stops applying changes at a replica; it still serves reads of rows that have not \
+        help: "Stops applying changes at a replica; it still serves reads of rows and columns that have not \
                changed since.",
         columns: &[],
     },
     Command {
         syntax: "RESUME REPLICA name",
         action: Action::Resume,
-        help: "Applies changes at a replica again, and reads it again: after PAUSE REPLICA, or \
-               after what made it fail or differ was repaired there.",
+        help: "Applies changes and serves reads at a replica again, after PAUSE REPLICA, or after the cause of a \
+               failure or difference was repaired there.",
         columns: &[],
     },
     Command {
         syntax: "VERIFY",
         action: Action::Verify,
-        help: "Compares the replicas with the primary at one position of the log, as `hihooi \
-               verify` does: one row for an equal replica, else one for each difference.",
+        help: "Compares the replicas with the primary at one position of the log, as `hihooi verify` does. Returns \
+               one row for a replica that is equal, and otherwise one row for each difference.",
         columns: &[
             ("replica", "its name"),
             ("tsid", "the position in the log at which they were compared"),
-            ("tables", "tables that were compared"),
-            ("rows", "rows that were compared"),
+            ("tables", "number of tables that were compared"),
+            ("rows", "number of rows that were compared"),
             ("result", "`equal` or `different`"),
-            ("object", "what differs"),
+            ("object", "the object that differs"),
             ("detail", "how it differs"),
         ],
     },
@@ -247,8 +257,8 @@ mod tests {
     fn page() -> String {
         let mut page = "# The admin database\n\n\
             Connect with any client to the database `hihooi`, as one of the roles in `admin_users`.\n\
-            It understands the following commands instead of SQL. Keywords may be in lower case,\n\
-            names are folded to lower case unless they stand in double quotes.\n"
+            It takes the following commands instead of SQL. As in SQL, keywords are not case-sensitive, and\n\
+            names are folded to lower case unless they are in double quotes.\n"
             .to_owned();
         for command in COMMANDS {
             let _ = write!(page, "\n## {}\n\n{}\n", command.syntax, command.help);
@@ -262,7 +272,7 @@ mod tests {
         page
     }
 
-    /// The documentation says what the table says; `HIHOOI_BLESS=1` writes it anew.
+    /// docs/admin.md is made from the table; `HIHOOI_BLESS=1` rewrites it.
     #[test]
     fn the_documentation_is_this_table() {
         let file = root().join("docs/admin.md");

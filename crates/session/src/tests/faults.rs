@@ -1,6 +1,6 @@
-//! Every script, hit by every fault in front of every event: the client ends with an answer, an error or a clean
-//! close, no write is forgotten, no connection with somebody's state goes back to the pool. And mistakes that
-//! must be found so.
+//! Runs every script with every kind of fault before every event. In the end the client must have an answer, an
+//! error or a clean close; no write may be forgotten; and no connection with a session's state may be returned
+//! to the pool. Also has planted bugs that these tests must find.
 
 use hihooi_wire::backend::tag;
 

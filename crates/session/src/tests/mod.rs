@@ -1,5 +1,6 @@
-//! The machine against simulated servers ([`hihooi_sim::postgres`]): golden scripts, all of them cut at every byte
-//! and hit by every fault after every frame, and mistakes that these tests must find.
+//! Tests of the machine with simulated servers ([`hihooi_sim::postgres`]): golden scripts, all scripts with
+//! input split at every byte and with every fault after every frame, and planted bugs that these tests must
+//! find.
 
 mod faults;
 mod scripts;

@@ -1,5 +1,6 @@
-//! Golden scripts: what a client sends, what servers are sent for it, what is done, and what the client gets.
-//! `UPDATE_GOLDEN=1 cargo test` rewrites the indented lines; read the diff before you commit it.
+//! Golden scripts: what a client sends, what is sent to servers for it, which actions are requested, and what
+//! the client gets. `UPDATE_GOLDEN=1 cargo test` rewrites the indented lines; read the diff before you commit
+//! it.
 //!
 //! ```text
 //! == name

@@ -1,4 +1,5 @@
-//! A session with a client, a primary and two replicas; what they say to each other, and what must be true of it.
+//! A session with a client, a primary and two replicas: the messages between them, and the conditions that must
+//! hold.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! A site's database: rows with versions under snapshot isolation, as PostgreSQL's REPEATABLE READ
-//! has it. One table; a row has a key, a list of values that only grows, and a group that
-//! follows from the last value, so that a row enters and leaves ranges of groups.
+//! A site's database: rows with versions under snapshot isolation, as at PostgreSQL's REPEATABLE READ. One
+//! table; a row has a key, a list of values that only grows, and a group that follows from the last value, so
+//! that a row enters and leaves ranges of groups.
 //!
-//! Rows come into being by their first append. Besides the rows the engine keeps, per row and
-//! group, the list of the row's writes that found or made it a member: reading those of all rows
-//! is what a predicate over groups reads, in a form that the checker can judge. (One list per
-//! group would order writes of different rows, which nothing in the database does.)
+//! Rows are created by their first append. Besides the rows the engine keeps, per row and group, the list of
+//! the row's writes that found or made it a member: reading those of all rows is what a predicate over groups
+//! reads, in a form that the checker can judge. (One list per group would order writes of different rows, which
+//! nothing in the database does.)
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! What clients saw of the replicated database, as a history that the checker judges: a row is a
-//! list, and so is each row's membership in each group (what predicates read).
+//! What clients saw of the replicated database, as a history for the checker: a row is a list, and so is each
+//! row's membership in each group (what predicates read).
 
 use ahash::AHashMap;
 use hihooi_check::{BadHistory, History, Op as Seen, Outcome, Transaction};

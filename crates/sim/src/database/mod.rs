@@ -3,11 +3,11 @@
 //! 3). It is the smallest system in which a certifier can be right or wrong.
 //!
 //! - [`engine`]: a site's rows and versions under snapshot isolation.
-//! - [`transaction`]: what clients ask for, how it runs, what certification is told.
-//! - [`site`]: the site as a [`crate::Node`], with mistakes that can be planted.
+//! - [`transaction`]: what clients request, how it runs, what is passed to certification.
+//! - [`site`]: the site as a [`crate::Node`], with planted bugs.
 //! - [`session`]: clients and their random transactions.
-//! - [`history`]: what clients saw, as the checker takes it.
-//! - [`trial`]: a whole run of a protocol, judged. - [`tally`]: what became of its transactions.
+//! - [`history`]: what clients saw, as a history for the checker.
+//! - [`trial`]: a whole run of a protocol, with its checks. - [`tally`]: what became of its transactions.
 
 pub mod engine;
 pub mod history;

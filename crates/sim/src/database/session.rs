@@ -1,6 +1,5 @@
-//! Clients of the replicated database: closed loops of random transactions. A client goes to
-//! another site when a call ended unknown, and now and then without a reason; it tells each site
-//! what it saw last.
+//! Clients of the replicated database: closed loops of random transactions. A client goes to another site when
+//! the outcome of a call is unknown, and sometimes without a reason; it tells each site what it saw last.
 
 use std::rc::Rc;
 

@@ -1,15 +1,16 @@
-//! A site of a replicated database by certification. A transaction runs at one site on its
-//! snapshot; its attempt to commit goes to the total-order log; every site takes the attempts in
-//! that order, lets its certifier decide and applies the writes of those that commit (RSSI
-//! paper, section 3.3). The client is answered when its own site has decided.
+//! A site of a replicated database by certification. A transaction runs at one site on its snapshot; its
+//! attempt to commit goes to the total-order log; every site processes the attempts in that order, lets its
+//! certifier decide, and applies the writes of those that commit (RSSI paper, section 3.3). The client is
+//! answered when its own site has decided.
 //!
 //! - I2: a snapshot is the state after a prefix of the log.
 //! - I5: the journal holds each commit with its position; after a crash the site takes the log
 //!   from its beginning through a new certifier and applies what its journal lacks. An attempt
 //!   that was ordered twice counts once.
-//! - All sites decide alike: the verdict at each position is stated as a fact to agree on.
+//! - All sites make the same decisions: the verdict at each position is declared as a fact on which all must
+//!   agree.
 //!
-//! Departures: read sets travel in the log (GDCP spares that); sites keep the whole log.
+//! Departures: read sets are sent through the log (GDCP avoids that); sites keep the whole log.
 
 use std::collections::BTreeMap;
 use std::fmt;

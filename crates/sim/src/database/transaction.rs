@@ -1,5 +1,5 @@
-//! Transactions of the simulated database: what clients ask for, how it runs on a snapshot, and
-//! what certification is told of it.
+//! Transactions of the simulated database: what clients request, how it runs on a snapshot, and what is passed
+//! to certification.
 
 use std::ops::{Bound, Range};
 

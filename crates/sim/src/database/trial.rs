@@ -1,5 +1,5 @@
-//! A trial: one seeded run of the replicated database under a protocol, with random set-up,
-//! transactions and faults, judged at the levels that the protocol promises.
+//! A trial: one seeded run of the replicated database under a protocol, with random set-up, transactions and
+//! faults, checked against the levels that the protocol guarantees.
 
 use hihooi_certify::certification::Limits;
 use hihooi_check::{Judge, Level};

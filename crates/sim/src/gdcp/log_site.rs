@@ -1,6 +1,6 @@
-//! A site under GDCP over the log. Sites tell each other that they are alive; who is silent for
-//! too long is suspected, rightly or not. After a crash the site takes the log from its beginning
-//! through a new manager and applies what its journal lacks.
+//! A site under GDCP over the log. Sites send each other heartbeats; a site from which none has arrived for too
+//! long is suspected, rightly or not. After a crash the site passes the log from its beginning through a new
+//! manager and applies what its journal lacks.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! GDCP (RSSI paper, section 4, appendices B and C) on simulated sites with snapshot isolation
-//! engines: over the log ([`log_site`]) and over the ring ([`ring_site`]), with crashes, restarts,
-//! cuts and losses, judged by the checker.
+//! GDCP (RSSI paper, section 4, appendices B and C) on simulated sites with snapshot isolation engines: over
+//! the log ([`log_site`]) and over the ring ([`ring_site`]), with crashes, restarts, network partitions and
+//! losses; the checker checks the histories.
 //!
 //! - [`replica`]: the database of a site and the transactions that run there, in both.
 //! - [`session`]: the clients. - [`history`]: what they saw. - [`trial`]: one seeded run and its

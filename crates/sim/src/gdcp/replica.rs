@@ -1,5 +1,5 @@
-//! A site's database under GDCP, and the transactions that run there. Which messages decide them
-//! is not its business.
+//! A site's database under GDCP, and the transactions that run there. It doesn't depend on how messages are
+//! exchanged.
 //!
 //! - I2: a snapshot is the state after a prefix of the decisions.
 //! - I5: the journal holds each commit with its place; a decision is applied once.

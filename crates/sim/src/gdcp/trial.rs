@@ -1,6 +1,6 @@
-//! A trial: one seeded run of GDCP with random set-up, transactions and faults. Judged: all sites
-//! decide alike, all clients end once faults are over, all sites end up with the same rows, and
-//! what clients saw is serializable.
+//! A trial: one seeded run of GDCP with random set-up, transactions and faults. It checks that all sites make
+//! the same decisions, that all clients end once faults are over, that all sites end up with the same rows, and
+//! that what clients saw is serializable.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,5 +1,5 @@
-//! The simulated cluster: clients, sites, the total order, and one run of it. What is modelled
-//! and what is not: [`crate::isolation`].
+//! The simulated cluster: clients, sites, the total order, and one run of it. [`crate::isolation`] says what is
+//! modelled and what is not.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Comparing protocols over the share of transactions that only read: where does one curve
-//! overtake another (RSSI paper, section 6.3)?
+//! Compares protocols over the share of read-only transactions, and finds where one curve overtakes another
+//! (RSSI paper, section 6.3).
 
 /// A share of read-only transactions with the throughputs of two protocols.
 #[derive(Clone, Copy, PartialEq, Debug)]

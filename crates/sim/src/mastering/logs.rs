@@ -1,8 +1,8 @@
-//! What of a raw log counts. The kernel's logs take every append, also one that was ordered
-//! twice or comes late from a site's life before its crash. All readers apply these rules to
-//! the same entries in the same order and so see the same log:
+//! Which records of a raw log are valid. The kernel's logs accept every append, also one that was ordered twice
+//! or comes late from a site's incarnation before its crash. All readers apply these rules to the same entries
+//! in the same order and so see the same log:
 //!
-//! - a record counts if it is the next of its site;
+//! - a record is valid if it is the next of its site;
 //! - and if no later incarnation of its site has opened the log before it.
 
 use std::rc::Rc;

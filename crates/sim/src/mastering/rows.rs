@@ -1,6 +1,6 @@
-//! A site's rows with versions under snapshot isolation, where a snapshot is a version vector. A
-//! row is a list that only grows; a write carries what the list becomes, so that to write over a
-//! version that one has not seen loses that version's value.
+//! A site's rows with versions under snapshot isolation, where a snapshot is a version vector. A row is a list
+//! that only grows; a write carries what the list becomes, so that overwriting a version without having seen it
+//! loses that version's value.
 
 use std::rc::Rc;
 

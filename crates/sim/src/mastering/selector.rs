@@ -1,5 +1,5 @@
-//! A site selector on the simulator: its core, the log's reader, and what it believes of sites
-//! by how recently they were heard.
+//! A site selector on the simulator: its core, the log's reader, and its assumptions about sites, by how
+//! recently a message of each arrived.
 
 use std::rc::Rc;
 

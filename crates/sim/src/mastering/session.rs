@@ -1,5 +1,5 @@
-//! Clients with sessions: each asks a selector where to run a transaction and then the site to
-//! run it. In the end each repeats an update until it commits, which is what liveness means here.
+//! Clients with sessions: each asks a selector where to run a transaction, and then sends the transaction to
+//! that site. In the end each repeats an update until it commits, which is what liveness means here.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! A trial: one seeded run with random set-up, transactions and faults, judged.
+//! A trial: one seeded run with random set-up, transactions and faults, and its checks.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

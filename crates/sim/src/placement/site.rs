@@ -1,6 +1,6 @@
-//! The protocol core as a node: its database runs statements after a while, its journal holds
-//! what was committed and now and then what the certifier remembers, and a client that says
-//! nothing for long has given up.
+//! The protocol core as a node: its database runs statements after a delay. Its journal has what was committed
+//! and, from time to time, what the certifier remembers. A client that sends nothing for a long time has given
+//! up.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! A trial: one seeded run with random placement, transactions and faults, judged at 1-copy-SI.
+//! A trial: one seeded run with random placement, transactions and faults, checked against 1-copy-SI.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

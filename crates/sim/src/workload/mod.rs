@@ -1,9 +1,8 @@
 //! Workloads as streams of conflict footprints: what transactions read and write, without SQL.
 //! They drive the certifiers (RSSI paper, section 6) in [`crate::isolation`].
 //!
-//! A transaction is drawn in two steps, so that a retry repeats the same wish on a newer
-//! snapshot: a *plan* (its type and parameters) and the plan's *footprint* on a snapshot (the rows
-//! that it finds there).
+//! A transaction is drawn in two steps, so that a retry repeats the same transaction on a newer snapshot: a
+//! *plan* (its type and parameters) and the plan's *footprint* on a snapshot (the rows that it finds there).
 
 pub mod ssibench;
 pub mod tpccpp;

@@ -2,11 +2,10 @@
 //! of table i from a random one on; a writing one updates random rows of table i + 1 mod 3, or
 //! inserts rows there, so that rw-edges between tables close cycles (the paper's Figure 5).
 //!
-//! From the paper: three tables of 100,000 rows, the access rule, uniform distributions. It
-//! doesn't print how many rows are read and written; the defaults, 100 rows in a range of the key
-//! and 20, are those of the authors' group for the same benchmark elsewhere (University of Sydney,
-//! technical report 693). How much conflicts hangs on them, and with that what protocols abort:
-//! `docs/protocols.md` has figures.
+//! From the paper: three tables of 100,000 rows, the access rule, uniform distributions. It doesn't print how
+//! many rows are read and written; the defaults, 100 rows in a range of the key and 20, are those of the
+//! authors' group for the same benchmark elsewhere (University of Sydney, technical report 693). How many
+//! transactions conflict, and therefore abort, depends on these numbers: `docs/protocols.md` has figures.
 //!
 //! Assumptions: as many inserting as updating transactions (the paper has both and no shares);
 //! inserted keys come after all that are read, as from a sequence, so that only updates conflict

@@ -1,9 +1,9 @@
 //! Which transaction wrote each row last, as every snapshot sees it: the source of exact lsv
 //! timestamps (RSSI paper, section 3.1).
 //!
-//! A cell is a row, or a gap between rows that insertions fall into, by a number that the
-//! workload chooses. Bounded: cells by the database's size, versions of a cell by those since the
-//! oldest snapshot plus one; what no snapshot can see any more is dropped when the cell is written.
+//! A cell is a row, or a gap between rows that insertions fall into, by a number that the workload chooses.
+//! Bounded: cells by the database's size, versions of a cell by those since the oldest snapshot plus one;
+//! versions that no snapshot can see any more are dropped when the cell is written.
 
 use ahash::AHashMap;
 use hihooi_certify::certification::Timestamp;

@@ -1,4 +1,4 @@
-//! Expressions (manual, chapters 4.2 and 9): what in them calls functions, reads relations, or
+//! Expressions (manual, chapters 4.2 and 9): finds function calls, relations that are read, and whatever
 //! depends on the server.
 
 use pg_raw_parse::Node;

@@ -1,5 +1,5 @@
-//! Function calls. An unqualified name can mean a function of any schema, and a user's function
-//! can shadow a built-in one (manual, section 5.9.6), so all functions of the name count.
+//! Function calls. An unqualified name can mean a function of any schema, and a user's function can shadow a
+//! built-in one (manual, section 5.9.6), so all functions of that name are considered.
 
 use pg_raw_parse::nodes::FuncCall;
 use pg_raw_parse::{ConstValue, Node};

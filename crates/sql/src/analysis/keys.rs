@@ -1,10 +1,11 @@
 //! Which rows of a table a statement names by the table's key (the row sets of the Hihooi paper's Table 2):
-//! equality with constants and parameters, lists of them, and ranges behind leading values.
+//! equality with constants and parameters, lists of them, and ranges of a key column whose preceding columns
+//! are given.
 //!
-//! A condition counts only where no row matters that it isn't true for: between ANDs at the top of WHERE, of an
-//! inner join's ON, and, for what an outer join adds to its other side, of that join's ON. It also counts for a
-//! column that must be equal to the one it is about. What a value stands for must not depend on the session's settings, and PostgreSQL's
-//! own operators must be meant (I6).
+//! A condition is used only where rows for which it isn't true can't influence the result: as a top-level AND
+//! term of WHERE or of an inner join's ON, and, for the nullable side of an outer join, of that join's ON. It
+//! is also used for a column that must be equal to the condition's column. The meaning of a value must not
+//! depend on the session's settings, and the operators must be PostgreSQL's own (I6).
 
 use std::ops::Range;
 

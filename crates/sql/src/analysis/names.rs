@@ -1,5 +1,5 @@
-//! Which columns of which tables the names in a query mean (manual, sections 4.2.1 and 7.2). A name stands for
-//! every column that it could mean, of all queries around it (I6).
+//! Resolves the names in a query to columns of tables (manual, sections 4.2.1 and 7.2). An ambiguous name
+//! counts as every column that it could mean, in its query and all outer queries (I6).
 
 use hihooi_replication::items::{Columns, Item};
 use pg_raw_parse::list::NodeList;

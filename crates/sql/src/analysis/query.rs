@@ -1,4 +1,4 @@
-//! SELECT and what it is made of (manual, chapter 7).
+//! SELECT and its clauses (manual, chapter 7).
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{Alias, SelectStmt, WithClause};

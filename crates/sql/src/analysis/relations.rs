@@ -1,4 +1,4 @@
-//! Relations that a statement reads or writes, and what that brings with it: descendants, views,
+//! Relations that a statement reads or writes, and everything that this implies: inheritance children, views,
 //! policies, triggers, defaults, foreign keys (manual, sections 5.4 to 5.12 and chapter 41).
 
 use hihooi_replication::items::{Columns, Item, Items, RelId};

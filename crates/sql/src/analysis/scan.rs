@@ -1,4 +1,4 @@
-//! What a walk over a parse tree gathers.
+//! What a walk over a parse tree collects.
 
 use std::ops::Range;
 use std::sync::LazyLock;

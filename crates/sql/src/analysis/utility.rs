@@ -1,5 +1,5 @@
-//! What kind of statement it is; and the statements that are neither queries nor DDL:
-//! transaction control, settings, cursors, prepared statements, COPY, EXPLAIN, CALL, DO.
+//! Determines the kind of a statement, and handles the statements that are neither queries nor DDL: transaction
+//! control, settings, cursors, prepared statements, COPY, EXPLAIN, CALL, DO.
 
 use std::ops::Range;
 

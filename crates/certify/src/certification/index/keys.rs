@@ -1,5 +1,5 @@
-//! Values as numbers of one width in the same order, so that ordered structures are flat. Texts
-//! with a common beginning become equal: only a filter, the exact test follows.
+//! Maps values to numbers of fixed width in the same order, so that ordered structures are flat. Texts with a
+//! common prefix become equal, so this is only a filter; the exact test follows.
 
 use std::ops::Bound;
 

@@ -1,7 +1,7 @@
-//! Which committed writes touch a read, and which committed reads a write touches, without
-//! looking at all of them (RSSI paper, appendix C.1.1: the tuple lookup table). Rows are found by
-//! hash, predicates by an ordered structure; the answer is that of [`Read::touched_by`] over all,
-//! each perhaps several times and in no particular order.
+//! Which committed writes touch a read, and which committed reads a write touches, without looking at all of
+//! them (RSSI paper, appendix C.1.1: the tuple lookup table). Rows are found by hash, predicates by an ordered
+//! structure; the result is that of applying [`Read::touched_by`] to all, possibly with duplicates and in no
+//! particular order.
 //!
 //! [`Read::touched_by`]: crate::certification::items::Read::touched_by
 

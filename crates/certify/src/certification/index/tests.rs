@@ -1,4 +1,4 @@
-//! The indexes against their stupid twin, [`Read::touched_by`] over all.
+//! Compares the indexes with the reference implementation, [`Read::touched_by`] applied to all.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;

@@ -1,5 +1,5 @@
-//! The committed writes that are remembered, by row, by table and by the values of the columns
-//! that predicates ask for.
+//! The committed writes that are remembered, by row, by table and by the values of the columns that predicates
+//! use.
 
 use std::collections::{BTreeSet, VecDeque};
 

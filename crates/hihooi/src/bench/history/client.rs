@@ -1,15 +1,16 @@
-//! A session, and what it records of its transactions.
+//! A session that runs transactions and records them.
 //!
-//! Which statements of a session are one transaction to the checker:
-//! - a statement outside of a block is one;
-//! - a REPEATABLE READ block is one, as it has one snapshot;
-//! - in a READ COMMITTED block each statement has its own snapshot (PostgreSQL's manual, chapter 13.2.1). So a read there
-//!   is a transaction of its own, which is over when it is answered, whatever becomes of its block. The block's writes
-//!   become visible together, and so they are one transaction; it holds the locks of its rows until it commits, and so
-//!   writes each to the row's last version, as a transaction does whose snapshot is taken right before its commit. For
-//!   the same reason what the block reads of rows that it has written belongs to that transaction.
+//! The checker treats the following as one transaction:
+//! - a statement outside a block;
+//! - a REPEATABLE READ block, since it has one snapshot;
+//! - each read in a READ COMMITTED block, since each statement there has its own snapshot (PostgreSQL's manual,
+//!   chapter 13.2.1). It ends when it is answered, whatever becomes of the block;
+//! - all writes of a READ COMMITTED block, since they become visible together. The block holds the locks of the
+//!   rows until it commits. So each write changes the row's last version, as in a transaction whose snapshot is
+//!   taken right before its commit. For the same reason the block's reads of rows that it has written belong to
+//!   this transaction.
 //!
-//! A plain PostgreSQL server keeps strong snapshot isolation by this rule.
+//! By this definition a plain PostgreSQL server satisfies strong snapshot isolation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

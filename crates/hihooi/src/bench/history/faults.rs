@@ -1,7 +1,7 @@
-//! Faults that are injected while sessions run: each kind again and again, beside the others.
+//! Faults that are injected while sessions run: each kind repeatedly, concurrently with the others.
 //!
-//! A process that is stopped goes on whatever happens to this one: a helper process, which is told of it before it
-//! is stopped, continues it as soon as the pipe between the two closes.
+//! A process that was stopped (SIGSTOP) is continued even if this process dies: a helper process, which is
+//! informed before the stop, continues it as soon as the pipe between the two closes.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,9 +1,9 @@
-//! `hihooi bench history`: records what many sessions of a running cluster see while faults are injected, and judges
-//! it by what a consistency level promises (docs/consistency.md).
+//! `hihooi bench history`: records what many sessions of a running cluster see while faults are injected, and
+//! checks it against the guarantees of a consistency level (docs/consistency.md).
 //!
 //! - [`workload`]: the transactions, drawn at random; [`client`]: a session, which runs and records them.
 //! - [`faults`]: what happens meanwhile.
-//! - [`recording`]: the history and its parts; [`promise`]: which of them a level promises to be what.
+//! - [`recording`]: the history and its parts; [`promise`]: which isolation level each part must satisfy.
 
 mod client;
 mod faults;
@@ -41,20 +41,20 @@ pub const EXAMPLES: &str = "Examples:
   hihooi bench history --level gssi
   hihooi bench history --level strict --transactions 100000 --faults pause,backends,walsender,commit
   hihooi bench history --level session --data ./hihooi-data --faults freeze,kill-replica --out session.jsonl
-  hihooi bench history --level weak-si --judge gssi --faults pause      what weak-si gives away
+  hihooi bench history --level weak-si --judge gssi --faults pause      what weak-si doesn't guarantee
 
-Sessions run random transactions on two tables of their own, hihooi_history_lists and
-hihooi_history_registers, which are dropped at the end: reads by key, by range and of the whole table, single
-statements and blocks, READ COMMITTED and REPEATABLE READ, by the simple and the extended protocol. What
-they saw is judged by what the level promises (docs/consistency.md), with the levels of `hihooi check-history`.
+Sessions run random transactions on two tables, hihooi_history_lists and hihooi_history_registers, which are
+dropped at the end: reads by key, by range and of the whole table, single statements and blocks, READ COMMITTED
+and REPEATABLE READ, by the simple and the extended protocol. What they saw is checked against the guarantees of
+the level (docs/consistency.md), with the levels of `hihooi check-history`.
 
-Faults need a cluster that may be disturbed: other clients' statements are delayed, or fail. The servers
-must let --user in as a superuser, without a password. Ctrl-C ends the recording early and judges it; a second one
-doesn't wait for statements that run, and judges nothing. If the command is killed, processes that it stopped go on,
-but a replica may stay paused (RESUME REPLICA), and synchronous_standby_names may stay set at the primary (fault
-standby: ALTER SYSTEM RESET).
+Don't inject faults into a cluster in production use: other clients' statements are delayed, or fail. --user must
+be able to log in to the servers as a superuser, without a password. Ctrl-C ends the recording early and checks it;
+a second one doesn't wait for running statements, and nothing is checked. If the command is killed, processes that
+it stopped are continued, but a replica may remain paused (RESUME REPLICA), and synchronous_standby_names may remain
+set at the primary (fault standby: ALTER SYSTEM RESET).
 
-Exit status: 0 the level's promise was kept, 1 it was broken, 2 nothing can be said.";
+Exit status: 0 the guarantees were kept, 1 they were violated, 2 this could not be determined.";
 
 /// Most sessions.
 const SESSIONS_MAX: u64 = 40;
@@ -62,13 +62,13 @@ const SESSIONS_MAX: u64 = 40;
 const TRANSACTIONS_MAX: u64 = 10_000_000;
 /// `application_name` of the sessions.
 const APPLICATION: &str = "hihooi bench history";
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Arguments of `bench history`.
 #[derive(Args, Debug)]
 pub struct HistoryArgs {
-    /// Consistency level of the sessions: strict, gssi, rsi-pc, session or weak-si
+    /// Consistency level of the sessions: sync, strict, gssi, rsi-pc, session or weak-si
     #[arg(long, value_name = "LEVEL")]
     pub level: Level,
     /// Faults to inject meanwhile, comma-separated
@@ -95,21 +95,21 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(i64).range(1..=1_000))]
     pub keys: i64,
-    /// Seed of the random transactions and faults; what runs when differs all the same
+    /// Seed of the random transactions and faults; their timing differs from run to run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Data directory of `hihooi up`, for faults that act on processes
     #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Write the history to this file, for `hihooi check-history`; parts that break the promise beside it
+    /// Write the history to this file, for `hihooi check-history`, and parts with violations to files beside it
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Judge by the promise of this level instead of that of the sessions
+    /// Check against the guarantees of this level instead of the sessions' level
     #[arg(long, value_name = "LEVEL")]
     pub judge: Option<Level>,
 }
 
-/// Runs the command: 0 the promise was kept, 1 it was broken, 2 nothing can be said.
+/// Runs the command: 0 the guarantees were kept, 1 they were violated, 2 this could not be determined.
 pub fn run(args: &HistoryArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let judged = runtime.map_err(Failure::new).and_then(|runtime| {
@@ -267,7 +267,7 @@ async fn clients(
                 if shared.stop.swap(true, Ordering::Relaxed) {
                     return Err(Failure::new("interrupted"));
                 }
-                tell("interrupted: the sessions end, and what was recorded is judged");
+                tell("interrupted: the sessions end, and the recording is checked");
             }
             _ = ticks.tick() => progress(args, shared),
         }

@@ -1,11 +1,13 @@
-//! What each consistency level promises (docs/consistency.md), as levels of the checker for parts of a history.
+//! What each consistency level guarantees (docs/consistency.md): for each part of a history, the checker's
+//! level that it must satisfy.
 //!
-//! Writes, and reads at the primary, are PostgreSQL's own: each is a strong snapshot in the order in which the primary
-//! shows commits. Reads at replicas show snapshots in the order of the log. The two orders can differ, which only
-//! `strict` and `sync`, and `gssi` for reads by key, hide. So at the other levels a history is judged twice: what replicas show,
-//! in the order of the log ([`Part::AtReplicas`]), and everything, with replicas' reads row by row, in the order of the
-//! primary ([`Part::RowByRow`]). At `session` a session may see two rows of different age in an order that the primary
-//! didn't have, one after the other; there the order of sessions is asked for row by row ([`Part::EachRow`]).
+//! Writes, and reads at the primary, are PostgreSQL's own: each has a strong snapshot in the order in which
+//! commits become visible at the primary. Reads at replicas have snapshots in the order of the log. The two
+//! orders can differ. Only `strict` and `sync`, and `gssi` for reads by key, hide this. So at the other levels
+//! a history is checked twice: what replicas show, in the order of the log ([`Part::AtReplicas`]), and
+//! everything, with replicas' reads row by row, in the order of the primary ([`Part::RowByRow`]). At `session`,
+//! one session's reads of two rows may be in an order that the primary didn't have, so session order is checked
+//! row by row ([`Part::EachRow`]).
 
 use hihooi_check::Level::{self as Asked, SessionSi, Si, StrongSi};
 use hihooi_check::{Judge, Summary, Verdict};

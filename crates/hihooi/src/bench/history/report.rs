@@ -1,4 +1,4 @@
-//! What is said of a recording.
+//! Prints the results for a recording.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The tables of the recording.
+//! The tables that the sessions use.
 
 use hihooi_postgres::connection::{Connection, Error, Login};
 
@@ -14,7 +14,7 @@ const COMMENT: &str = "made by hihooi bench history";
 /// # Errors
 /// Other tables have their names, or what the server says.
 pub async fn make(login: &Login, transactions: u64, keys: i64) -> Result<()> {
-    let failed = |error: Error| Failure::new(format!("the tables can't be made: {error}"));
+    let failed = |error: Error| Failure::new(format!("the tables can't be created: {error}"));
     let mut session = Connection::open(login).await.map_err(failed)?;
     for kept in Kept::ALL {
         let table = kept.table();

@@ -1,5 +1,5 @@
 //! The transactions that sessions run: on lists, to which values are appended, and on registers, which are
-//! overwritten. Every value is written once, so that what a read returns tells whose writes it saw.
+//! overwritten. Every value is written only once, so that the result of a read shows which writes it saw.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;

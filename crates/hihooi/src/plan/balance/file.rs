@@ -1,4 +1,4 @@
-//! The workload file of `plan balance`: TOML, one `[[transaction]]` each. Whatever is not known
+//! The workload file of `plan balance`: TOML, with one `[[transaction]]` for each transaction. An unknown key
 //! is an error that names its line.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What `plan balance` prints: for a person, or as JSON.
+//! The output of `plan balance`, as text or as JSON.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
-//! Throughput and aborts of each protocol over the share of transactions that only read: the
-//! RSSI paper's Figure 1, cut across its panels. Throughput is drawn in percent of the best
-//! protocol's, since that of queries alone would hide how the others differ.
+//! Throughput and aborts of each protocol over the share of read-only transactions: data of all panels of the
+//! RSSI paper's Figure 1 in one figure. Throughput is drawn in percent of the best protocol's; absolute values,
+//! which are highest with queries only, would hide the differences.
 
 use std::path::Path;
 

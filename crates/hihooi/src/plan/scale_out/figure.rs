@@ -1,5 +1,5 @@
-//! The SIPRe paper's Figures 1 and 2 for given update share and write overhead: scale-out over the
-//! number of sites, by kind of replication and by number of copies.
+//! The SIPRe paper's Figures 1 and 2 for a given share of updates and write overhead: scale-out over the number
+//! of sites, by kind of replication and by number of copies.
 
 use std::path::Path;
 

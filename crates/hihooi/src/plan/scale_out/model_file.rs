@@ -1,4 +1,4 @@
-//! The file that describes an uneven system.
+//! The file that describes a system whose sites or objects are not all alike.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The answer for people and for machines.
+//! The output of `plan scale-out`, as text or as JSON.
 
 use std::fmt::Write;
 

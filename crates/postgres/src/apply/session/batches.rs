@@ -1,5 +1,5 @@
-//! Groups made as what they change in the end, many rows by one statement. Whatever doesn't fit is refused, and the
-//! group's changes are made as they came.
+//! Executes the net effect of a group, with one statement for many rows. If the number of changed rows isn't as
+//! expected, the batch fails, and the group's changes are executed one by one.
 
 use std::sync::Arc;
 
