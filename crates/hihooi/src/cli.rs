@@ -8,7 +8,7 @@ use hihooi_replication::schedule::Method;
 
 use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
-use crate::config::{Config, Database, Level, SiteConfig};
+use crate::config::{Config, Database, Level, SiteConfig, TlsMode};
 use crate::plan::PlanCommand;
 
 /// Replication middleware for PostgreSQL: one port, many servers, strictly consistent.
@@ -163,7 +163,7 @@ pub struct Overrides {
     /// Address that clients connect to [default: 127.0.0.1:6432]
     #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Allow listen addresses that other machines can reach, although no passwords are checked
+    /// Allow listen addresses that other machines can reach without --hba-file, so without passwords
     #[arg(long, env = "HIHOOI_INSECURE")]
     pub insecure: bool,
     /// Data directory [default: ./hihooi-data, for root /var/lib/hihooi]
@@ -172,6 +172,25 @@ pub struct Overrides {
     /// Roles that may use the admin database, comma-separated [default: postgres]
     #[arg(long, env = "HIHOOI_ADMIN_USERS", value_delimiter = ',', value_name = "NAMES")]
     pub admin_users: Option<Vec<String>>,
+    /// Rules that say who may connect and how clients prove who they are, as in pg_hba.conf [default: nobody is
+    /// asked for a password]
+    #[arg(long, env = "HIHOOI_HBA_FILE", value_name = "FILE")]
+    pub hba_file: Option<PathBuf>,
+    /// Maps from certificates' names to roles for these rules, as in pg_ident.conf
+    #[arg(long, env = "HIHOOI_IDENT_FILE", value_name = "FILE")]
+    pub ident_file: Option<PathBuf>,
+    /// Whether clients may or must use TLS, once there is a certificate [default: prefer]
+    #[arg(long, env = "HIHOOI_TLS_MODE", value_name = "MODE")]
+    pub tls_mode: Option<TlsMode>,
+    /// Certificate for clients' TLS connections, followed by those that certify it, in PEM
+    #[arg(long, env = "HIHOOI_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Private key of the certificate, in PEM; only its owner may read it
+    #[arg(long, env = "HIHOOI_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Authorities that certify clients, in PEM; a client's certificate is checked if it has one
+    #[arg(long, env = "HIHOOI_TLS_CA_FILE", value_name = "FILE")]
+    pub tls_ca_file: Option<PathBuf>,
     /// Server connections per user, database and site [default: 20]
     #[arg(long, env = "HIHOOI_POOL_SIZE", value_name = "N")]
     pub pool_size: Option<usize>,
@@ -212,6 +231,12 @@ impl Overrides {
         config.insecure |= self.insecure;
         put(&self.data, &mut config.data);
         put(&self.admin_users, &mut config.admin_users);
+        put_path(&self.hba_file, &mut config.auth.hba_file);
+        put_path(&self.ident_file, &mut config.auth.ident_file);
+        put(&self.tls_mode, &mut config.tls.mode);
+        put_path(&self.tls_cert_file, &mut config.tls.cert_file);
+        put_path(&self.tls_key_file, &mut config.tls.key_file);
+        put_path(&self.tls_ca_file, &mut config.tls.ca_file);
         put(&self.pool_size, &mut config.pool.size);
         put(&self.pool_wait_ms_max, &mut config.pool.wait_ms_max);
         put(&self.pool_idle_ms_max, &mut config.pool.idle_ms_max);
@@ -243,6 +268,14 @@ impl ServeArgs {
         }
         config.check()?;
         Ok(config)
+    }
+}
+
+/// An empty path is none; a relative one counts from where the command runs, also when it is written to the file.
+fn put_path(given: &Option<PathBuf>, target: &mut Option<PathBuf>) {
+    if let Some(path) = given {
+        let absolute = || std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        *target = (!path.as_os_str().is_empty()).then(absolute);
     }
 }
 

@@ -9,6 +9,7 @@ use hihooi_postgres::connection::Address;
 use hihooi_postgres::site::{Role, Site};
 use hihooi_replication::schedule::Method;
 pub use hihooi_server::Consistency as Level;
+use hihooi_server::tls::TlsFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Where clients connect unless told otherwise.
@@ -32,13 +33,17 @@ pub const WEIGHT_MAX: u32 = 1_000;
 pub struct Config {
     /// Address that clients connect to, `host:port`.
     pub listen: String,
-    /// Whether `listen` may be an address that other machines reach, although nobody is asked for a
-    /// password.
+    /// Whether `listen` may be an address that other machines reach, although there is no `auth.hba_file`, so that
+    /// nobody is asked for a password.
     pub insecure: bool,
     /// Directory of the log and what else the manager keeps.
     pub data: PathBuf,
     /// Roles that may use the admin database.
     pub admin_users: Vec<String>,
+    /// How clients prove who they are.
+    pub auth: Auth,
+    /// Encryption of clients' connections.
+    pub tls: Tls,
     /// Pooled server connections.
     pub pool: Pool,
     /// What reads see.
@@ -57,6 +62,48 @@ pub struct Config {
     /// The replicated databases.
     #[serde(rename = "database")]
     pub databases: Vec<Database>,
+}
+
+/// How clients prove who they are.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Auth {
+    /// Rules in the form of `pg_hba.conf`. Without it, nobody is asked for a password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hba_file: Option<PathBuf>,
+    /// Maps in the form of `pg_ident.conf`, for its rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ident_file: Option<PathBuf>,
+}
+
+/// Encryption of clients' connections.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// Whether clients may or must use TLS, once there is a certificate.
+    pub mode: TlsMode,
+    /// The certificate, followed by those that certify it, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<PathBuf>,
+    /// The certificate's private key, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    /// The authorities that clients' certificates may come from, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Whether clients use TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// None does.
+    Disable,
+    /// Those that ask for it do.
+    #[default]
+    Prefer,
+    /// All do.
+    Require,
 }
 
 /// Pooled server connections, per user, database and site.
@@ -171,6 +218,8 @@ impl Default for Config {
             insecure: false,
             data: default_data(nix::unistd::geteuid().is_root()),
             admin_users: vec![default_user()],
+            auth: Auth::default(),
+            tls: Tls::default(),
             pool: Pool::default(),
             consistency: Consistency::default(),
             all_sites: AllSites::default(),
@@ -217,7 +266,7 @@ fn default_data(root: bool) -> PathBuf {
 pub struct BadConfig(String);
 
 impl Config {
-    /// Reads a configuration file. A relative `data` counts from the file's directory.
+    /// Reads a configuration file. Relative paths in it count from its directory.
     ///
     /// # Errors
     /// One line with the file, the line and the key.
@@ -231,10 +280,18 @@ impl Config {
         })?;
         let mut config =
             Config::parse(&text).map_err(|e| BadConfig(format!("{}: {e}", path.display())))?;
-        if config.data.is_relative()
-            && let Some(directory) = path.parent()
-        {
-            config.data = directory.join(&config.data);
+        if let Some(directory) = path.parent() {
+            let Config { auth, tls, data, .. } = &mut config;
+            let files = [
+                &mut auth.hba_file,
+                &mut auth.ident_file,
+                &mut tls.cert_file,
+                &mut tls.key_file,
+                &mut tls.ca_file,
+            ];
+            for path in files.into_iter().flatten().chain([data]) {
+                *path = directory.join(&*path);
+            }
         }
         Ok(config)
     }
@@ -269,6 +326,13 @@ impl Config {
         let bad = |text: String| Err(BadConfig(text));
         self.check_listen()?;
         self.check_limits()?;
+        self.tls.files()?;
+        if let (None, Some(ident)) = (&self.auth.hba_file, &self.auth.ident_file) {
+            return bad(format!(
+                "auth.ident_file {} is for the rules of auth.hba_file, which is not set",
+                ident.display()
+            ));
+        }
         if self.databases.len() != 1 || self.databases[0].name == "*" {
             return bad("exactly one [[database]] with its name is supported so far".to_owned());
         }
@@ -327,12 +391,13 @@ impl Config {
     /// One line that says what to do instead.
     pub fn check_listen(&self) -> Result<(), BadConfig> {
         let address = listen_address(&self.listen).map_err(BadConfig)?;
-        if address.ip().is_loopback() || self.insecure {
+        if address.ip().is_loopback() || self.auth.hba_file.is_some() || self.insecure {
             return Ok(());
         }
         Err(BadConfig(format!(
             "whoever reaches {address} could log in as any role without a password, and run programs with \
-             COPY … TO PROGRAM: listen on 127.0.0.1, or pass --insecure if nobody else reaches it"
+             COPY … TO PROGRAM: write rules for that into a file and pass --hba-file, listen on 127.0.0.1, or pass \
+             --insecure if nobody else reaches it"
         )))
     }
 
@@ -361,6 +426,42 @@ impl Config {
     #[must_use]
     pub fn database(&self) -> &str {
         &self.databases[0].name
+    }
+}
+
+impl Tls {
+    /// The files, unless TLS is disabled or there is no certificate.
+    ///
+    /// # Errors
+    /// One line that says which key is missing.
+    pub fn files(&self) -> Result<Option<TlsFiles>, BadConfig> {
+        let bad = |text: &str| Err(BadConfig(text.to_owned()));
+        match (self.mode, &self.cert_file, &self.key_file) {
+            (TlsMode::Disable, ..) => Ok(None),
+            (_, Some(cert), Some(key)) => {
+                Ok(Some(TlsFiles { cert: cert.clone(), key: key.clone(), ca: self.ca_file.clone() }))
+            }
+            (_, Some(_), None) => bad("tls.cert_file needs its private key: set tls.key_file"),
+            (_, None, Some(_)) => bad("tls.key_file needs its certificate: set tls.cert_file"),
+            (TlsMode::Require, ..) => {
+                bad("tls.mode \"require\" needs a certificate: set tls.cert_file and tls.key_file")
+            }
+            (_, None, None) if self.ca_file.is_some() => {
+                bad("tls.ca_file is for clients' certificates, which need TLS: set tls.cert_file and tls.key_file")
+            }
+            (_, None, None) => Ok(None),
+        }
+    }
+}
+
+/// As it is written.
+impl std::fmt::Display for TlsMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TlsMode::Disable => "disable",
+            TlsMode::Prefer => "prefer",
+            TlsMode::Require => "require",
+        })
     }
 }
 
@@ -451,6 +552,13 @@ mod tests {
 listen = "127.0.0.1:6432"
 data = "/var/lib/hihooi"
 admin_users = ["postgres"]
+[auth]
+hba_file = "/etc/hihooi/hba.conf"
+ident_file = "ident.conf"
+[tls]
+mode = "require"
+cert_file = "server.crt"
+key_file = "/etc/hihooi/server.key"
 [pool]
 size = 20
 wait_ms_max = 30000

@@ -1,11 +1,14 @@
 //! Starts the relay, which serves the clients.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 
+use hihooi_server::authentication::Authentication;
+use hihooi_server::tls::Tls;
 use hihooi_server::{Replication, Settings};
 use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::config::{Config, TlsMode};
 use crate::failure::{Failure, Result};
 use crate::replication::Parts;
 
@@ -19,7 +22,10 @@ pub async fn run(
     parts: Parts,
     shutdown: watch::Receiver<bool>,
 ) -> Result<()> {
+    let (authentication, tls) = doors(&config)?;
     let settings = Settings {
+        tls,
+        authentication,
         admin_users: config.admin_users.clone(),
         pool_size: config.pool.size,
         pool_wait_ms_max: config.pool.wait_ms_max,
@@ -50,13 +56,35 @@ pub async fn run(
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }
 
+/// How clients come in: by which proofs, and how they are encrypted, if at all.
+///
+/// # Errors
+/// What is wrong with a file, with its name.
+pub fn doors(config: &Config) -> Result<(Option<Authentication>, Option<Tls>)> {
+    let (hba, ident) = (config.auth.hba_file.clone(), config.auth.ident_file.clone());
+    let authentication = hba.map(|hba| Authentication::load(hba, ident).map_err(Failure::new));
+    let files = config.tls.files().map_err(|error| Failure::new(error.to_string()))?;
+    let is_required = config.tls.mode == TlsMode::Require;
+    let load = |files| Tls::load(files, is_required).map_err(|why| Failure::new(format!("TLS: {why}")));
+    Ok((authentication.transpose()?, files.map(load).transpose()?))
+}
+
 /// The configuration as `SHOW CONFIG` tells it.
 fn shown(config: &Config) -> Vec<(String, String)> {
     let consistency = config.consistency.default;
+    let path = |path: &Option<PathBuf>| {
+        path.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    };
     let mut keys = vec![
         ("listen".to_owned(), config.listen.clone()),
         ("data".to_owned(), config.data.display().to_string()),
         ("admin_users".to_owned(), config.admin_users.join(", ")),
+        ("auth.hba_file".to_owned(), path(&config.auth.hba_file)),
+        ("auth.ident_file".to_owned(), path(&config.auth.ident_file)),
+        ("tls.mode".to_owned(), config.tls.mode.to_string()),
+        ("tls.cert_file".to_owned(), path(&config.tls.cert_file)),
+        ("tls.key_file".to_owned(), path(&config.tls.key_file)),
+        ("tls.ca_file".to_owned(), path(&config.tls.ca_file)),
         ("pool.size".to_owned(), config.pool.size.to_string()),
         ("pool.wait_ms_max".to_owned(), config.pool.wait_ms_max.to_string()),
         ("pool.idle_ms_max".to_owned(), config.pool.idle_ms_max.to_string()),

@@ -7,6 +7,7 @@ use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
 use crate::process::{self, listen, log_to, ready_url};
+use crate::relay;
 use crate::signals::Signals;
 
 /// Runs the command.
@@ -18,6 +19,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 async fn serve(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new()?;
     let config = args.config()?;
+    relay::doors(&config)?;
     log_to(None, args.settings.log.as_deref())?;
     let data = DataDir::new(&config.data)?;
     data.make(false)?;

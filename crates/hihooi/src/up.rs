@@ -18,6 +18,7 @@ use crate::data_dir::{DataDir, Lock};
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
 use crate::process::{self, listen, ready_url, tell};
+use crate::relay;
 use crate::signals::Signals;
 
 /// Runs the command.
@@ -71,6 +72,7 @@ impl Ground {
         }
         config.check_listen()?;
         config.check_limits()?;
+        relay::doors(&config)?;
         config.data = data.path().to_path_buf();
         let owner = cluster::owner(&data);
         let os_user = OsUser::choose(args.os_user.as_deref().or(owner.as_deref()))?;

@@ -5,6 +5,7 @@
 //! [`Connection::flush`], then read answers with [`Connection::next`].
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -12,6 +13,8 @@ use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 use hihooi_wire::{ProtocolError, frame, frontend, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::login::{Prover, Secret};
 
 /// How long a server may take to accept a connection and finish start-up.
 const CONNECT_MS_MAX: u64 = 10_000;
@@ -149,6 +152,8 @@ pub struct Login {
     pub database: String,
     /// Further start-up parameters, such as `application_name`, `options`, `replication`.
     pub parameters: Vec<(String, String)>,
+    /// What proves the role if the server asks for that; without it, the password file.
+    pub secret: Option<Arc<Secret>>,
 }
 
 impl Login {
@@ -162,6 +167,7 @@ impl Login {
             user: user.to_owned(),
             database: database.to_owned(),
             parameters: Vec::new(),
+            secret: None,
         }
         .with("application_name", application)
         .with("search_path", "pg_catalog")
@@ -225,18 +231,18 @@ impl Connection {
         let further = login.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         startup::startup(fixed.into_iter().chain(further), &mut connection.output);
         connection.flush().await?;
-        connection.finish_startup().await?;
+        connection.finish_startup(login).await?;
         Ok(connection)
     }
 
-    async fn finish_startup(&mut self) -> Result<()> {
+    async fn finish_startup(&mut self, login: &Login) -> Result<()> {
+        let mut prover = Prover::new(login);
         loop {
             let message = self.next().await?;
             match message.tag {
-                tag::AUTHENTICATION if message.body[..] == [0, 0, 0, 0] => {}
                 tag::AUTHENTICATION => {
-                    let what = "the server asks for a password; only trust is supported so far";
-                    return Err(Error::Protocol(what.to_owned()));
+                    prover.answer(&message.body, &mut self.output)?;
+                    self.flush().await?;
                 }
                 tag::BACKEND_KEY_DATA => {
                     let mut body = message.body;

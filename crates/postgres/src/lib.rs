@@ -7,6 +7,7 @@ pub mod collector;
 pub mod connection;
 pub mod control;
 pub mod identity;
+pub mod login;
 pub mod setup;
 pub mod site;
 pub mod verify;

@@ -424,11 +424,13 @@ impl<S: Stream> Admin<S> {
                 Some(session.startup.user.clone()),
                 Some(session.startup.database.clone()),
                 application.map(|(_, value)| value.clone()),
-                Some(session.address.clone()),
+                Some(session.peer.address.to_string()),
                 Some(session.state.get().to_owned()),
                 site.map(|site| self.relay.sites[site].name.clone()),
                 Some(route.describe(&self.relay.sites[route.site].name)),
                 Some(session.since.elapsed().as_secs().to_string()),
+                session.peer.tls.map(str::to_owned),
+                Some(session.peer.how.to_owned()),
             ]);
         }
         table

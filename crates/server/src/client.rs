@@ -1,6 +1,7 @@
 //! A client's socket.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
@@ -32,6 +33,12 @@ impl<S: Stream> Client<S> {
         &mut self.stream
     }
 
+    /// The socket, of a client with which nothing else was begun.
+    #[must_use]
+    pub fn into_stream(self) -> S {
+        self.stream
+    }
+
     /// Sends all of the output.
     pub async fn flush(&mut self) {
         let Client { stream, down } = self;
@@ -39,11 +46,23 @@ impl<S: Stream> Client<S> {
             while down.untold() > 0 && !down.gone {
                 ready!(poll_write(stream, down, true, cx));
             }
+            if !down.gone && ready!(socket::poll_flush(stream, cx)).is_err() {
+                down.gone = true;
+            }
             Poll::Ready(())
         })
         .await;
         shrink(&mut down.settled);
         shrink(&mut down.output);
+    }
+
+    /// Sends all of the output, and that it is all (which TLS does with a message of its own).
+    pub async fn close(&mut self) {
+        self.flush().await;
+        if !self.down.gone {
+            // A client that doesn't hear it has all that it was sent.
+            let _ = poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await;
+        }
     }
 
     /// Waits for more input.
@@ -96,7 +115,11 @@ pub fn poll_write(
     let buffer = match (down.settled.is_empty(), down.output.is_empty()) {
         (false, _) => &mut down.settled,
         (true, false) if tells => &mut down.output,
-        _ => return Poll::Pending,
+        _ => {
+            // A connection that broke is noticed by whoever reads from it.
+            let _ = socket::poll_flush(stream, cx);
+            return Poll::Pending;
+        }
     };
     if ready!(socket::poll_write(stream, cx, buffer)).is_err() {
         down.gone = true;

@@ -40,6 +40,34 @@ const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
         ORDER BY 1, s.setrole <> 0 DESC, s.setdatabase <> 0 DESC) s(name, value) ON true \
     WHERE r.rolname = $1 AND d.datname = $2 ORDER BY s.name";
 
+/// What a site stores of a role's password, unless that has expired, and of which of these roles it is a member: a
+/// superuser's rights don't count (as `is_member_of_role_nosuper` in PostgreSQL). The secret is the cluster's own.
+const STORED: &str = "WITH RECURSIVE me AS ( \
+        SELECT oid, rolpassword, coalesce(rolvaliduntil < pg_catalog.now(), false) AS is_expired \
+        FROM pg_catalog.pg_authid WHERE rolname = $1 \
+    ), groups(oid) AS ( \
+        SELECT oid FROM me \
+        UNION SELECT m.roleid FROM groups g JOIN pg_catalog.pg_auth_members m ON m.member = g.oid) \
+    SELECT s.value, me.oid IS NOT NULL, coalesce(me.is_expired, false), \
+        CASE WHEN NOT me.is_expired THEN me.rolpassword END, r.rolname \
+    FROM hihooi.secret s LEFT JOIN me ON true LEFT JOIN pg_catalog.pg_authid r \
+        ON r.oid IN (SELECT oid FROM groups) AND r.rolname = ANY ($2::text[])";
+
+/// What a site stores of a role's password.
+#[derive(Default)]
+pub struct StoredPassword {
+    /// A secret of the cluster, for answers about roles that don't exist.
+    pub mock: Option<String>,
+    /// The role exists.
+    pub exists: bool,
+    /// It has expired.
+    pub is_expired: bool,
+    /// It, hashed, unless it has expired.
+    pub password: Option<String>,
+    /// Those of the roles asked for of which the role is a member, or which it is itself.
+    pub memberships: Vec<String>,
+}
+
 /// What settings are without roles and databases, and whether only superusers may change them.
 const BELOW: &str = "SELECT name, context LIKE 'superuser%', \
         CASE WHEN source NOT IN ('global', 'database', 'user', 'database user', 'client') \
@@ -94,6 +122,26 @@ impl Asked {
             }
         }
         Ok(defaults)
+    }
+
+    /// What is stored there of a role's password, and of which of these roles it is a member.
+    ///
+    /// # Errors
+    /// The site can't be asked.
+    pub async fn stored_password(&self, role: &str, groups: &[&str]) -> Result<StoredPassword> {
+        let quoted = |name: &&str| format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\""));
+        let groups = groups.iter().map(quoted).collect::<Vec<_>>().join(",");
+        let mut stored = StoredPassword::default();
+        for row in self.query(STORED, &[Some(role), Some(&format!("{{{groups}}}"))]).await? {
+            let mut row = row.into_iter();
+            let mut next = || row.next().flatten();
+            stored.mock = next();
+            stored.exists = next().as_deref() == Some("t");
+            stored.is_expired = next().as_deref() == Some("t");
+            stored.password = next();
+            stored.memberships.extend(next());
+        }
+        Ok(stored)
     }
 
     /// What a session that began with `wanted` is given there, where it would begin with `found` now.

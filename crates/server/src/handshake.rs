@@ -1,8 +1,8 @@
-//! From an accepted socket to a session: refuses TLS and GSS encryption (for now), carries out cancel requests,
-//! checks the start-up parameters at the primary, and sends the start-up answer.
-//!
-//! Authentication is `trust` so far; SCRAM and TLS belong in [`greet`].
+//! From an accepted socket to a session: agrees on TLS, refuses GSS encryption, carries out cancel requests,
+//! has the client [prove who it is](crate::authentication), checks the start-up parameters at the primary, and
+//! sends the start-up answer.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use hihooi_sql::SearchPath;
@@ -11,74 +11,174 @@ use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::startup::{self, Packet, Startup};
 use tokio::net::TcpStream;
 
+use crate::authentication::authenticate;
 use crate::client::Client;
 use crate::pool::Refusal;
-use crate::relay::{Relay, RunningOn};
-use crate::socket::Stream;
+use crate::relay::{Peer, Relay, RunningOn};
+use crate::socket::Socket;
 use crate::startup_key::{StartupKey, Welcome};
+use crate::tls::Encrypted;
 use hihooi_session::sites::SiteId;
 use hihooi_session::state;
 
 /// Start-up parameters that are remembered with their welcome; all are forgotten beyond (I8).
 const WELCOMES_MAX: usize = 4_096;
-/// How long a client may take to send its start-up packet.
+/// How long a client may take until it has proved who it is, as `authentication_timeout` in PostgreSQL.
 const STARTUP_S_MAX: u64 = 60;
+
+/// The first byte of TLS, and of no packet of PostgreSQL's.
+const TLS_HANDSHAKE: [u8; 1] = [0x16];
 
 /// PostgreSQL's words.
 const BAD_LAYOUT: &str = "invalid startup packet layout: expected terminator as last byte";
 
 /// What a first packet led to.
-pub enum Greeting {
+enum First {
     /// A session may begin.
-    Session(Startup, StartupKey),
+    Startup(Startup),
+    /// The client waits for TLS.
+    Tls,
     /// Nothing more to do.
     Done,
 }
 
-/// Reads first packets until one opens a session.
-pub async fn greet<S: Stream>(client: &mut Client<S>, relay: &Rc<Relay>) -> Greeting {
+/// A client that may have a session.
+pub struct Greeted {
+    /// Its connection, encrypted if it wanted that.
+    pub client: Client<Socket>,
+    /// What it asked for.
+    pub packet: Startup,
+    /// The same, to be compared.
+    pub key: StartupKey,
+    /// How it came.
+    pub peer: Peer,
+}
+
+/// Greets a client, up to the proof of who it is. `None` if it opens no session.
+pub async fn greet(stream: TcpStream, relay: &Rc<Relay>, address: SocketAddr) -> Option<Greeted> {
     let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
-    match tokio::time::timeout(limit, first_packet(client, relay)).await {
-        Ok(Ok(Some(packet))) => admit(client, packet).await,
-        Ok(Ok(None) | Err(ProtocolError::Stranger)) | Err(_) => Greeting::Done,
-        Ok(Err(error)) => {
-            let out = &mut client.down.output;
-            match error {
-                // As these versions had their errors.
-                ProtocolError::Version(..=2, _) => {
-                    out.extend_from_slice(format!("EFATAL:  {error}\n\0").as_bytes());
-                }
-                ProtocolError::Version(..) => Report::fatal("0A000", error.to_string()).write(out),
-                _ => Report::fatal("08P01", BAD_LAYOUT).write(out),
-            }
+    let greeted = async {
+        let (mut client, packet) = open(stream, relay).await?;
+        let key = admit(&mut client, &packet).await?;
+        let how = authenticate(&mut client, relay, &key, address.ip()).await?;
+        let peer = Peer { address, tls: client.stream().tls_version(), how };
+        Some(Greeted { client, packet, key, peer })
+    };
+    tokio::time::timeout(limit, greeted).await.ok().flatten()
+}
+
+/// Reads up to the start-up packet.
+async fn open(stream: TcpStream, relay: &Rc<Relay>) -> Option<(Client<Socket>, Startup)> {
+    let tls = relay.settings.tls.as_ref();
+    if let Some(tls) = tls
+        && is_tls(&stream).await
+    {
+        // TLS without asking for it (manual, "SSL Session Encryption").
+        let encrypted = tls.accept(stream).await.ok()?;
+        return match encrypted.names_protocol() {
+            true => startup_over_tls(encrypted, relay).await,
+            false => None,
+        };
+    }
+    let mut client = Client::new(Socket::Plain(stream));
+    match first_packet(&mut client, relay, tls.is_some()).await {
+        First::Startup(packet) if tls.is_some_and(|tls| tls.is_required) => {
+            let text = format!(
+                "no encryption, but hihooi requires TLS: user \"{}\"",
+                packet.get("user").unwrap_or_default()
+            );
+            let refusal = Report::fatal("28000", text).hint("Connect with sslmode=require.");
+            refusal.write(&mut client.down.output);
             client.flush().await;
-            Greeting::Done
+            None
         }
+        First::Startup(packet) => Some((client, packet)),
+        First::Tls => match client.into_stream() {
+            Socket::Plain(stream) => startup_over_tls(tls?.accept(stream).await.ok()?, relay).await,
+            Socket::Tls(_) => None,
+        },
+        First::Done => None,
     }
 }
 
-async fn first_packet<S: Stream>(
-    client: &mut Client<S>,
+async fn startup_over_tls(
+    encrypted: Encrypted,
     relay: &Rc<Relay>,
-) -> Result<Option<Startup>, ProtocolError> {
+) -> Option<(Client<Socket>, Startup)> {
+    let mut client = Client::new(Socket::Tls(Box::new(encrypted)));
+    match first_packet(&mut client, relay, false).await {
+        First::Startup(packet) => Some((client, packet)),
+        First::Tls | First::Done => None,
+    }
+}
+
+/// Whether a client begins with TLS; takes nothing of what it sent.
+async fn is_tls(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first == TLS_HANDSHAKE
+}
+
+/// Reads first packets until one opens a session, or TLS, if that is offered.
+async fn first_packet(client: &mut Client<Socket>, relay: &Rc<Relay>, offers_tls: bool) -> First {
+    let error = match requests(client, relay, offers_tls).await {
+        Ok(first) => return first,
+        Err(error) => error,
+    };
+    let out = &mut client.down.output;
+    match error {
+        ProtocolError::Stranger => return First::Done,
+        // As these versions had their errors.
+        ProtocolError::Version(..=2, _) => {
+            out.extend_from_slice(format!("EFATAL:  {error}\n\0").as_bytes());
+        }
+        ProtocolError::Version(..) => Report::fatal("0A000", error.to_string()).write(out),
+        _ => Report::fatal("08P01", BAD_LAYOUT).write(out),
+    }
+    client.flush().await;
+    First::Done
+}
+
+async fn requests(
+    client: &mut Client<Socket>,
+    relay: &Rc<Relay>,
+    offers_tls: bool,
+) -> Result<First, ProtocolError> {
+    let is_encrypted = matches!(client.stream(), Socket::Tls(_));
     loop {
         match startup::parse(&mut client.down.input)? {
+            // As PostgreSQL, which takes the request for a version then.
+            Some(packet @ (Packet::Ssl | Packet::Gss)) if is_encrypted => {
+                return Err(ProtocolError::Version(1234, 5680 - u16::from(packet == Packet::Ssl)));
+            }
+            Some(Packet::Ssl) if offers_tls => {
+                // What came behind the request isn't encrypted: somebody else may have put it there.
+                if !client.down.input.is_empty() {
+                    let what = "received unencrypted data after SSL request";
+                    Report::fatal("08P01", what).write(&mut client.down.output);
+                    client.flush().await;
+                    return Ok(First::Done);
+                }
+                client.down.output.extend_from_slice(b"S");
+                client.flush().await;
+                return Ok(First::Tls);
+            }
             Some(Packet::Ssl | Packet::Gss) => {
                 client.down.output.extend_from_slice(b"N");
                 client.flush().await;
             }
             Some(Packet::Cancel { process, secret }) => {
                 cancel(relay, process, &secret).await;
-                return Ok(None);
+                return Ok(First::Done);
             }
-            Some(Packet::Startup(packet)) => return Ok(Some(packet)),
-            None if client.down.gone => return Ok(None),
+            Some(Packet::Startup(packet)) => return Ok(First::Startup(packet)),
+            None if client.down.gone => return Ok(First::Done),
             None => client.read().await,
         }
     }
 }
 
-async fn admit<S: Stream>(client: &mut Client<S>, packet: Startup) -> Greeting {
+/// The key of the session that a start-up packet opens, unless it is refused.
+async fn admit(client: &mut Client<Socket>, packet: &Startup) -> Option<StartupKey> {
     let unknown: Vec<&str> = packet
         .parameters
         .iter()
@@ -88,17 +188,17 @@ async fn admit<S: Stream>(client: &mut Client<S>, packet: Startup) -> Greeting {
     if packet.minor > 0 || !unknown.is_empty() {
         backend::negotiate_protocol_version(&unknown, &mut client.down.output);
     }
-    let refusal = match StartupKey::of(&packet) {
+    let refusal = match StartupKey::of(packet) {
         None => Report::fatal("28000", "no PostgreSQL user name specified in startup packet"),
         Some(key) if key.is_replication() => {
             Report::fatal("0A000", "replication connections can't go through hihooi")
                 .hint("Connect to the primary itself; SHOW SERVERS in database hihooi names it.")
         }
-        Some(key) => return Greeting::Session(packet, key),
+        Some(key) => return Some(key),
     };
     refusal.write(&mut client.down.output);
     client.flush().await;
-    Greeting::Done
+    None
 }
 
 /// Carries a cancel request to the server that works for the session, if any, and keeps its

@@ -6,6 +6,7 @@
 //! What this crate must NOT know: how entries are made, stored and applied.
 
 mod admin;
+pub mod authentication;
 mod backend;
 mod catalog;
 mod client;
@@ -18,30 +19,33 @@ mod objects;
 mod outcomes;
 mod pool;
 mod relay;
+mod reloaded;
 mod room;
 mod session;
 mod silence;
 mod socket;
 mod startup_key;
 mod stopping;
+pub mod tls;
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hihooi_wire::backend::Report;
 use hihooi_wire::startup::Startup;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 use tracing::{debug, info, warn};
 
 use crate::client::Client;
-use crate::handshake::{Greeting, greet, welcome, write_welcome};
+use crate::handshake::{Greeted, greet, welcome, write_welcome};
 pub use crate::relay::{ApplyStatsOf, Replication, Settings};
-use crate::relay::{Relay, SessionInfo};
+use crate::relay::{Peer, Relay, SessionInfo};
 use crate::session::Served;
-use crate::socket::Stream;
+use crate::socket::Socket;
 use crate::startup_key::StartupKey;
 pub use hihooi_session::consistency::Consistency;
 use hihooi_session::route::{Reason, Route};
@@ -95,7 +99,7 @@ async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
                 let id = next_session.replace(next_session.get() + 1);
                 match stream.set_nodelay(true) {
                     Ok(()) => {
-                        drop(spawn_local(serve(relay.clone(), stream, address.to_string(), id)))
+                        drop(spawn_local(serve(relay.clone(), stream, address, id)))
                     }
                     Err(error) => debug!(%error, "the client left at once"),
                 }
@@ -108,20 +112,19 @@ async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
     }
 }
 
-async fn serve<S: Stream>(relay: Rc<Relay>, stream: S, address: String, id: u64) {
-    let mut client = Client::new(stream);
-    let Greeting::Session(packet, key) = greet(&mut client, &relay).await else { return };
-    if key.database == admin::DATABASE {
-        return Box::pin(serve_admin(relay, client, key)).await;
+async fn serve(relay: Rc<Relay>, stream: TcpStream, address: SocketAddr, id: u64) {
+    // Boxed: what opening takes is free again while the client is served.
+    let Some(greeted) = Box::pin(greet(stream, &relay, address)).await else { return };
+    if greeted.key.database == admin::DATABASE {
+        return Box::pin(serve_admin(relay, greeted)).await;
     }
-    // Two boxes: what opening takes is free again while the client is served.
-    let opened = Box::pin(open(&relay, client, packet, key, address, id)).await;
+    let opened = Box::pin(open(&relay, greeted, id)).await;
     if let Some(mut session) = opened {
         Box::pin(session.run()).await;
     }
 }
 
-async fn serve_admin<S: Stream>(relay: Rc<Relay>, mut client: Client<S>, key: StartupKey) {
+async fn serve_admin(relay: Rc<Relay>, Greeted { mut client, key, .. }: Greeted) {
     if relay.settings.admin_users.contains(&key.user) {
         return admin::Admin::new(relay, client).run().await;
     }
@@ -132,14 +135,8 @@ async fn serve_admin<S: Stream>(relay: Rc<Relay>, mut client: Client<S>, key: St
 }
 
 /// Opens the session of a client, unless the primary or hihooi refuse it.
-async fn open<S: Stream>(
-    relay: &Rc<Relay>,
-    mut client: Client<S>,
-    packet: Startup,
-    key: StartupKey,
-    address: String,
-    id: u64,
-) -> Option<Served<S>> {
+async fn open(relay: &Rc<Relay>, greeted: Greeted, id: u64) -> Option<Served<Socket>> {
+    let Greeted { mut client, packet, key, peer } = greeted;
     let key = match startup_key(relay, &key).await {
         Ok(key) => key,
         Err(error) => {
@@ -155,7 +152,7 @@ async fn open<S: Stream>(
             return None;
         }
     };
-    let Some(info) = register(relay, key, address) else {
+    let Some(info) = register(relay, key, peer) else {
         Report::fatal("53000", "no random numbers to be had").write(&mut client.down.output);
         client.flush().await;
         return None;
@@ -188,9 +185,9 @@ async fn startup_key(
     }
 }
 
-async fn refuse<S: Stream>(
+async fn refuse(
     relay: &Relay,
-    client: &mut Client<S>,
+    client: &mut Client<Socket>,
     refusal: &pool::Refusal,
     key: &StartupKey,
 ) {
@@ -208,7 +205,7 @@ async fn refuse<S: Stream>(
 
 /// Settings `hihooi.*` of the role and the database, then start-up parameters, also in `options`; bad ones count as
 /// not given.
-fn apply_own_settings<S: Stream>(session: &mut Served<S>, startup: &StartupKey, packet: &Startup) {
+fn apply_own_settings(session: &mut Served<Socket>, startup: &StartupKey, packet: &Startup) {
     let options = packet.get("options").unwrap_or_default();
     let from_options = options
         .split_whitespace()
@@ -225,11 +222,7 @@ fn apply_own_settings<S: Stream>(session: &mut Served<S>, startup: &StartupKey, 
     session.starts();
 }
 
-fn register(
-    relay: &Rc<Relay>,
-    startup: Rc<StartupKey>,
-    address: String,
-) -> Option<Rc<SessionInfo>> {
+fn register(relay: &Rc<Relay>, startup: Rc<StartupKey>, peer: Peer) -> Option<Rc<SessionInfo>> {
     let mut secret = [0; 4];
     getrandom::fill(&mut secret).ok()?;
     let mut sessions = relay.sessions.borrow_mut();
@@ -245,7 +238,7 @@ fn register(
         process,
         secret,
         startup,
-        address,
+        peer,
         since: Instant::now(),
         running: RefCell::default(),
         is_waiting: Cell::new(false),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ahash::AHashMap;
 use hihooi_postgres::cluster::fence::Fence;
 use hihooi_postgres::connection::{self, Connection, Login};
+use hihooi_postgres::login::Secret;
 use hihooi_postgres::site::{Replica, Role, Site};
 use hihooi_wire::backend::{ErrorFields, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -226,6 +227,8 @@ pub struct Pools {
     pub(crate) pools: RefCell<AHashMap<PoolKey, Rc<Pool>>>,
     /// By site, the places for the connections of all pools.
     pub(crate) rooms: PerSite<Rc<Room>>,
+    /// By role. Only roles that exist are here: each has shown its password.
+    secrets: RefCell<AHashMap<String, Arc<Secret>>>,
     /// By site, which refusal the log told last, and when.
     told: RefCell<PerSite<Option<(String, Instant)>>>,
 }
@@ -248,8 +251,8 @@ impl Pools {
         let configurations = Configurations::new(&sites);
         let rooms = sites.map(|_| Room::new());
         let told = RefCell::new(sites.map(|_| None));
-        let pools = RefCell::default();
-        Pools { sites, replicas, limits, fence, asked, configurations, pools, rooms, told }
+        let (pools, secrets) = Default::default();
+        Pools { sites, replicas, limits, fence, asked, configurations, pools, rooms, secrets, told }
     }
 
     /// A site, to be asked what sessions start with.
@@ -490,7 +493,13 @@ impl Pools {
             user: startup.user.clone(),
             database: startup.database.clone(),
             parameters,
+            secret: self.secrets.borrow().get(&startup.user).cloned(),
         }
+    }
+
+    /// Remembers what proves a role at servers that ask for a password: what its last client showed.
+    pub fn know(&self, role: &str, secret: Secret) {
+        self.secrets.borrow_mut().insert(role.to_owned(), Arc::new(secret));
     }
 
     /// Gives a connection back; it must be clean. It is closed if it is not.

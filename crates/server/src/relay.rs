@@ -2,6 +2,7 @@
 //! keys. One thread owns it, so there are no locks.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -27,12 +28,14 @@ use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::warn;
 
+use crate::authentication::{Authentication, How};
 use crate::backend::Identity;
 use crate::costs::Costs;
 use crate::objects::{NamedObjects, ObjectsAt};
 use crate::pool::{Limits, Pool, Pools};
 use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
+use crate::tls::Tls;
 use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::consistency::Consistency;
 use hihooi_session::own_types::{Objects, OwnTypes};
@@ -52,8 +55,12 @@ const MEASURED_EVERY: usize = 16;
 const LAG_US_AT_FIRST: u32 = 5_000;
 
 /// What the operator set.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Settings {
+    /// Encryption of clients' connections, if it is offered.
+    pub tls: Option<Tls>,
+    /// How clients prove who they are; without it, nobody does.
+    pub authentication: Option<Authentication>,
     /// Roles that may use the admin database.
     pub admin_users: Vec<String>,
     /// Server connections per user, database and site.
@@ -208,8 +215,8 @@ pub struct SessionInfo {
     pub secret: [u8; 4],
     /// What it was opened with.
     pub startup: Rc<StartupKey>,
-    /// The client's address.
-    pub address: String,
+    /// Its client.
+    pub peer: Peer,
     /// When it was opened.
     pub since: Instant,
     /// What it runs on now.
@@ -220,6 +227,17 @@ pub struct SessionInfo {
     pub state: Cell<&'static str>,
     /// Where its last statement ran.
     pub last_route: Cell<Route>,
+}
+
+/// How a client came.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// From where.
+    pub address: SocketAddr,
+    /// The version of TLS that its connection uses, if it does.
+    pub tls: Option<&'static str>,
+    /// How it proved who it is.
+    pub how: How,
 }
 
 /// The server that works for a session.

@@ -202,7 +202,7 @@ impl<S: Stream> Served<S> {
             }
         }
         self.client.down = std::mem::take(&mut self.session.down);
-        self.client.flush().await;
+        self.client.close().await;
         debug!(session = self.id, "session ended");
         self.relay.sessions.borrow_mut().remove(&self.info.process);
     }

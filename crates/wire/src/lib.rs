@@ -3,9 +3,11 @@
 //!
 //! - [`frame`]: where a message ends, which is all that is needed to relay results.
 //! - [`startup`]: the untagged first packet of a connection.
+//! - [`authentication`]: how a client proves who it is.
 //! - [`frontend`]: messages sent by a client, parsed and written.
 //! - [`backend`]: messages sent by a server, written and parsed.
 
+pub mod authentication;
 pub mod backend;
 pub mod frame;
 pub mod frontend;

@@ -6,6 +6,7 @@ mod harness;
 mod recorder;
 
 mod admin;
+mod authentication;
 mod balancing;
 mod blocks;
 mod check_history;
@@ -41,6 +42,7 @@ mod snapshots;
 mod stopping;
 mod sync;
 mod tools;
+mod tls;
 mod transparency;
 mod types;
 mod up_errors;

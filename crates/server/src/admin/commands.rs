@@ -165,6 +165,8 @@ pub(super) const COMMANDS: &[Command] = &[
             ("site", "the server where its current statement runs; NULL if none is running"),
             ("last_route", "where its previous statement ran, and why (docs/routes.md)"),
             ("age_s", "seconds since it connected"),
+            ("tls", "the version of TLS that its connection uses; NULL if it is not encrypted"),
+            ("auth", "how the client proved who it is: `trust`, `scram-sha-256`, `md5`, `password` or `cert`"),
         ],
     },
     Command {

@@ -157,6 +157,7 @@ fn login(args: &HistoryArgs, database: &str) -> Result<Login> {
         user: args.user.clone(),
         database: database.to_owned(),
         parameters: vec![("application_name".to_owned(), APPLICATION.to_owned())],
+        secret: None,
     })
 }
 

@@ -134,6 +134,7 @@ impl Cluster {
     pub fn serve(&self) {
         let mut command = Command::new(super::program());
         command.args(["serve", "--config"]).arg(self.data().join("hihooi.toml"));
+        command.envs(self.options.environment.iter().cloned());
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         self.await_ready(self.spawn_manager(command));
         self.await_replicas();

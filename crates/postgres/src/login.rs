@@ -1,0 +1,175 @@
+//! How we prove to a server that we may be a role: by the login's own secret or, as libpq does, by the password file
+//! (manual, "The Password File"). Nothing is sent unless the server asks for it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use bytes::BytesMut;
+use hihooi_auth::passfile::Passfile;
+use hihooi_auth::scram::client::{Binding, Client, Proved};
+use hihooi_auth::scram::{self, Keys, Nonce, SCRAM_SHA_256};
+use hihooi_auth::md5;
+use hihooi_wire::authentication::{self, Request};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+use crate::connection::{Error, Login, Result};
+
+/// Bits of a file's mode that let others than its owner read or write it.
+const OTHERS: u32 = 0o077;
+
+/// What proves that we may be a role.
+#[derive(Clone, Debug)]
+pub enum Secret {
+    /// What a client's SCRAM exchange showed: enough where the verifier is the same.
+    Keys(Keys),
+    /// The hash that a server stores for md5.
+    Md5(md5::Verifier),
+    /// The password.
+    Password(Password),
+}
+
+/// A password; overwritten when dropped.
+#[derive(Clone)]
+pub struct Password(Zeroizing<String>);
+
+impl From<&str> for Password {
+    fn from(text: &str) -> Password {
+        Password(Zeroizing::new(text.to_owned()))
+    }
+}
+
+/// Without it.
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password(…)")
+    }
+}
+
+/// A login on its way.
+pub(crate) struct Prover<'a> {
+    login: &'a Login,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Nothing was asked for.
+    Unasked,
+    /// We have proved it without SCRAM, which proves nothing of the server.
+    Told,
+    /// The SCRAM exchange awaits the server's first message, and then its last.
+    Begun(Client),
+    Proved(Proved),
+    /// The server has shown that it knows the verifier.
+    Mutual,
+}
+
+impl<'a> Prover<'a> {
+    pub(crate) fn new(login: &'a Login) -> Prover<'a> {
+        Prover { login, stage: Stage::Unasked }
+    }
+
+    /// Answers the body of an Authentication message.
+    ///
+    /// # Errors
+    /// There is nothing to prove it with, or the server is not the one that it should be.
+    pub(crate) fn answer(&mut self, body: &[u8], out: &mut BytesMut) -> Result<()> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Told);
+        self.stage = match (Request::read(body)?, stage) {
+            (Request::Ok, stage @ (Stage::Unasked | Stage::Told | Stage::Mutual)) => stage,
+            (Request::Cleartext, Stage::Unasked) => {
+                let Secret::Password(Password(password)) = self.secret()? else {
+                    return Err(self.refuse("asks for the password in clear text, which hihooi doesn't have"));
+                };
+                authentication::password(password.as_bytes(), out);
+                Stage::Told
+            }
+            (Request::Md5(salt), Stage::Unasked) => {
+                let verifier = match self.secret()? {
+                    Secret::Md5(verifier) => verifier,
+                    Secret::Password(Password(password)) => {
+                        md5::Verifier::of_password(password.as_bytes(), &self.login.user)
+                    }
+                    Secret::Keys(_) => {
+                        return Err(self.refuse("stores an md5 password, and the primary a SCRAM verifier"));
+                    }
+                };
+                authentication::password(verifier.response(salt).as_bytes(), out);
+                Stage::Told
+            }
+            (Request::Sasl(offered), Stage::Unasked)
+                if offered.contains(&SCRAM_SHA_256.as_bytes()) =>
+            {
+                let (client, first) = Client::begin(Binding::None, &nonce()?);
+                authentication::sasl_initial(SCRAM_SHA_256.as_bytes(), &first, out);
+                Stage::Begun(client)
+            }
+            (Request::SaslContinue(data), Stage::Begun(client)) => {
+                let secret = self.secret()?;
+                let secret = match &secret {
+                    Secret::Keys(keys) => scram::client::Secret::Keys(keys),
+                    Secret::Password(Password(text)) => {
+                        scram::client::Secret::Password(text.as_bytes())
+                    }
+                    Secret::Md5(_) => {
+                        return Err(self.refuse("stores a SCRAM verifier, and the primary an md5 password"));
+                    }
+                };
+                let (proved, last) =
+                    client.prove(secret, data).map_err(|error| self.refuse(&format!("can't be logged in to: {error}")))?;
+                authentication::sasl_response(&last, out);
+                Stage::Proved(proved)
+            }
+            (Request::SaslFinal(data), Stage::Proved(proved)) => {
+                proved.check(data).map_err(|error| self.refuse(&format!("is not to be trusted: {error}")))?;
+                Stage::Mutual
+            }
+            (Request::Ok, _) => return Err(self.refuse("let us in without showing that it knows the password")),
+            (other, _) => return Err(self.refuse(&format!("asks for what hihooi can't do: {other:?}"))),
+        };
+        Ok(())
+    }
+
+    fn secret(&self) -> Result<Secret> {
+        let known = self.login.secret.as_deref().cloned();
+        known.or_else(|| from_passfile(self.login)).ok_or_else(|| {
+            Error::Protocol(format!(
+                "{} asks for the password of role \"{}\", which hihooi doesn't have: let clients of this role log in \
+                 by scram-sha-256 (auth.hba_file), or put it into the password file (PGPASSFILE, ~/.pgpass)",
+                self.login.address, self.login.user
+            ))
+        })
+    }
+
+    fn refuse(&self, what: &str) -> Error {
+        Error::Protocol(format!("{}, role \"{}\": the server {what}", self.login.address, self.login.user))
+    }
+}
+
+fn nonce() -> Result<Nonce> {
+    let mut random = [0; 18];
+    match getrandom::fill(&mut random) {
+        Ok(()) => Ok(Nonce::new(&random)),
+        Err(error) => Err(Error::Protocol(format!("no random numbers: {error}"))),
+    }
+}
+
+/// The role's password, as libpq finds it. The file is read each time: it may change.
+fn from_passfile(login: &Login) -> Option<Secret> {
+    let path = match std::env::var_os("PGPASSFILE").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(std::env::var_os("HOME")?).join(".pgpass"),
+    };
+    let found = fs::metadata(&path).ok()?;
+    if !found.is_file() || found.permissions().mode() & OTHERS != 0 {
+        let path = path.display();
+        warn!(%path, "the password file is not used: it must be a plain file that only its owner can read");
+        return None;
+    }
+    let text = Zeroizing::new(fs::read_to_string(&path).ok()?);
+    let address = &login.address;
+    let password =
+        Passfile::parse(&text).find(&address.host, address.port, &login.database, &login.user)?.into();
+    Some(Secret::Password(password))
+}

@@ -1,0 +1,353 @@
+//! Who a client is (manual, chapter "Client Authentication"): the first rule of `auth.hba_file` that matches says how
+//! it proves that. Passwords are checked with what the primary stores of them, which is asked for at every login: a
+//! changed or expired password counts at once. No password is kept here: what a client's SCRAM exchange shows is
+//! enough to log in for it at all servers that store the same verifier.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes};
+use hihooi_auth::hba::{Attempt, ClientCert, ClientName, Found, Method, Rule, Rules};
+use hihooi_auth::ident::Maps;
+use hihooi_auth::scram::{self, Nonce};
+use hihooi_auth::stored::{Exchange, Mock, Stored};
+use hihooi_auth::{md5, scram::server::challenge};
+use hihooi_postgres::login::Secret;
+use hihooi_wire::authentication::{self, Request};
+use hihooi_wire::backend::Report;
+use hihooi_wire::frontend::tag;
+use tracing::info;
+
+use crate::client::Client;
+use crate::defaults::StoredPassword;
+use crate::relay::Relay;
+use crate::reloaded::Reloaded;
+use crate::socket::Socket;
+use crate::startup_key::StartupKey;
+use crate::tls;
+use hihooi_session::sites::SiteId;
+
+/// The longest proof that a client may send, as in PostgreSQL.
+const ANSWER_LEN_MAX: usize = 10_000;
+/// Those of PostgreSQL's verifiers unless it is told otherwise (`scram_iterations`).
+const ITERATIONS: u32 = 4_096;
+
+/// How clients prove who they are.
+#[derive(Debug)]
+pub struct Authentication {
+    rules: Reloaded<Rc<(Rules, Maps)>>,
+    /// For answers about roles that don't exist while the primary can't be asked for its own.
+    mock: [u8; 32],
+}
+
+/// How a client proved who it is, in the words of the rules.
+pub type How = &'static str;
+
+/// Why a client isn't let in: what it is told, and what only the log says.
+struct Refused {
+    told: Report,
+    why: String,
+}
+
+impl Authentication {
+    /// Reads the rules, and the maps to which they refer.
+    ///
+    /// # Errors
+    /// All that is wrong with them, with file and line.
+    pub fn load(hba: PathBuf, ident: Option<PathBuf>) -> Result<Authentication, String> {
+        let rules = Reloaded::new("auth.hba_file", move |files| {
+            let rules = Rules::read(&hba, files).map_err(|error| error.to_string())?;
+            if rules.need_networks() {
+                let hba = hba.display();
+                return Err(format!("{hba}: samehost and samenet are not supported: name the addresses"));
+            }
+            let maps = match &ident {
+                Some(ident) => Maps::read(ident, files).map_err(|error| error.to_string())?,
+                None => Maps::default(),
+            };
+            Ok(Rc::new((rules, maps)))
+        })?;
+        let mut mock = [0; 32];
+        getrandom::fill(&mut mock).map_err(|error| format!("no random numbers: {error}"))?;
+        Ok(Authentication { rules, mock })
+    }
+}
+
+/// Has a client prove who it is; how it did, or `None` if it was refused or has gone. Without rules, nobody proves
+/// anything.
+pub async fn authenticate(
+    client: &mut Client<Socket>,
+    relay: &Relay,
+    key: &StartupKey,
+    address: IpAddr,
+) -> Option<How> {
+    let Some(authentication) = &relay.settings.authentication else { return Some("trust") };
+    match authentication.check(client, relay, key, address).await {
+        Ok(how) => how,
+        Err(Refused { told, why }) => {
+            info!(role = key.user, database = key.database, %address, why, "a client is refused");
+            told.write(&mut client.down.output);
+            client.flush().await;
+            None
+        }
+    }
+}
+
+impl Authentication {
+    /// `None` if the client has gone.
+    async fn check(
+        &self,
+        client: &mut Client<Socket>,
+        relay: &Relay,
+        key: &StartupKey,
+        address: IpAddr,
+    ) -> Result<Option<How>, Refused> {
+        let (rules, maps) = &*self.rules.get();
+        let groups: Vec<&str> = rules.groups(&key.database).into_iter().chain(maps.groups()).collect();
+        let stored = match rules.iter().all(|rule| !needs_primary(rule.method)) && groups.is_empty() {
+            true => StoredPassword::default(),
+            false => stored_password(relay, &key.user, &groups).await?,
+        };
+        let is_member = |role: &str| stored.memberships.iter().any(|group| group == role);
+        let attempt = Attempt {
+            user: &key.user,
+            database: &key.database,
+            address: Some(address),
+            tls: client.stream().tls_version().is_some(),
+            replication: false,
+            networks: &[],
+        };
+        let found = rules.find(&attempt, &is_member);
+        let Found::Allowed(rule) = found else {
+            let told = found.refusal(&attempt).unwrap_or_default();
+            return Err(Refused { why: told.clone(), told: Report::fatal("28000", told) });
+        };
+        check_certificate(rule, maps, client, key, &is_member)?;
+        let exchange = {
+            let parsed = stored.password.as_deref().and_then(Stored::parse);
+            let secret = stored.mock.as_ref().map_or(&self.mock[..], |mock| mock.as_bytes());
+            let mock = Mock { secret, role: &key.user, iterations: ITERATIONS };
+            Exchange::of(rule.method, parsed, mock)
+        };
+        let Some(exchange) = exchange else { return Ok(Some(name_of(rule.method))) };
+        let how = match &exchange {
+            Exchange::Scram(_) => "scram-sha-256",
+            Exchange::Md5(_) => "md5",
+            Exchange::Clear(_) => "password",
+        };
+        let shown = match exchange {
+            Exchange::Scram(verifier) => by_scram(client, verifier).await,
+            Exchange::Md5(verifier) => by_md5(client, verifier).await,
+            Exchange::Clear(stored) => in_clear(client, stored, &key.user).await,
+        };
+        match shown {
+            Ok(Some(secret)) => {
+                relay.pools.know(&key.user, secret);
+                Ok(Some(how))
+            }
+            Ok(None) => Ok(None),
+            Err(Wrong::Protocol(told)) => Err(Refused { why: told.message.clone(), told }),
+            Err(Wrong::Proof) => Err(failed(rule, key, &stored)),
+        }
+    }
+}
+
+/// What is wrong with a client's proof.
+enum Wrong {
+    /// Its form.
+    Protocol(Report),
+    /// The password.
+    Proof,
+}
+
+fn needs_primary(method: Method) -> bool {
+    matches!(method, Method::Scram | Method::Md5 | Method::Password)
+}
+
+fn name_of(method: Method) -> How {
+    match method {
+        Method::Trust => "trust",
+        Method::Reject => "reject",
+        Method::Scram => "scram-sha-256",
+        Method::Md5 => "md5",
+        Method::Password => "password",
+        Method::Cert => "cert",
+        Method::Peer => "peer",
+    }
+}
+
+/// The client learns only that it failed, whatever the reason, as from PostgreSQL.
+fn failed(rule: &Rule, key: &StartupKey, stored: &StoredPassword) -> Refused {
+    let reason = match &stored.password {
+        _ if !stored.exists => "the role does not exist",
+        None if stored.is_expired => "its password has expired (VALID UNTIL)",
+        None => "the role has no password",
+        Some(text) if rule.method == Method::Scram && text.starts_with("md5") => {
+            "its password is stored for md5, and the rule says scram-sha-256"
+        }
+        Some(_) => "wrong password",
+    };
+    let told = format!("password authentication failed for user \"{}\"", key.user);
+    let why = format!("{reason} ({}, line {})", rule.file.display(), rule.line);
+    Refused { told: Report::fatal("28P01", told), why }
+}
+
+/// Asks the primary, or while it can't be asked a replica, what it stores of a role.
+async fn stored_password(
+    relay: &Relay,
+    role: &str,
+    groups: &[&str],
+) -> Result<StoredPassword, Refused> {
+    let mut why = String::new();
+    for site in relay.sites.ids() {
+        let is_silent = site == SiteId::Primary && relay.is_primary_silent.get();
+        if is_silent {
+            continue;
+        }
+        match relay.pools.asked(site).stored_password(role, groups).await {
+            Ok(stored) => return Ok(stored),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    let told = Report::fatal("57P03", "no server can be asked for the role's password")
+        .hint("Retry later; SHOW SERVERS in database hihooi shows the state.");
+    Err(Refused { told, why })
+}
+
+/// Checks what the rule asks of the client's certificate.
+fn check_certificate(
+    rule: &Rule,
+    maps: &Maps,
+    client: &mut Client<Socket>,
+    key: &StartupKey,
+    is_member: &dyn Fn(&str) -> bool,
+) -> Result<(), Refused> {
+    if rule.client_cert == ClientCert::Optional {
+        return Ok(());
+    }
+    let Some(certificate) = client.stream().certificate() else {
+        let what = "connection requires a valid client certificate";
+        return Err(Refused { told: Report::fatal("28000", what), why: what.to_owned() });
+    };
+    if rule.client_cert == ClientCert::VerifyCa {
+        return Ok(());
+    }
+    let (name, of) = match rule.client_name {
+        ClientName::Cn => (tls::common_name(certificate), "common name"),
+        ClientName::Dn => (tls::subject(certificate), "subject"),
+    };
+    let not_mapped = match &name {
+        Some(name) => maps.check(rule.map.as_deref(), name, &key.user, is_member).err().map(|error| error.to_string()),
+        None => Some(format!("the client's certificate has no {of}")),
+    };
+    let Some(why) = not_mapped else { return Ok(()) };
+    let told = format!("certificate authentication failed for user \"{}\"", key.user);
+    Err(Refused { told: Report::fatal("28000", told), why })
+}
+
+/// The client's next message, which must be a proof; its body. `None` if the client has gone.
+async fn answer(client: &mut Client<Socket>) -> Result<Option<Bytes>, Wrong> {
+    let wrong = |text: String| Wrong::Protocol(Report::fatal("08P01", text));
+    loop {
+        let input = &mut client.down.input;
+        if let Some(&[tag, ref length @ ..]) = input.first_chunk::<5>() {
+            if tag != tag::PASSWORD {
+                return Err(wrong(format!("expected password response, got message type {tag}")));
+            }
+            let len = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
+            if !(4..=ANSWER_LEN_MAX).contains(&len) {
+                return Err(wrong("invalid password packet size".to_owned()));
+            }
+            if input.len() > len {
+                let mut message = input.split_to(1 + len).freeze();
+                message.advance(5);
+                return Ok(Some(message));
+            }
+        }
+        if client.down.gone {
+            return Ok(None);
+        }
+        client.read().await;
+    }
+}
+
+async fn ask(client: &mut Client<Socket>, request: &Request<'_>) -> Result<Option<Bytes>, Wrong> {
+    request.write(&mut client.down.output);
+    client.flush().await;
+    answer(client).await
+}
+
+async fn by_scram(
+    client: &mut Client<Socket>,
+    verifier: scram::Verifier,
+) -> Result<Option<Secret>, Wrong> {
+    let malformed = |error: &dyn std::fmt::Display| {
+        Wrong::Protocol(Report::fatal("08P01", error.to_string()))
+    };
+    let wrong = |error: scram::server::Error| match error {
+        scram::server::Error::Proof => Wrong::Proof,
+        error => {
+            let report = Report::fatal(error.sqlstate(), error.to_string());
+            Wrong::Protocol(report.detail(error.detail().unwrap_or_default()))
+        }
+    };
+    let end_point = client.stream().end_point();
+    let offered = scram::server::mechanisms(end_point.is_some());
+    let offered = offered.iter().map(|mechanism| mechanism.as_bytes()).collect();
+    let Some(first) = ask(client, &Request::Sasl(offered)).await? else { return Ok(None) };
+    let (mechanism, data) =
+        authentication::read_sasl_initial(&first).map_err(|error| malformed(&error))?;
+    let mechanism = String::from_utf8_lossy(mechanism);
+    // A client that sends nothing with the mechanism's name waits for us to begin.
+    let data = match data {
+        Some(data) => Bytes::copy_from_slice(data),
+        None => match ask(client, &Request::SaslContinue(b"")).await? {
+            Some(data) => data,
+            None => return Ok(None),
+        },
+    };
+    let mut random = [0; 18];
+    getrandom::fill(&mut random).map_err(|error| malformed(&error))?;
+    let nonce = Nonce::new(&random);
+    let (server_first, exchange) =
+        challenge(verifier, end_point.as_deref(), &mechanism, &data, &nonce).map_err(wrong)?;
+    let Some(last) = ask(client, &Request::SaslContinue(server_first.as_bytes())).await? else {
+        return Ok(None);
+    };
+    let (server_final, keys) = exchange.finish(&last).map_err(wrong)?;
+    Request::SaslFinal(server_final.as_bytes()).write(&mut client.down.output);
+    Ok(Some(Secret::Keys(keys)))
+}
+
+async fn by_md5(
+    client: &mut Client<Socket>,
+    verifier: md5::Verifier,
+) -> Result<Option<Secret>, Wrong> {
+    let mut salt = [0; 4];
+    getrandom::fill(&mut salt)
+        .map_err(|error| Wrong::Protocol(Report::fatal("53000", error.to_string())))?;
+    let Some(body) = ask(client, &Request::Md5(salt)).await? else { return Ok(None) };
+    let response = authentication::read_password(&body).map_err(|_| Wrong::Proof)?;
+    match verifier.check(salt, response) {
+        true => Ok(Some(Secret::Md5(verifier))),
+        false => Err(Wrong::Proof),
+    }
+}
+
+async fn in_clear(
+    client: &mut Client<Socket>,
+    stored: Stored,
+    role: &str,
+) -> Result<Option<Secret>, Wrong> {
+    let Some(body) = ask(client, &Request::Cleartext).await? else { return Ok(None) };
+    let password = authentication::read_password(&body).map_err(|_| Wrong::Proof)?;
+    if password.is_empty() {
+        return Err(Wrong::Proof);
+    }
+    let is_right = stored.check_password(password, role).is_some();
+    match std::str::from_utf8(password) {
+        Ok(text) if is_right => Ok(Some(Secret::Password(text.into()))),
+        _ => Err(Wrong::Proof),
+    }
+}
