@@ -271,11 +271,10 @@ impl ServeArgs {
     }
 }
 
-/// An empty path is none; a relative one counts from where the command runs, also when it is written to the file.
+/// A relative path counts from where the command runs, also when it is written to the file.
 fn put_path(given: &Option<PathBuf>, target: &mut Option<PathBuf>) {
     if let Some(path) = given {
-        let absolute = || std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        *target = (!path.as_os_str().is_empty()).then(absolute);
+        *target = Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()));
     }
 }
 

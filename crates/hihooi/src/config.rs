@@ -438,17 +438,19 @@ impl Tls {
         let bad = |text: &str| Err(BadConfig(text.to_owned()));
         match (self.mode, &self.cert_file, &self.key_file) {
             (TlsMode::Disable, ..) => Ok(None),
-            (_, Some(cert), Some(key)) => {
-                Ok(Some(TlsFiles { cert: cert.clone(), key: key.clone(), ca: self.ca_file.clone() }))
-            }
+            (_, Some(cert), Some(key)) => Ok(Some(TlsFiles {
+                cert: cert.clone(),
+                key: key.clone(),
+                ca: self.ca_file.clone(),
+            })),
             (_, Some(_), None) => bad("tls.cert_file needs its private key: set tls.key_file"),
             (_, None, Some(_)) => bad("tls.key_file needs its certificate: set tls.cert_file"),
             (TlsMode::Require, ..) => {
                 bad("tls.mode \"require\" needs a certificate: set tls.cert_file and tls.key_file")
             }
-            (_, None, None) if self.ca_file.is_some() => {
-                bad("tls.ca_file is for clients' certificates, which need TLS: set tls.cert_file and tls.key_file")
-            }
+            (_, None, None) if self.ca_file.is_some() => bad(
+                "tls.ca_file is for clients' certificates, which need TLS: set tls.cert_file and tls.key_file",
+            ),
             (_, None, None) => Ok(None),
         }
     }

@@ -65,7 +65,8 @@ pub fn doors(config: &Config) -> Result<(Option<Authentication>, Option<Tls>)> {
     let authentication = hba.map(|hba| Authentication::load(hba, ident).map_err(Failure::new));
     let files = config.tls.files().map_err(|error| Failure::new(error.to_string()))?;
     let is_required = config.tls.mode == TlsMode::Require;
-    let load = |files| Tls::load(files, is_required).map_err(|why| Failure::new(format!("TLS: {why}")));
+    let load =
+        |files| Tls::load(files, is_required).map_err(|why| Failure::new(format!("TLS: {why}")));
     Ok((authentication.transpose()?, files.map(load).transpose()?))
 }
 

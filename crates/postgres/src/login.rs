@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use bytes::BytesMut;
+use hihooi_auth::md5;
 use hihooi_auth::passfile::Passfile;
 use hihooi_auth::scram::client::{Binding, Client, Proved};
 use hihooi_auth::scram::{self, Keys, Nonce, SCRAM_SHA_256};
-use hihooi_auth::md5;
 use hihooi_wire::authentication::{self, Request};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -80,7 +80,8 @@ impl<'a> Prover<'a> {
             (Request::Ok, stage @ (Stage::Unasked | Stage::Told | Stage::Mutual)) => stage,
             (Request::Cleartext, Stage::Unasked) => {
                 let Secret::Password(Password(password)) = self.secret()? else {
-                    return Err(self.refuse("asks for the password in clear text, which hihooi doesn't have"));
+                    return Err(self
+                        .refuse("asks for the password in clear text, which hihooi doesn't have"));
                 };
                 authentication::password(password.as_bytes(), out);
                 Stage::Told
@@ -92,7 +93,9 @@ impl<'a> Prover<'a> {
                         md5::Verifier::of_password(password.as_bytes(), &self.login.user)
                     }
                     Secret::Keys(_) => {
-                        return Err(self.refuse("stores an md5 password, and the primary a SCRAM verifier"));
+                        return Err(
+                            self.refuse("stores an md5 password, and the primary a SCRAM verifier")
+                        );
                     }
                 };
                 authentication::password(verifier.response(salt).as_bytes(), out);
@@ -113,20 +116,29 @@ impl<'a> Prover<'a> {
                         scram::client::Secret::Password(text.as_bytes())
                     }
                     Secret::Md5(_) => {
-                        return Err(self.refuse("stores a SCRAM verifier, and the primary an md5 password"));
+                        return Err(
+                            self.refuse("stores a SCRAM verifier, and the primary an md5 password")
+                        );
                     }
                 };
-                let (proved, last) =
-                    client.prove(secret, data).map_err(|error| self.refuse(&format!("can't be logged in to: {error}")))?;
+                let (proved, last) = client
+                    .prove(secret, data)
+                    .map_err(|error| self.refuse(&format!("can't be logged in to: {error}")))?;
                 authentication::sasl_response(&last, out);
                 Stage::Proved(proved)
             }
             (Request::SaslFinal(data), Stage::Proved(proved)) => {
-                proved.check(data).map_err(|error| self.refuse(&format!("is not to be trusted: {error}")))?;
+                proved
+                    .check(data)
+                    .map_err(|error| self.refuse(&format!("is not to be trusted: {error}")))?;
                 Stage::Mutual
             }
-            (Request::Ok, _) => return Err(self.refuse("let us in without showing that it knows the password")),
-            (other, _) => return Err(self.refuse(&format!("asks for what hihooi can't do: {other:?}"))),
+            (Request::Ok, _) => {
+                return Err(self.refuse("let us in without showing that it knows the password"));
+            }
+            (other, _) => {
+                return Err(self.refuse(&format!("asks for what hihooi can't do: {other:?}")));
+            }
         };
         Ok(())
     }
@@ -143,7 +155,10 @@ impl<'a> Prover<'a> {
     }
 
     fn refuse(&self, what: &str) -> Error {
-        Error::Protocol(format!("{}, role \"{}\": the server {what}", self.login.address, self.login.user))
+        Error::Protocol(format!(
+            "{}, role \"{}\": the server {what}",
+            self.login.address, self.login.user
+        ))
     }
 }
 
@@ -169,7 +184,8 @@ fn from_passfile(login: &Login) -> Option<Secret> {
     }
     let text = Zeroizing::new(fs::read_to_string(&path).ok()?);
     let address = &login.address;
-    let password =
-        Passfile::parse(&text).find(&address.host, address.port, &login.database, &login.user)?.into();
+    let password = Passfile::parse(&text)
+        .find(&address.host, address.port, &login.database, &login.user)?
+        .into();
     Some(Secret::Password(password))
 }

@@ -60,7 +60,9 @@ impl Authentication {
             let rules = Rules::read(&hba, files).map_err(|error| error.to_string())?;
             if rules.need_networks() {
                 let hba = hba.display();
-                return Err(format!("{hba}: samehost and samenet are not supported: name the addresses"));
+                return Err(format!(
+                    "{hba}: samehost and samenet are not supported: name the addresses"
+                ));
             }
             let maps = match &ident {
                 Some(ident) => Maps::read(ident, files).map_err(|error| error.to_string())?,
@@ -104,8 +106,10 @@ impl Authentication {
         address: IpAddr,
     ) -> Result<Option<How>, Refused> {
         let (rules, maps) = &*self.rules.get();
-        let groups: Vec<&str> = rules.groups(&key.database).into_iter().chain(maps.groups()).collect();
-        let stored = match rules.iter().all(|rule| !needs_primary(rule.method)) && groups.is_empty() {
+        let groups: Vec<&str> =
+            rules.groups(&key.database).into_iter().chain(maps.groups()).collect();
+        let stored = match rules.iter().all(|rule| !needs_primary(rule.method)) && groups.is_empty()
+        {
             true => StoredPassword::default(),
             false => stored_password(relay, &key.user, &groups).await?,
         };
@@ -238,7 +242,10 @@ fn check_certificate(
         ClientName::Dn => (tls::subject(certificate), "subject"),
     };
     let not_mapped = match &name {
-        Some(name) => maps.check(rule.map.as_deref(), name, &key.user, is_member).err().map(|error| error.to_string()),
+        Some(name) => maps
+            .check(rule.map.as_deref(), name, &key.user, is_member)
+            .err()
+            .map(|error| error.to_string()),
         None => Some(format!("the client's certificate has no {of}")),
     };
     let Some(why) = not_mapped else { return Ok(()) };
@@ -282,9 +289,8 @@ async fn by_scram(
     client: &mut Client<Socket>,
     verifier: scram::Verifier,
 ) -> Result<Option<Secret>, Wrong> {
-    let malformed = |error: &dyn std::fmt::Display| {
-        Wrong::Protocol(Report::fatal("08P01", error.to_string()))
-    };
+    let malformed =
+        |error: &dyn std::fmt::Display| Wrong::Protocol(Report::fatal("08P01", error.to_string()));
     let wrong = |error: scram::server::Error| match error {
         scram::server::Error::Proof => Wrong::Proof,
         error => {

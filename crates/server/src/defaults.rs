@@ -129,7 +129,8 @@ impl Asked {
     /// # Errors
     /// The site can't be asked.
     pub async fn stored_password(&self, role: &str, groups: &[&str]) -> Result<StoredPassword> {
-        let quoted = |name: &&str| format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\""));
+        let quoted =
+            |name: &&str| format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\""));
         let groups = groups.iter().map(quoted).collect::<Vec<_>>().join(",");
         let mut stored = StoredPassword::default();
         for row in self.query(STORED, &[Some(role), Some(&format!("{{{groups}}}"))]).await? {

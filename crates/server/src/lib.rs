@@ -98,9 +98,7 @@ async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
             Ok((stream, address)) => {
                 let id = next_session.replace(next_session.get() + 1);
                 match stream.set_nodelay(true) {
-                    Ok(()) => {
-                        drop(spawn_local(serve(relay.clone(), stream, address, id)))
-                    }
+                    Ok(()) => drop(spawn_local(serve(relay.clone(), stream, address, id))),
                     Err(error) => debug!(%error, "the client left at once"),
                 }
             }

@@ -13,8 +13,7 @@ use hihooi_wire::startup;
 
 use crate::harness::reaper::Folder;
 use crate::harness::{
-    self, Cluster, HANG_S_MAX, Options, assert_names, eventually, finish, s, succeed,
-    target_is_plain, tool,
+    self, Cluster, HANG_S_MAX, assert_names, eventually, finish, s, succeed, target_is_plain, tool,
 };
 use crate::tls::Authority;
 
@@ -79,9 +78,8 @@ impl Guarded {
         let mut command = tool("psql", self.cluster.port);
         command.env_remove("PGHOST").env_remove("PGUSER").env("PGPASSWORD", password);
         command.args(["-XAtqw", "-d"]);
-        command.arg(format!(
-            "host=localhost hostaddr=127.0.0.1 dbname=postgres user={role} {more}"
-        ));
+        command
+            .arg(format!("host=localhost hostaddr=127.0.0.1 dbname=postgres user={role} {more}"));
         command
     }
 
@@ -170,9 +168,12 @@ fn rules_decide_who_may_connect_and_how() {
     let refused = guarded.ask("certified", "", "sslmode=disable", "SELECT 1");
     assert_names(&refused.expect_err("hostssl"), &["password"]);
     // Both proofs at once.
-    guarded.rules(&format!("host all alice 0.0.0.0/0 scram-sha-256 clientcert=verify-ca\n{RULES}"));
+    guarded
+        .rules(&format!("hostssl all alice 0.0.0.0/0 scram-sha-256 clientcert=verify-ca\n{RULES}"));
     assert_names(
-        &guarded.lets_in("alice", "alice's secret").expect_err("no certificate"),
+        &guarded
+            .ask("alice", "alice's secret", "sslmode=require", "SELECT 1")
+            .expect_err("no certificate"),
         &["requires a valid client certificate"],
     );
 }
@@ -208,27 +209,35 @@ fn servers_may_want_passwords() {
     for site in ["primary", "replica1"] {
         guarded.guard(site, &rules.replace("md5", "scram-sha-256"));
     }
-    let read = "SELECT v FROM t WHERE id = 1; SHOW hihooi.last_route";
+    let read = |password: &str| {
+        let mut psql = guarded.psql("alice", password, "");
+        psql.args(["-c", "SELECT v FROM t WHERE id = 1", "-c", "SHOW hihooi.last_route"]);
+        succeed(&mut psql)
+    };
     let wrote = guarded.ask("alice", "alice's secret", "", "UPDATE t SET v = 'two' WHERE id = 1");
     assert_eq!(wrote, Ok(String::new()));
     cluster.caught_up();
     eventually("it reads at the replica", || {
-        let read = guarded.ask("alice", "alice's secret", "", read).expect("it may");
+        let read = read("alice's secret");
         assert!(read.starts_with("two"), "{read}");
         read.contains("site=replica1")
     });
 
     cluster.command("PAUSE REPLICA replica1");
     cluster.connect().run("ALTER ROLE alice PASSWORD 'new'");
-    assert_names(&guarded.lets_in("alice", "alice's secret").expect_err("changed"), &[&failed("alice")]);
+    assert_names(
+        &guarded.lets_in("alice", "alice's secret").expect_err("changed"),
+        &[&failed("alice")],
+    );
     for _ in 0..20 {
-        assert_eq!(guarded.ask("alice", "new", "", "SELECT v FROM t WHERE id = 1"), Ok("two".into()));
+        assert_eq!(
+            guarded.ask("alice", "new", "", "SELECT v FROM t WHERE id = 1"),
+            Ok("two".into())
+        );
     }
     cluster.command("RESUME REPLICA replica1");
     cluster.caught_up();
-    eventually("it reads at the replica again", || {
-        guarded.ask("alice", "new", "", read).expect("it may").contains("site=replica1")
-    });
+    eventually("it reads at the replica again", || read("new").contains("site=replica1"));
 
     // A role without a password can't be logged in at such servers, and is told why.
     guarded.rules("host all all 127.0.0.1/32 trust\n");
@@ -271,7 +280,11 @@ fn our_own_password_is_in_the_password_file() {
         let mut command = Command::new(harness::program());
         command.arg("check").arg("--config").arg(&config).env("PGPASSFILE", &pgpass);
         let output = finish(&mut command);
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
     };
     assert_names(&check(), &["not fit", "asks for the password of role \"postgres\""]);
     mode(0o600);
@@ -391,7 +404,9 @@ fn strangers_learn_nothing() {
     }
     // Before it has proved who it is, a client can neither query nor be cancelled into a query.
     let (mut stream, _) = asked(port, "alice");
-    stream.write_all(b"p\0\0\0\x20SCRAM-SHA-256\0\0\0\0\x0bn,,n=,r=abcQ\0\0\0\rSELECT 1\0").expect("read");
+    stream
+        .write_all(b"p\0\0\0\x21SCRAM-SHA-256\0\0\0\0\x0bn,,n=,r=abcQ\0\0\0\rSELECT 1\0")
+        .expect("read");
     let (tag, _) = message(&mut stream);
     assert_eq!(tag, b'R');
     let (tag, _) = message(&mut stream);

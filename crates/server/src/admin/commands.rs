@@ -166,7 +166,10 @@ pub(super) const COMMANDS: &[Command] = &[
             ("last_route", "where its previous statement ran, and why (docs/routes.md)"),
             ("age_s", "seconds since it connected"),
             ("tls", "the version of TLS that its connection uses; NULL if it is not encrypted"),
-            ("auth", "how the client proved who it is: `trust`, `scram-sha-256`, `md5`, `password` or `cert`"),
+            (
+                "auth",
+                "how the client proved who it is: `trust`, `scram-sha-256`, `md5`, `password` or `cert`",
+            ),
         ],
     },
     Command {
