@@ -24,6 +24,7 @@ const EXAMPLES: &str = "Examples:
   hihooi up                            a primary and two replicas on this machine
   psql -h 127.0.0.1 -p 6432 -U postgres postgres
   psql -h 127.0.0.1 -p 6432 -U postgres hihooi -c 'SHOW REPLICAS'
+  curl http://127.0.0.1:9432/metrics   what Prometheus gets
   hihooi verify                        compares the replicas with the primary
   hihooi serve --config DIR/hihooi.toml";
 
@@ -209,6 +210,10 @@ pub struct Overrides {
     /// How long a commit at level sync waits for a replica, milliseconds; then the replica serves no reads [default: 1000]
     #[arg(long, env = "HIHOOI_CONSISTENCY_SYNC_TIMEOUT_MS", value_name = "MS")]
     pub consistency_sync_timeout_ms: Option<u64>,
+    /// Address that serves metrics and health checks over HTTP; off: none [default: with up 127.0.0.1 and the port of
+    /// --listen + 3000, else off]
+    #[arg(long, env = "HIHOOI_METRICS_LISTEN", value_name = "ADDR")]
+    pub metrics_listen: Option<String>,
     /// Run no statements on a replica that has not answered for this time, milliseconds [default: 2000]
     #[arg(long, env = "HIHOOI_SITES_TIMEOUT_MS", value_name = "MS")]
     pub sites_timeout_ms: Option<u64>,
@@ -243,6 +248,9 @@ impl Overrides {
         put(&self.consistency_default, &mut config.consistency.default);
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
         put(&self.consistency_sync_timeout_ms, &mut config.consistency.sync_timeout_ms);
+        if self.metrics_listen.is_some() {
+            config.metrics.listen.clone_from(&self.metrics_listen);
+        }
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
         put(&self.replica_max_apply_delay_ms, &mut config.all_replicas.max_apply_delay_ms);
         put(&self.apply_method, &mut config.apply.method);
@@ -302,5 +310,19 @@ mod tests {
         args.settings.put_over(&mut config);
         assert_eq!((config.pool.size, config.listen.as_str()), (7, ":7000"));
         assert_eq!(config.pool.wait_ms_max, 30_000);
+    }
+
+    #[test]
+    fn metrics_are_switched_off_by_a_flag() {
+        let mut config = Config::default();
+        config.metrics.listen = Some(":9000".to_owned());
+        Overrides::default().put_over(&mut config);
+        assert_eq!(config.metrics.address(), Some(":9000"));
+        for off in ["off", ""] {
+            let cli = Cli::parse_from(["hihooi", "up", "--metrics-listen", off]);
+            let Command::Up(args) = cli.command else { panic!("not up") };
+            args.settings.put_over(&mut config);
+            assert_eq!(config.metrics.address(), None);
+        }
     }
 }

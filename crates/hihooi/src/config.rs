@@ -24,6 +24,9 @@ pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Longest `replica.max_apply_delay_ms`: a day.
 pub const MAX_APPLY_DELAY_MS_MAX: u64 = 86_400_000;
 
+/// `up` serves metrics so far above the port that clients connect to, unless told otherwise.
+pub const METRICS_DISTANCE: u16 = 3_000;
+
 /// Largest `[[site]]` weight.
 pub const WEIGHT_MAX: u32 = 1_000;
 
@@ -48,6 +51,9 @@ pub struct Config {
     pub pool: Pool,
     /// What reads see.
     pub consistency: Consistency,
+    /// Metrics and health checks.
+    #[serde(skip_serializing_if = "Metrics::is_default")]
+    pub metrics: Metrics,
     /// What holds for all servers.
     #[serde(rename = "sites")]
     pub all_sites: AllSites,
@@ -129,6 +135,16 @@ pub struct Consistency {
     pub wait_ms: u64,
     /// How long a commit at the level `sync` waits for replicas before those that are late serve no reads, milliseconds.
     pub sync_timeout_ms: u64,
+}
+
+/// Metrics and health checks.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Address that serves them over HTTP, `host:port`; nothing or `off` for none. If it isn't given, `up` serves them on
+    /// loopback, [`METRICS_DISTANCE`] above the port of `listen`, and `serve` doesn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
 }
 
 /// What holds for all servers.
@@ -222,6 +238,7 @@ impl Default for Config {
             tls: Tls::default(),
             pool: Pool::default(),
             consistency: Consistency::default(),
+            metrics: Metrics::default(),
             all_sites: AllSites::default(),
             all_replicas: AllReplicas::default(),
             apply: Apply::default(),
@@ -252,6 +269,27 @@ impl Default for AllSites {
 impl Default for AllReplicas {
     fn default() -> AllReplicas {
         AllReplicas { max_apply_delay_ms: 30_000 }
+    }
+}
+
+impl Metrics {
+    fn is_default(&self) -> bool {
+        *self == Metrics::default()
+    }
+
+    /// The address that is given, if it isn't `off`.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        self.listen.as_deref().filter(|address| !address.is_empty() && *address != "off")
+    }
+
+    /// Checks the address.
+    ///
+    /// # Errors
+    /// One line that says what is wrong.
+    pub fn check(&self) -> Result<(), BadConfig> {
+        let checked = self.address().map_or(Ok(()), |address| listen_address(address).map(drop));
+        checked.map_err(|why| BadConfig(format!("metrics.listen: {why}, or off")))
     }
 }
 
@@ -333,6 +371,7 @@ impl Config {
                 ident.display()
             ));
         }
+        self.metrics.check()?;
         if self.databases.len() != 1 || self.databases[0].name == "*" {
             return bad("exactly one [[database]] with its name is supported so far".to_owned());
         }
@@ -569,6 +608,8 @@ idle_ms_max = 600000
 default = "weak-si"
 wait_ms = 100
 sync_timeout_ms = 5000
+[metrics]
+listen = "127.0.0.1:9432"
 [sites]
 timeout_ms = 500
 [replica]
@@ -598,6 +639,7 @@ name = "postgres"
         assert_eq!(config.check(), Ok(()));
         assert_eq!(config.consistency.default, Level::WeakSi);
         assert_eq!(config.consistency.sync_timeout_ms, 5_000);
+        assert_eq!(config.metrics.address(), Some("127.0.0.1:9432"));
         assert_eq!(config.all_sites.timeout_ms, 500);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 0);
         assert_eq!(config.apply.method, Method::Algorithm2);
@@ -612,6 +654,7 @@ name = "postgres"
         assert_eq!(config, Config::default());
         assert_eq!((config.pool.size, config.consistency.wait_ms), (20, 100));
         assert_eq!(config.consistency.sync_timeout_ms, 1_000);
+        assert_eq!((config.metrics.listen.as_deref(), config.metrics.address()), (None, None));
         assert_eq!(config.all_sites.timeout_ms, 2_000);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 30_000);
         assert_eq!(config.apply.method, Method::Graph);
@@ -678,8 +721,8 @@ name = "postgres"
         assert_eq!(check("weight = 3", ""), Ok(()));
         for (from, to, says) in [
             ("weight = 3", "weight = 1001", "between 0 and 1000, not 1001"),
-            ("weight = 3", "weight = -1", "line 31: invalid value: integer `-1`"),
-            ("weight = 3", "weight = 1.5", "line 31: invalid type: floating point `1.5`"),
+            ("weight = 3", "weight = -1", "line 33: invalid value: integer `-1`"),
+            ("weight = 3", "weight = 1.5", "line 33: invalid type: floating point `1.5`"),
             ("port = 7001", "port = 7001\nweight = 1", "only replicas share reads"),
         ] {
             let error = check(from, to).expect_err(to).to_string();
@@ -694,6 +737,25 @@ name = "postgres"
         assert_eq!(listen_address(":7000"), Ok(on(7000)));
         assert_eq!(listen_address("7000"), Ok(on(7000)));
         assert!(listen_address("nonsense").is_err());
+    }
+
+    #[test]
+    fn metrics_have_an_address_or_are_off() {
+        let metrics = |listen: &str| Metrics { listen: Some(listen.to_owned()) };
+        for (listen, address) in [("", None), ("off", None), (":9000", Some(":9000"))] {
+            assert_eq!(metrics(listen).address(), address, "{listen}");
+            assert_eq!(metrics(listen).check(), Ok(()), "{listen}");
+            let config = Config { metrics: metrics(listen), ..Config::default() };
+            assert_eq!(Config::parse(&config.to_text()), Ok(config));
+        }
+        // Other machines may be let in: there are no secrets.
+        assert_eq!(metrics("0.0.0.0:9000").check(), Ok(()));
+        let error = metrics("nonsense").check().expect_err("no address").to_string();
+        assert!(
+            error.starts_with("metrics.listen: \"nonsense\"") && !error.contains('\n'),
+            "{error}"
+        );
+        assert!(!Config::default().to_text().contains("[metrics]"));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Every two seconds, makes the primary write notes of changes that fire no event trigger and did not come
 //! through hihooi: roles and indexes that were changed at the primary itself (I2). Also checks that hihooi's
-//! event triggers still exist, and whether the primary was restarted with other libraries.
+//! event triggers still exist, whether the primary was restarted with other libraries, and how much WAL it keeps
+//! for hihooi's slot.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_postgres::collations;
-use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::collector::CollectorStatus;
+use hihooi_postgres::connection::{self, Connection, Login};
 use hihooi_postgres::identity;
-use hihooi_postgres::setup::{self, Objects};
+use hihooi_postgres::setup::{self, Objects, SLOT};
 use hihooi_postgres::site::{Replica, Site};
 use tokio::time::sleep;
 
@@ -21,14 +23,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes(), hihooi.tidy()";
 
 /// Looks again and again, on a connection of its own.
-pub async fn keep_following(replication: Arc<Replication>) {
+pub async fn keep_following(replication: Arc<Replication>, status: Arc<CollectorStatus>) {
     let login = replication.login("hihooi following");
     let mut told = String::new();
     loop {
         let ended = match Connection::open(&login).await {
-            Ok(connection) => look(&replication, connection).await,
+            Ok(connection) => look(&replication, &status, connection).await,
             Err(error) => Err(Failure::new(error)),
         };
+        status.set_slot_retained_bytes(None);
         if let Err(error) = ended {
             let error = error.to_string();
             if error != told {
@@ -43,7 +46,11 @@ pub async fn keep_following(replication: Arc<Replication>) {
     }
 }
 
-async fn look(replication: &Replication, mut connection: Connection) -> Result<()> {
+async fn look(
+    replication: &Replication,
+    status: &CollectorStatus,
+    mut connection: Connection,
+) -> Result<()> {
     // It may have been restarted.
     if collations::note_primary(&mut connection, &replication.log).await.map_err(Failure::new)? {
         for replica in &replication.replicas {
@@ -51,12 +58,23 @@ async fn look(replication: &Replication, mut connection: Connection) -> Result<(
         }
     }
     loop {
+        let retained = slot_retained_bytes(&mut connection).await.map_err(Failure::new)?;
+        status.set_slot_retained_bytes(retained);
         if setup::objects(&mut connection).await.map_err(Failure::new)? != Objects::Complete {
             make_again(replication, &mut connection).await?;
         }
         connection.query(FOLLOW).await.map_err(Failure::new)?;
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// How much WAL the primary keeps for the slot; `None` if the slot is lost.
+async fn slot_retained_bytes(connection: &mut Connection) -> connection::Result<Option<u64>> {
+    let query = format!(
+        "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), restart_lsn) \
+         FROM pg_catalog.pg_replication_slots WHERE slot_name = '{SLOT}'"
+    );
+    Ok(connection.query(&query).await?.value().and_then(|bytes| bytes.parse().ok()))
 }
 
 /// (A replica that can't be asked is compared when it is taken again.)

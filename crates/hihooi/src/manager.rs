@@ -1,5 +1,5 @@
 //! The manager of a cluster whose servers are running: log, collector, appliers and relay, on two threads with
-//! an event loop each, so that neither waits for the other.
+//! an event loop each, so that neither waits for the other. A third thread serves metrics, if that is wanted.
 
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hihooi_log::Log;
 use hihooi_postgres::site::{Replica, State};
+use hihooi_server::metrics;
 use tokio::runtime::LocalRuntime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -37,15 +38,23 @@ pub struct Manager {
     stop_replication: watch::Sender<bool>,
     relay: JoinHandle<()>,
     replication: JoinHandle<()>,
+    /// Serves metrics; ends with the relay.
+    metrics: Option<JoinHandle<()>>,
     failures: mpsc::Receiver<Failure>,
 }
 
 impl Manager {
-    /// Starts a manager: when this returns, clients are served by the primary at least.
+    /// Starts a manager: when this returns, clients are served by the primary at least, and `metrics` are served if
+    /// there is a socket for them.
     ///
     /// # Errors
     /// One line: the log, the primary or its slot can't be used.
-    pub async fn start(config: &Config, data: &DataDir, listener: TcpListener) -> Result<Manager> {
+    pub async fn start(
+        config: &Config,
+        data: &DataDir,
+        listener: TcpListener,
+        metrics: Option<TcpListener>,
+    ) -> Result<Manager> {
         let log = Log::open(&data.file("log"))?;
         let replicas: Vec<Arc<Replica>> =
             config.replicas().into_iter().map(|site| Arc::new(Replica::new(site))).collect();
@@ -68,10 +77,20 @@ impl Manager {
             return Err(first_failure(failures).await);
         };
         let (stop_relay, stopping) = watch::channel(false);
+        let (asks, asked) = metrics::channel();
         let config = config.clone();
-        let relay = move || relay::run(listener, config, parts, stopping);
-        let relay = spawn("relay", failed, relay)?;
-        Ok(Manager { replicas, stop_relay, stop_replication, relay, replication, failures })
+        let relay = move || relay::run(listener, config, parts, asked, stopping);
+        let relay = spawn("relay", failed.clone(), relay)?;
+        let metrics = metrics.map(|socket| serve_metrics(socket, asks, failed)).transpose()?;
+        Ok(Manager {
+            replicas,
+            stop_relay,
+            stop_replication,
+            relay,
+            replication,
+            metrics,
+            failures,
+        })
     }
 
     /// Runs until a signal comes or a thread fails for good. Tells the user how to connect and which
@@ -137,9 +156,21 @@ impl Manager {
     pub async fn stop(self) {
         let _ = self.stop_relay.send(true);
         join(self.relay).await;
+        if let Some(metrics) = self.metrics {
+            join(metrics).await;
+        }
         let _ = self.stop_replication.send(true);
         join(self.replication).await;
     }
+}
+
+fn serve_metrics(
+    socket: TcpListener,
+    asks: metrics::Asks,
+    failed: mpsc::Sender<Failure>,
+) -> Result<JoinHandle<()>> {
+    let serve = async move || metrics::serve(socket, asks).await.map_err(Failure::new);
+    spawn("metrics", failed, serve)
 }
 
 /// Runs `work` on a thread of its own with its own event loop.

@@ -103,11 +103,25 @@ pub fn open_log_anew() {
 /// # Errors
 /// A bad or taken address.
 pub fn listen(text: &str) -> Result<TcpListener> {
+    listen_for(text, "--listen")
+}
+
+/// Takes the address that serves metrics, if there is one.
+///
+/// # Errors
+/// A bad or taken address.
+pub fn listen_for_metrics(config: &Config) -> Result<Option<TcpListener>> {
+    let address = config.metrics.address();
+    address.map(|address| listen_for(address, "--metrics-listen (off for none)")).transpose()
+}
+
+/// Takes an address that is given by this option.
+fn listen_for(text: &str, option: &str) -> Result<TcpListener> {
     let address = listen_address(text).map_err(Failure::new)?;
     bind(address).map_err(|error| {
         Failure::new(format!(
             "cannot listen on {address}: {}; stop the program that does, or pass another address \
-             with --listen",
+             with {option}",
             plain(&error)
         ))
     })
@@ -125,13 +139,24 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// How to connect.
 #[must_use]
 pub fn ready_url(listener: &TcpListener, config: &Config) -> String {
+    let (user, address) = (config.primary().user, reached_at(listener));
+    format!("postgres://{user}@{address}/{}", config.database())
+}
+
+/// Where metrics are served.
+#[must_use]
+pub fn metrics_url(listener: &TcpListener) -> String {
+    format!("http://{}/metrics", reached_at(listener))
+}
+
+/// Where this machine reaches a socket.
+fn reached_at(listener: &TcpListener) -> SocketAddr {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut address = listener.local_addr().unwrap_or(any);
     if address.ip().is_unspecified() {
         address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
     }
-    let user = config.primary().user;
-    format!("postgres://{user}@{address}/{}", config.database())
+    address
 }
 
 #[cfg(test)]

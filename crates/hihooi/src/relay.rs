@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use hihooi_server::authentication::Authentication;
+use hihooi_server::metrics::Asked;
 use hihooi_server::tls::Tls;
 use hihooi_server::{Replication, Settings};
 use tokio::sync::watch;
@@ -20,6 +21,7 @@ pub async fn run(
     listener: TcpListener,
     config: Config,
     parts: Parts,
+    asked: Asked,
     shutdown: watch::Receiver<bool>,
 ) -> Result<()> {
     let (authentication, tls) = doors(&config)?;
@@ -51,7 +53,7 @@ pub async fn run(
         control: parts.control,
         apply_stats: std::sync::Arc::new(move |replica| Some(appliers.get(replica)?.stats())),
     };
-    hihooi_server::run(listener, settings, replication, shutdown)
+    hihooi_server::run(listener, settings, replication, asked, shutdown)
         .await
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }
@@ -92,6 +94,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("consistency.default".to_owned(), consistency.as_str().to_owned()),
         ("consistency.wait_ms".to_owned(), config.consistency.wait_ms.to_string()),
         ("consistency.sync_timeout_ms".to_owned(), config.consistency.sync_timeout_ms.to_string()),
+        ("metrics.listen".to_owned(), config.metrics.address().unwrap_or("off").to_owned()),
         ("sites.timeout_ms".to_owned(), config.all_sites.timeout_ms.to_string()),
         (
             "replica.max_apply_delay_ms".to_owned(),

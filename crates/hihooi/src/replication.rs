@@ -133,6 +133,7 @@ pub async fn run(
         poke: Arc::clone(&parts.poke),
     };
     let (poke, status) = (Arc::clone(&parts.poke), Arc::clone(&parts.collector));
+    let followed = Arc::clone(&status);
     if ready.send(parts).is_err() {
         return Err(Failure::new("the manager was stopped while it started"));
     }
@@ -148,7 +149,7 @@ pub async fn run(
         tokio::spawn(start_applier(fence.clone(), config, appliers.clone()));
     }
     let replication = Arc::new(replication);
-    tokio::spawn(keep_following(Arc::clone(&replication)));
+    tokio::spawn(keep_following(Arc::clone(&replication), followed));
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
     tokio::spawn(Controller { replication, appliers: appliers.clone(), view }.answer(requests));
 

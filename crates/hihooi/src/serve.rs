@@ -6,7 +6,7 @@ use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
-use crate::process::{self, listen, log_to, ready_url};
+use crate::process::{self, listen, listen_for_metrics, log_to, ready_url};
 use crate::relay;
 use crate::signals::Signals;
 
@@ -26,9 +26,10 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let _lock = data.lock()?;
     data.check_whole()?;
     let listener = listen(&config.listen)?;
+    let metrics = listen_for_metrics(&config)?;
     let url = ready_url(&listener, &config);
     let mut manager = tokio::select! {
-        started = Manager::start(&config, &data, listener) => started?,
+        started = Manager::start(&config, &data, listener, metrics) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |_| None, &mut signals).await;

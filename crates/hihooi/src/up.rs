@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::UpArgs;
 use crate::cluster::{self, DEFAULT_REPLICAS, Found};
-use crate::config::{Config, RoleName};
+use crate::config::{Config, METRICS_DISTANCE, RoleName};
 use crate::data_dir::{DataDir, Lock};
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
@@ -73,6 +73,7 @@ impl Ground {
         config.check_listen()?;
         config.check_limits()?;
         relay::doors(&config)?;
+        config.metrics.check()?;
         config.data = data.path().to_path_buf();
         let owner = cluster::owner(&data);
         let os_user = OsUser::choose(args.os_user.as_deref().or(owner.as_deref()))?;
@@ -204,8 +205,10 @@ async fn serve(
     signals: &mut Signals,
 ) -> Result<()> {
     let url = ready_url(&listener, config);
+    let mut config = config.clone();
+    let metrics = listen_for_metrics(&mut config, &listener);
     let mut manager = tokio::select! {
-        started = Manager::start(config, data, listener) => started?,
+        started = Manager::start(&config, data, listener, metrics) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |site| running.trouble(site), signals).await;
@@ -216,4 +219,24 @@ async fn serve(
         }
     }
     outcome
+}
+
+/// Takes the address that serves metrics. A cluster runs without them if there is none to be had.
+fn listen_for_metrics(config: &mut Config, listener: &TcpListener) -> Option<TcpListener> {
+    let port = listener.local_addr().ok().and_then(|to| to.port().checked_add(METRICS_DISTANCE));
+    let default = port.map_or("off".to_owned(), |port| format!("127.0.0.1:{port}"));
+    config.metrics.listen.get_or_insert(default);
+    match process::listen_for_metrics(config) {
+        Ok(Some(socket)) => {
+            tell(format!("metrics at {}", process::metrics_url(&socket)));
+            Some(socket)
+        }
+        Ok(None) => None,
+        Err(failure) => {
+            tracing::warn!("metrics are not served: {failure}");
+            tell(format!("metrics are not served: {failure}"));
+            config.metrics.listen = None;
+            None
+        }
+    }
 }

@@ -165,6 +165,12 @@ impl Log {
         self.inner.queue.lock().first
     }
 
+    /// Length of everything in the log that is durable, bytes. (The files are longer: one is made at its full length.)
+    #[must_use]
+    pub fn durable_len(&self) -> u64 {
+        self.inner.store.durable_len()
+    }
+
     /// Entries from `from` on, in order without gap: at most `entries_max`, and no more than
     /// `bytes_max` bytes of chunks unless the first one alone is larger. Empty if `from` was not
     /// appended yet. Includes entries that are not durable yet: look at [`Log::durable`].

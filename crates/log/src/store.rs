@@ -133,6 +133,11 @@ impl Store {
         }
     }
 
+    /// Length of all segments as far as they are durable, bytes.
+    pub(crate) fn durable_len(&self) -> u64 {
+        self.lock().values().map(|readable| readable.end).sum()
+    }
+
     /// Segments that can hold `from` and what follows, oldest first.
     fn numbers_from(&self, from: Tsid) -> Vec<u64> {
         let segments = self.lock();

@@ -82,6 +82,7 @@ pub struct CollectorStatus {
     pub connected: AtomicBool,
     received: AtomicU64,
     confirmed: AtomicU64,
+    slot_retained_bytes: Mutex<Option<u64>>,
     error: Mutex<String>,
 }
 
@@ -96,6 +97,18 @@ impl CollectorStatus {
     #[must_use]
     pub fn confirmed(&self) -> Lsn {
         Lsn(self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// How much WAL the primary keeps for the slot, bytes, as last seen; `None` if that is not known, or nothing is
+    /// kept since the slot is lost.
+    #[must_use]
+    pub fn slot_retained_bytes(&self) -> Option<u64> {
+        *self.slot_retained_bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes how much that is.
+    pub fn set_slot_retained_bytes(&self, bytes: Option<u64>) {
+        *self.slot_retained_bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bytes;
     }
 
     /// Why the stream last broke; empty while it runs.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
@@ -29,8 +29,6 @@ use hihooi_session::downstream::Message;
 pub const DATABASE: &str = "hihooi";
 /// How long `SHOW REPLICAS` waits for the primary to tell its position.
 const POSITION_LIMIT: Duration = Duration::from_secs(2);
-/// Microseconds between 1970 and 2000, from which PostgreSQL counts.
-const EPOCH_2000_US: i64 = 946_684_800_000_000;
 
 /// What a command answers.
 #[derive(Debug, Default)]
@@ -308,7 +306,7 @@ impl<S: Stream> Admin<S> {
             let lag = newest.map(|newest| newest.0.saturating_sub(replica.applied().0));
             let lag_ms = match lag {
                 Some(0) => Some(0),
-                Some(_) => self.age_ms(replica.applied().next()).await,
+                Some(_) => self.relay.age_ms(replica.applied().next()).await,
                 None => None,
             };
             let mut row = self.replica_row(replica, lag, lag_ms);
@@ -402,15 +400,6 @@ impl<S: Stream> Admin<S> {
         let login = Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
         let mut opened = WalPositions::new(Connection::open(&login).await?).await?;
         Ok((opened.lsn_after().await?, opened))
-    }
-
-    /// How long ago an entry was committed.
-    async fn age_ms(&self, tsid: Tsid) -> Option<u64> {
-        let entries = self.relay.log.read(tsid, 1, 1).await.ok()?;
-        let committed_us = entries.first()?.header.commit_time_us + EPOCH_2000_US;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        let age_us = i64::try_from(now.as_micros()).ok()? - committed_us;
-        u64::try_from(age_us / 1_000).ok().or(Some(0))
     }
 
     fn clients(&self, mut table: Table) -> Table {

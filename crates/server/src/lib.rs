@@ -6,6 +6,7 @@
 //! What this crate must NOT know: how entries are made, stored and applied.
 
 mod admin;
+mod age;
 pub mod authentication;
 mod backend;
 mod catalog;
@@ -15,6 +16,7 @@ mod costs;
 mod defaults;
 mod handshake;
 mod idle;
+pub mod metrics;
 mod objects;
 mod outcomes;
 mod pool;
@@ -54,7 +56,7 @@ use hihooi_session::sites::SiteId;
 /// After a failure to accept (no file descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves clients until `shutdown` turns true. To be run on a [`tokio::runtime::LocalRuntime`],
+/// Serves clients until `shutdown` turns true, and tells how they are served where it is `asked`. To be run on a [`tokio::runtime::LocalRuntime`],
 /// with which all that it began ends.
 ///
 /// # Errors
@@ -63,6 +65,7 @@ pub async fn run(
     listener: std::net::TcpListener,
     settings: Settings,
     replication: Replication,
+    asked: metrics::Asked,
     mut shutdown: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -75,6 +78,7 @@ pub async fn run(
     spawn_local(outcomes::resolve(relay.clone()));
     spawn_local(outcomes::keep_lag(relay.clone()));
     spawn_local(idle::keep_idle(relay.clone()));
+    spawn_local(metrics::answer(relay.clone(), asked));
     for number in 0..relay.replicas.len() {
         spawn_local(objects::keep(relay.clone(), number));
     }

@@ -31,6 +31,7 @@ use tracing::warn;
 use crate::authentication::{Authentication, How};
 use crate::backend::Identity;
 use crate::costs::Costs;
+use crate::metrics::Meters;
 use crate::objects::{NamedObjects, ObjectsAt};
 use crate::pool::{Limits, Pool, Pools};
 use crate::startup_key::{StartupKey, Welcome};
@@ -270,8 +271,12 @@ pub struct Relay {
     pub replicas: Vec<Arc<Replica>>,
     /// Whether the primary doesn't answer.
     pub is_primary_silent: Cell<bool>,
+    /// Whether a site answered the last probe without an error; true before the first.
+    pub answers: PerSite<Cell<bool>>,
     /// Counters per site.
     pub counters: PerSite<Counters>,
+    /// What is counted for metrics only.
+    pub(crate) meters: Meters,
     /// Pools of server connections.
     pub pools: Rc<Pools>,
     /// What statements usually take.
@@ -363,7 +368,9 @@ impl Relay {
         let objects = replication.replicas.iter().map(|_| RefCell::default()).collect();
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
+            answers: sites.map(|_| Cell::new(true)),
             counters: sites.map(|_| Counters::default()),
+            meters: Meters::new(&sites),
             suspected: sites.map(|_| Notify::new()),
             pools: Rc::new(Pools::new(
                 sites.clone(),

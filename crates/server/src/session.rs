@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hihooi_replication::freshness::{Part, WriteId};
@@ -130,6 +130,12 @@ pub struct Served<S> {
     reading: Option<Reading>,
     /// What it has written and seen, if a read of it was at the level `session`.
     watermark: Option<Watermark>,
+    /// Whether its database is the replicated one.
+    is_replicated: bool,
+    /// The level of its last statement.
+    level: Consistency,
+    /// When a server got its statement, or had answered the one before.
+    began: Instant,
 }
 
 impl<S: Stream> Served<S> {
@@ -145,9 +151,11 @@ impl<S: Stream> Served<S> {
         let startup = info.startup.clone();
         let custom = startup.defaults.settings.iter().filter(|(name, _)| name.contains('.'));
         let off = ("standard_conforming_strings".to_owned(), "off".to_owned());
+        let is_replicated = relay.is_replicated(&startup.database);
+        count(&relay.meters.sessions);
         let opened = Opened {
             id,
-            is_replicated: relay.is_replicated(&startup.database),
+            is_replicated,
             own: OwnSettings {
                 consistency: relay.settings.consistency,
                 wait_ms: relay.settings.wait_ms,
@@ -170,6 +178,9 @@ impl<S: Stream> Served<S> {
             runs_at: None,
             reading: None,
             watermark: None,
+            is_replicated,
+            level: relay.settings.consistency,
+            began: Instant::now(),
             relay,
             info,
             id,
@@ -230,6 +241,9 @@ impl<S: Stream> Served<S> {
         let site = self.session.runs_at();
         if site != self.runs_at.as_ref().map(RunsAt::site) {
             self.runs_at = site.map(|site| RunsAt::new(self.relay.clone(), site));
+            if site.is_some() {
+                self.began = Instant::now();
+            }
         }
         self.note_reading();
     }
@@ -431,6 +445,8 @@ impl<S: Stream> Served<S> {
                 if route.reason == Reason::NotFresh {
                     self.relay.want_catalog();
                 }
+                let wanted = self.session.wanted().map(|read| read.consistency);
+                self.level = wanted.unwrap_or(self.session.consistency());
                 self.info.last_route.set(route);
             }
             Action::Count(site, counter) => {
@@ -480,7 +496,12 @@ impl<S: Stream> Served<S> {
         let pool = self.pool(site).clone();
         let (relay, startup) = (&self.relay, &self.startup);
         let settings = self.session.settings();
-        match relay.pools.acquire(&pool, startup, settings, self.id).await {
+        let (meters, began) = (&relay.meters.sites[site], Instant::now());
+        let waits = meters.waits();
+        let acquired = relay.pools.acquire(&pool, startup, settings, self.id).await;
+        drop(waits);
+        meters.leased(began.elapsed());
+        match acquired {
             Ok(mut server) => {
                 pool.refusals.borrow_mut().worked(relay.now());
                 let up = server.lend();
@@ -532,7 +553,13 @@ impl<S: Stream> Served<S> {
         }
     }
 
-    fn count(&self, site: SiteId, counter: Counter) {
+    fn count(&mut self, site: SiteId, counter: Counter) {
+        if matches!(counter, Counter::Read | Counter::Write) {
+            let now = Instant::now();
+            let (reason, took) = (self.info.last_route.get().reason, now - self.began);
+            self.relay.meters.sites[site].ran(self.is_replicated, reason, self.level, took);
+            self.began = now; // of the next one of a pipeline
+        }
         let counters = &self.relay.counters[site];
         count(match counter {
             Counter::Read => &counters.reads,

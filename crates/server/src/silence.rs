@@ -43,13 +43,19 @@ pub async fn watch(relay: Rc<Relay>, site: SiteId) {
         let _ = timeout(half, relay.suspected[site].notified()).await;
         {
             let mut answered = pin!(probe.until_answered());
-            if timeout(half, answered.as_mut()).await.is_ok() {
-                relay.is_alive(site);
-            } else {
-                relay.set_silence(site, Some(why.clone()));
-                answered.await;
-                relay.set_silence(site, None);
-            }
+            let is_good = match timeout(half, answered.as_mut()).await {
+                Ok(is_good) => {
+                    relay.is_alive(site);
+                    is_good
+                }
+                Err(_) => {
+                    relay.set_silence(site, Some(why.clone()));
+                    let is_good = answered.await;
+                    relay.set_silence(site, None);
+                    is_good
+                }
+            };
+            relay.answers[site].set(is_good);
         }
         if probe.loaded != probe.compared {
             // What fails now is tried the next time.
@@ -80,12 +86,12 @@ impl Probe {
         Probe { login, connection: None, loaded: None, compared: None }
     }
 
-    /// Asks until there is an answer, whatever it says.
-    async fn until_answered(&mut self) {
+    /// Asks until there is an answer, whatever it says; whether it is a good one.
+    async fn until_answered(&mut self) -> bool {
         loop {
             match timeout(TRY_MAX, self.ask()).await {
                 Ok(Err(error)) if !is_answer(&error) => sleep(PAUSE).await,
-                Ok(_) => return,
+                Ok(answer) => return answer.is_ok(),
                 Err(_) => {}
             }
         }

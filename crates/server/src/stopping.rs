@@ -49,6 +49,12 @@ impl Stopping {
         Place { stopping: self, index }
     }
 
+    /// Whether the end has begun.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.phase.get() != Phase::Serving
+    }
+
     fn stops(&self, is_waiting: &Cell<bool>) -> bool {
         match self.phase.get() {
             Phase::Serving => false,

@@ -39,6 +39,29 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them, as they are declared.
+    pub const ALL: [Reason; 13] = [
+        Reason::Fresh,
+        Reason::Waited,
+        Reason::Snapshot,
+        Reason::Write,
+        Reason::InWriteTransaction,
+        Reason::ExplicitBlock,
+        Reason::NotFresh,
+        Reason::Discarded,
+        Reason::Unsafe,
+        Reason::SessionState,
+        Reason::Isolation,
+        Reason::Hint,
+        Reason::NoReplica,
+    ];
+
+    /// Whether it is a reason to run at a replica; the others are reasons to run on the primary.
+    #[must_use]
+    pub fn is_for_replicas(self) -> bool {
+        matches!(self, Reason::Fresh | Reason::Waited | Reason::Snapshot)
+    }
+
     /// The word that users see.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -27,6 +27,7 @@ mod live_history;
 mod locks;
 mod long_fork;
 mod max_apply_delay;
+mod metrics;
 mod overlooked;
 mod passwords;
 mod plan_balance;

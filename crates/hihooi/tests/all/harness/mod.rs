@@ -29,6 +29,9 @@ pub const USER: &str = "postgres";
 /// The replicated database.
 pub const DATABASE: &str = "postgres";
 
+/// Metrics are served so far above clients' port.
+pub const METRICS_DISTANCE: u16 = 3_000;
+
 /// Longer than this is a hang. No test asks for more of the machine's speed.
 pub const HANG_S_MAX: u64 = 180;
 
@@ -196,7 +199,7 @@ pub fn free_port() -> u16 {
     let base = 10_000 + (std::process::id() % 19) as u16 * 1_000;
     loop {
         let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
-        let all = [0, 100, 101, 102, 103].map(|offset| port + offset);
+        let all = [0, 100, 101, 102, 103, METRICS_DISTANCE].map(|offset| port + offset);
         let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
         if all.into_iter().all(is_free) && all.into_iter().all(reserved) {
             return port;
