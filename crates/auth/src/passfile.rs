@@ -119,7 +119,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read(text in "[a*:\\\\\n\r#é]{0,60}", user in "[a*:\\\\]{0,3}") {
-            Passfile::parse(&text).find("a", 1, "a", &user);
+            let _ = Passfile::parse(&text).find("a", 1, "a", &user);
         }
 
         #[test]

@@ -95,9 +95,9 @@ impl Translator<'_> {
         if c.is_ascii() {
             self.out.push(c);
         } else {
-            let mut buffer = [0; 4];
-            let bytes = c.encode_utf8(&mut buffer).bytes().map(|byte| format!("\\x{byte:02X}"));
-            self.out.extend(bytes);
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                self.out += &format!("\\x{byte:02X}");
+            }
         }
     }
 

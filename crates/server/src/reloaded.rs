@@ -14,9 +14,12 @@ use tracing::{info, warn};
 pub struct Reloaded<T> {
     /// What it is, for the log.
     what: &'static str,
-    load: Box<dyn Fn(&Files) -> Result<T, String>>,
+    load: Box<Load<T>>,
     current: RefCell<Current<T>>,
 }
+
+/// Makes it, reading files through its argument; what is wrong with them.
+type Load<T> = dyn Fn(&Files) -> Result<T, String>;
 
 struct Current<T> {
     value: T,

@@ -118,9 +118,8 @@ impl Client {
         };
         let without_proof = [b"c=".as_slice(), &self.binding, b",r=", nonce].concat();
         let first_bare = self.first_bare();
-        let sign = |key| signature(key, first_bare.as_bytes(), server_first, &without_proof);
-        let verifier = Verifier::of_keys(&keys);
-        let mut proof = sign(&verifier.stored_key);
+        let sign = |key: &Key| signature(key, first_bare.as_bytes(), server_first, &without_proof);
+        let mut proof = sign(&Verifier::of_keys(&keys).stored_key);
         xor(&mut proof, &keys.client_key);
         let server_signature = sign(&keys.server_key);
         let proof = BASE64.encode(proof).into_bytes();

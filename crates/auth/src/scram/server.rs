@@ -249,9 +249,8 @@ impl Exchange {
         // Extensions before the proof are ignored, but signed.
         let (without_proof, proof) = loop {
             let without_proof = message.read();
-            match message.any().map_err(Error::Malformed)? {
-                (b'p', proof) => break (without_proof, proof),
-                _ => {}
+            if let (b'p', proof) = message.any().map_err(Error::Malformed)? {
+                break (without_proof, proof);
             }
         };
         let proof =
