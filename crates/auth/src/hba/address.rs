@@ -1,0 +1,119 @@
+//! The addresses of a rule.
+
+use std::net::IpAddr;
+
+use crate::files::{Line, Token, Wrong};
+
+/// An address of an interface of this host, or of a rule, with its netmask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// The address.
+    pub address: IpAddr,
+    /// Which of its bits count; they need not be the leading ones. Of another family it matches nothing.
+    pub mask: IpAddr,
+}
+
+/// Which clients' addresses a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Addresses {
+    /// `all`, and those of `local`.
+    All,
+    /// `samehost`: this host's own.
+    SameHost,
+    /// `samenet`: those of its networks.
+    SameNet,
+    /// Those of one network.
+    In(Network),
+}
+
+impl Network {
+    /// Whether the address is in the network.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, self.mask, address) {
+            (IpAddr::V4(own), IpAddr::V4(mask), IpAddr::V4(other)) => own & mask == other & mask,
+            (IpAddr::V6(own), IpAddr::V6(mask), IpAddr::V6(other)) => own & mask == other & mask,
+            _ => false,
+        }
+    }
+}
+
+impl Addresses {
+    /// Reads the address at field `at` of a line, and the netmask behind it if there must be one; says how
+    /// many fields it has.
+    pub(crate) fn read(line: &Line, at: usize) -> Result<(Addresses, usize), Wrong> {
+        let Some(token) = line.single(at, "host address")? else {
+            let what = "end-of-line before IP address specification";
+            return Err(Wrong::new(what, "add an address, as in 192.0.2.0/24, or all"));
+        };
+        let keyword = [
+            ("all", Addresses::All),
+            ("samehost", Addresses::SameHost),
+            ("samenet", Addresses::SameNet),
+        ];
+        if let Some((_, addresses)) = keyword.into_iter().find(|(word, _)| token.is(word)) {
+            return Ok((addresses, 1));
+        }
+        let (address, bits) = match token.text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (token.text.as_str(), None),
+        };
+        let address = address.parse().map_err(|_| not_an_address(token))?;
+        let (mask, fields) = match bits {
+            Some(bits) => (prefix(address, bits).ok_or_else(|| no_prefix(token))?, 1),
+            None => (netmask(line, at + 1, address)?, 2),
+        };
+        Ok((Addresses::In(Network { address, mask }), fields))
+    }
+
+    pub(crate) fn contain(&self, address: IpAddr, networks: &[Network]) -> bool {
+        match self {
+            Addresses::All => true,
+            Addresses::SameHost => networks.iter().any(|own| own.address == address),
+            Addresses::SameNet => networks.iter().any(|own| match own.mask.is_unspecified() {
+                // No netmask is known, as in PostgreSQL.
+                true => own.address == address,
+                false => own.contains(address),
+            }),
+            Addresses::In(network) => network.contains(address),
+        }
+    }
+
+    pub(crate) fn need_networks(&self) -> bool {
+        matches!(self, Addresses::SameHost | Addresses::SameNet)
+    }
+}
+
+/// The netmask with that many leading bits.
+fn prefix(address: IpAddr, bits: &str) -> Option<IpAddr> {
+    let bits: u32 = bits.parse().ok()?;
+    let ones = |width: u32| (bits <= width).then(|| width - bits);
+    Some(match address {
+        IpAddr::V4(_) => u32::MAX.checked_shl(ones(32)?).unwrap_or(0).to_be_bytes().into(),
+        IpAddr::V6(_) => u128::MAX.checked_shl(ones(128)?).unwrap_or(0).to_be_bytes().into(),
+    })
+}
+
+fn netmask(line: &Line, at: usize, address: IpAddr) -> Result<IpAddr, Wrong> {
+    let hint = "write the address with its number of leading bits, as in 192.0.2.0/24";
+    let Some(token) = line.single(at, "netmask")? else {
+        return Err(Wrong::new("end-of-line before netmask specification", hint));
+    };
+    let Ok(mask) = token.text.parse::<IpAddr>() else {
+        return Err(Wrong::new(format!("invalid IP mask \"{}\"", token.text), hint));
+    };
+    if mask.is_ipv4() != address.is_ipv4() {
+        return Err(Wrong::new("IP address and mask do not match", hint));
+    }
+    Ok(mask)
+}
+
+fn not_an_address(token: &Token) -> Wrong {
+    let hint = "host names are not supported by hihooi: use an address, as in 192.0.2.0/24";
+    Wrong::new(format!("invalid IP address \"{}\"", token.text), hint)
+}
+
+fn no_prefix(token: &Token) -> Wrong {
+    let hint = "use 0 to 32 bits for IPv4, 0 to 128 for IPv6";
+    Wrong::new(format!("invalid CIDR mask in address \"{}\"", token.text), hint)
+}

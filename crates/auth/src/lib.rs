@@ -1,0 +1,13 @@
+//! Client authentication (manual, chapter "Client Authentication"): who may connect, and how clients and
+//! hihooi prove to each other, and to PostgreSQL servers, that they know a password.
+//!
+//! - [`hba`]: `pg_hba.conf`: which method a connection must authenticate by.
+//! - [`ident`]: `pg_ident.conf`: which system users may log in as which roles.
+//!
+//! Pure: files are read through a trait, random bytes and the server's secrets are arguments.
+
+pub mod files;
+pub mod hba;
+pub mod ident;
+mod names;
+mod pattern;
