@@ -3,11 +3,15 @@
 //!
 //! - [`hba`]: `pg_hba.conf`: which method a connection must authenticate by.
 //! - [`ident`]: `pg_ident.conf`: which system users may log in as which roles.
+//! - [`scram`]: SCRAM-SHA-256 and SCRAM-SHA-256-PLUS, both sides (RFC 5802, RFC 7677).
+//! - [`md5`]: the md5 method, both sides.
 //!
 //! Pure: files are read through a trait, random bytes and the server's secrets are arguments.
 
 pub mod files;
 pub mod hba;
 pub mod ident;
+pub mod md5;
 mod names;
 mod pattern;
+pub mod scram;
