@@ -5,6 +5,8 @@
 //! - [`ident`]: `pg_ident.conf`: which system users may log in as which roles.
 //! - [`scram`]: SCRAM-SHA-256 and SCRAM-SHA-256-PLUS, both sides (RFC 5802, RFC 7677).
 //! - [`md5`]: the md5 method, both sides.
+//! - [`stored`]: a role's password as the server stores it, and the check of one sent in clear text.
+//! - [`passfile`]: libpq's password file.
 //!
 //! Pure: files are read through a trait, random bytes and the server's secrets are arguments.
 
@@ -13,5 +15,7 @@ pub mod hba;
 pub mod ident;
 pub mod md5;
 mod names;
+pub mod passfile;
 mod pattern;
 pub mod scram;
+pub mod stored;
