@@ -184,7 +184,6 @@ mod tests {
         m      fred                   /^f\d$
         m      /^(.*)@a\.org$         \1
         m      /^(.*)@b\.org$         guest_\1_\1
-        m      /^(.*)@c\.org$         "/^\1"
         n      ann                    root
         m      gus                    one
         m      gus                    two

@@ -104,6 +104,14 @@ mod tests {
         assert!(!verifier.check(salt, b""));
     }
 
+    /// Made by `ALTER ROLE vv PASSWORD 'secret'` with PostgreSQL 15 and 18.
+    #[test]
+    fn verifier_of_real_servers() {
+        let stored: Verifier = "md57d2c06effad31dc2277c08fd347d2f0f".parse().unwrap();
+        assert!(stored.check_password(b"secret", "vv"));
+        assert!(!stored.check_password(b"secret", "vw"));
+    }
+
     #[test]
     fn debug_does_not_show_the_hash() {
         let text = "md50123456789abcdef0123456789abcdef";

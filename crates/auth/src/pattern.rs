@@ -156,21 +156,25 @@ impl Translator<'_> {
         Err("brackets [] not balanced".into())
     }
 
-    /// `[:name:]` in brackets.
+    /// `[:name:]` in brackets; the engine would take a name that it doesn't know for letters.
     fn class(&mut self) -> Result<()> {
         self.rest.next_if_eq(&':').ok_or("write \\[ for a bracket in brackets")?;
-        self.out.push_str("[:");
-        while let Some(c) = self.rest.next_if(char::is_ascii_lowercase) {
-            self.out.push(c);
+        let name: String =
+            std::iter::from_fn(|| self.rest.next_if(char::is_ascii_lowercase)).collect();
+        let is_closed = self.rest.next() == Some(':') && self.rest.next() == Some(']');
+        if !is_closed || !CLASSES.contains(&name.as_str()) {
+            return Err("invalid character class".into());
         }
-        self.out.push(':'); // the engine says if it isn't closed
-        match (self.rest.next(), self.rest.next()) {
-            (Some(':'), Some(']')) => self.out.push(']'),
-            _ => return Err("invalid character class".into()),
-        }
+        self.out.extend(["[:", &name, ":]"]);
         Ok(())
     }
 }
+
+/// The character classes of POSIX.
+const CLASSES: [&str; 12] = [
+    "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "xdigit",
+];
 
 #[cfg(test)]
 mod tests {

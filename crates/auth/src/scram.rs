@@ -27,7 +27,8 @@ pub const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
 pub const SCRAM_SHA_256_PLUS: &str = "SCRAM-SHA-256-PLUS";
 /// Iterations of a verifier unless `scram_iterations` says otherwise.
 pub const ITERATIONS_DEFAULT: u32 = 4_096;
-/// The most iterations for which we hash a password: about a second. Who has [`Keys`] needs no hashing.
+/// The most iterations for which we hash a password, about 500 times the default: a server must not make us hash
+/// for long. Who has [`Keys`] needs no hashing.
 pub const ITERATIONS_MAX: u32 = 2_000_000;
 /// The longest message of an exchange that is read, in bytes, as in PostgreSQL (`PG_MAX_SASL_MESSAGE_LENGTH`).
 pub const MESSAGE_LEN_MAX: usize = 1_024;

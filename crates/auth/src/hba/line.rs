@@ -134,7 +134,8 @@ fn set_client_cert(rule: &mut Rule, value: &str) -> Result<(), Wrong> {
     rule.client_cert = match value {
         "verify-full" => ClientCert::VerifyFull,
         "verify-ca" if rule.method == Method::Cert => {
-            let what = "clientcert only accepts \"verify-full\" when using \"cert\" authentication";
+            let what =
+                "clientcert can only be set to \"verify-full\" when using \"cert\" authentication";
             return Err(Wrong::new(what, "leave it out"));
         }
         "verify-ca" => ClientCert::VerifyCa,

@@ -219,7 +219,8 @@ fn downgrades_are_refused() {
     use server::Error;
     let malformed = |error: &Error| matches!(error, Error::Malformed(_));
     let is = |expected: Error| move |error: &Error| *error == expected;
-    let cases: [(Option<&[u8]>, &str, &str, &dyn Fn(&Error) -> bool); 15] = [
+    type Case<'a> = (Option<&'a [u8]>, &'a str, &'a str, &'a dyn Fn(&Error) -> bool);
+    let cases: [Case<'_>; 15] = [
         // The client thinks that we can't bind, and we offered it.
         (Some(HASH), SCRAM_SHA_256, "y,,n=,r=x", &is(Error::Downgrade)),
         (Some(HASH), SCRAM_SHA_256, "p=tls-server-end-point,,n=,r=x", &malformed),
