@@ -11,13 +11,14 @@ use bytes::{Buf, Bytes};
 use hihooi_auth::hba::{Attempt, ClientCert, ClientName, Found, Method, Rule, Rules};
 use hihooi_auth::ident::Maps;
 use hihooi_auth::scram::{self, Nonce};
-use hihooi_auth::stored::{Exchange, Mock, Stored};
+use hihooi_auth::stored::{Clear, Exchange, Mock, Stored};
 use hihooi_auth::{md5, scram::server::challenge};
 use hihooi_postgres::login::Secret;
 use hihooi_wire::authentication::{self, Request};
 use hihooi_wire::backend::Report;
 use hihooi_wire::frontend::tag;
 use tracing::info;
+use zeroize::Zeroizing;
 
 use crate::client::Client;
 use crate::defaults::StoredPassword;
@@ -30,8 +31,6 @@ use hihooi_session::sites::SiteId;
 
 /// The longest proof that a client may send, as in PostgreSQL.
 const ANSWER_LEN_MAX: usize = 10_000;
-/// Those of PostgreSQL's verifiers unless it is told otherwise (`scram_iterations`).
-const ITERATIONS: u32 = 4_096;
 
 /// How clients prove who they are.
 #[derive(Debug)]
@@ -131,7 +130,7 @@ impl Authentication {
         let exchange = {
             let parsed = stored.password.as_deref().and_then(Stored::parse);
             let secret = stored.mock.as_ref().map_or(&self.mock[..], |mock| mock.as_bytes());
-            let mock = Mock { secret, role: &key.user, iterations: ITERATIONS };
+            let mock = Mock { secret, role: &key.user, iterations: scram::ITERATIONS_DEFAULT };
             Exchange::of(rule.method, parsed, mock)
         };
         let Some(exchange) = exchange else { return Ok(Some(name_of(rule.method))) };
@@ -351,9 +350,15 @@ async fn in_clear(
     if password.is_empty() {
         return Err(Wrong::Proof);
     }
-    let is_right = stored.check_password(password, role).is_some();
-    match std::str::from_utf8(password) {
-        Ok(text) if is_right => Ok(Some(Secret::Password(text.into()))),
+    let (password, role) = (Zeroizing::new(password.to_vec()), role.to_owned());
+    let check = move || match (stored.check_password(&password, &role)?, stored) {
+        (Clear::Keys(keys), _) => Some(Secret::Keys(keys)),
+        (Clear::Md5, Stored::Md5(verifier)) => Some(Secret::Md5(verifier)),
+        (Clear::Md5, Stored::Scram(_)) => None,
+    };
+    // It takes milliseconds by design: not on the thread that serves everybody.
+    match tokio::task::spawn_blocking(check).await {
+        Ok(Some(secret)) => Ok(Some(secret)),
         _ => Err(Wrong::Proof),
     }
 }
