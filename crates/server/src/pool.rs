@@ -27,8 +27,8 @@ use crate::defaults::Asked;
 use crate::room::{self, Room};
 use crate::socket;
 use crate::startup_key::StartupKey;
+use hihooi_session::performance::Outlier;
 use hihooi_session::sites::{PerSite, SiteId};
-use hihooi_session::standing::Outlier;
 use hihooi_session::state::CarriedSettings;
 
 /// Connections that are opened until what the role starts with has stayed the same meanwhile.

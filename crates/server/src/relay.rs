@@ -40,9 +40,9 @@ use crate::tls::Tls;
 use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::consistency::Consistency;
 use hihooi_session::own_types::{Objects, OwnTypes};
+use hihooi_session::performance::Admission;
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::sites::{PerSite, SiteId};
-use hihooi_session::standing::Admission;
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).

@@ -7,7 +7,7 @@
 //! connections were lost: it serves no reads, and the reads that are waiting for it run elsewhere. When it
 //! answers again, its applier connects again, and the site serves reads again.
 //!
-//! If the reads at a replica are not answered when answers were due (`session/src/standing.rs`), the replica is
+//! If the reads at a replica are not answered when answers were due (`session/src/performance.rs`), the replica is
 //! queried at once, and gets no further read before it answers.
 //!
 //! The same query shows whether a site has reloaded its configuration (`pg_reload_conf()`, a restart).

@@ -1,6 +1,6 @@
 //! Chooses among the replicas that are fresh enough for a read (docs/decisions/0012-balancing.md).
 //!
-//! The replica with about the shortest wait is chosen. A replica's *wait* is its slowdown (see `standing`)
+//! The replica with about the shortest wait is chosen. A replica's *wait* is its slowdown (see `performance`)
 //! times (one plus the number of reads outstanding there, divided by its weight relative to the mean weight).
 //! Reads are counted, and their expected times are not considered: a server executes all of them concurrently,
 //! so a new read is delayed by the number of the others. Replicas whose waits differ little count as equal,
@@ -18,7 +18,7 @@ use hihooi_replication::freshness::Need;
 use hihooi_replication::ids::Tsid;
 
 use crate::consistency::Consistency;
-use crate::standing::{Admission, Standing};
+use crate::performance::{Admission, Performance};
 
 /// Waits count as equal up to this factor.
 const ALIKE: f64 = 2.5;
@@ -71,10 +71,10 @@ struct Rated {
     wait: f64,
 }
 
-/// The replicas' standings, and whose turn it is.
+/// The replicas' performances, and whose turn it is.
 #[derive(Debug)]
 pub struct Balance {
-    standings: Vec<Standing>,
+    performances: Vec<Performance>,
     /// By replica, when its next turn is, in reads of weight 1; and when the last turn was.
     turns: Vec<f64>,
     turn: f64,
@@ -89,9 +89,16 @@ impl Balance {
     /// Of replicas with these weights. (`seed` makes the jitter of probes.)
     #[must_use]
     pub fn new(weights: impl IntoIterator<Item = u32>, seed: u64) -> Balance {
-        let standings: Vec<_> = weights.into_iter().map(Standing::new).collect();
-        let turns = vec![0.0; standings.len()];
-        Balance { standings, turns, turn: 0.0, random: seed | 1, suspect: None, rated: Vec::new() }
+        let performances: Vec<_> = weights.into_iter().map(Performance::new).collect();
+        let turns = vec![0.0; performances.len()];
+        Balance {
+            performances,
+            turns,
+            turn: 0.0,
+            random: seed | 1,
+            suspect: None,
+            rated: Vec::new(),
+        }
     }
 
     /// Chooses a replica for a read.
@@ -105,13 +112,13 @@ impl Balance {
         self.rated.clear();
         for candidate in candidates {
             let jitter = self.jitter();
-            let standing = &mut self.standings[candidate.number];
-            if standing.seen(candidate.is_readable, now, jitter) {
+            let performance = &mut self.performances[candidate.number];
+            if performance.seen(candidate.is_readable, now, jitter) {
                 self.suspect = Some(candidate.number);
             }
-            let admission = standing.admission(now);
+            let admission = performance.admission(now);
             if candidate.is_readable && !candidate.is_barred && admission != Admission::Nothing {
-                self.rated.push(rated(candidate, standing, admission, now));
+                self.rated.push(rated(candidate, performance, admission, now));
             }
         }
         self.leave_spares_out();
@@ -148,7 +155,7 @@ impl Balance {
         let count = self.rated.len() as f64;
         let mean = self.rated.iter().map(|rated| rated.weight).sum::<f64>() / count;
         for rated in &mut self.rated {
-            let outstanding = self.standings[rated.candidate.number].outstanding();
+            let outstanding = self.performances[rated.candidate.number].outstanding();
             rated.wait = rated.slowdown * (1.0 + f64::from(outstanding) * mean / rated.weight);
         }
         // The share of what starts slowly is a bound: however idle it is, it waits for its turn.
@@ -181,7 +188,7 @@ impl Balance {
         self.turn = self.turn.max(turn);
         self.turns[chosen.candidate.number] = turn + stride(chosen);
         let jitter = self.jitter();
-        self.standings[chosen.candidate.number].chosen(now, jitter);
+        self.performances[chosen.candidate.number].chosen(now, jitter);
     }
 
     /// A number between 0.75 and 1.25 (xorshift: Marsaglia, 2003), so that what failed at once isn't tried at once.
@@ -200,30 +207,30 @@ impl Balance {
 
     /// The server of a replica has answered a question of our own.
     pub fn is_alive(&mut self, replica: usize, now: Duration) {
-        self.standings[replica].is_alive(now);
+        self.performances[replica].is_alive(now);
     }
 
     /// A read was given to a replica. It is outstanding until it [ends](Balance::ended).
     pub fn began(&mut self, replica: usize) {
-        self.standings[replica].began();
+        self.performances[replica].began();
     }
 
     /// A read has ended, or is given to another site.
     pub fn ended(&mut self, replica: usize) {
-        self.standings[replica].ended();
+        self.performances[replica].ended();
     }
 
     /// A read was sent to a replica; what it takes until the first byte of its answer, if that is known. The answers a
     /// second that are due for it, to be given back by [`Balance::done`].
     pub fn sent(&mut self, replica: usize, now: Duration, expected: Option<Duration>) -> f64 {
         let due = expected.map_or(0.0, |expected| 1.0 / expected.as_secs_f64().max(1e-6));
-        self.standings[replica].sent(now, due);
+        self.performances[replica].sent(now, due);
         due
     }
 
     /// The first byte of its answer is no longer awaited, whatever came.
     pub fn done(&mut self, replica: usize, due: f64) {
-        self.standings[replica].done(due);
+        self.performances[replica].done(due);
     }
 
     /// The first byte of an answer came after so long, where so much was expected, if anything was.
@@ -235,31 +242,36 @@ impl Balance {
         expected: Option<Duration>,
     ) {
         let ratio = expected.map(|expected| after.as_secs_f64() / expected.as_secs_f64().max(1e-6));
-        self.standings[replica].answered(now, ratio);
+        self.performances[replica].answered(now, ratio);
     }
 
     /// The connection of a read failed, or there was none to be had.
     pub fn failed(&mut self, replica: usize, now: Duration) {
         let jitter = self.jitter();
-        self.standings[replica].failed(now, jitter);
+        self.performances[replica].failed(now, jitter);
     }
 
     /// What is known of a replica.
     #[must_use]
     pub fn shown(&self, replica: usize, now: Duration) -> Shown {
-        let standing = &self.standings[replica];
-        let is_in = standing.admission(now) == Admission::Full;
-        let share = if is_in { standing.share(now) } else { 0.0 };
-        Shown { weight: standing.weight, slowdown: standing.slowdown(now), share }
+        let performance = &self.performances[replica];
+        let is_in = performance.admission(now) == Admission::Full;
+        let share = if is_in { performance.share(now) } else { 0.0 };
+        Shown { weight: performance.weight, slowdown: performance.slowdown(now), share }
     }
 }
 
-fn rated(candidate: Candidate, standing: &Standing, admission: Admission, now: Duration) -> Rated {
+fn rated(
+    candidate: Candidate,
+    performance: &Performance,
+    admission: Admission,
+    now: Duration,
+) -> Rated {
     Rated {
         candidate,
-        weight: f64::from(standing.weight) * standing.share(now),
-        slowdown: standing.slowdown(now),
-        is_starting: standing.share(now) < 1.0,
+        weight: f64::from(performance.weight) * performance.share(now),
+        slowdown: performance.slowdown(now),
+        is_starting: performance.share(now) < 1.0,
         is_probe: admission == Admission::Probe,
         wait: 0.0,
     }

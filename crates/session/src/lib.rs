@@ -19,7 +19,7 @@
 //! - [`state`]: state that outlives a transaction, queried from the server.
 //! - [`sites`]: site ids, and collections with one element for each site.
 //! - [`route`]: where a statement runs, and why.
-//! - [`balance`]: chooses among the replicas that are fresh enough; [`standing`]: how fast and how reliably
+//! - [`balance`]: chooses among the replicas that are fresh enough; [`performance`]: how fast and how reliably
 //!   each answers its reads.
 //! - [`own_types`]: translates OIDs of user-defined types in a replica's results.
 //!
@@ -40,6 +40,7 @@ mod names;
 pub mod own_settings;
 pub mod own_types;
 mod passwords;
+pub mod performance;
 mod portals;
 mod read;
 pub mod relaying;
@@ -48,7 +49,6 @@ pub mod session;
 mod simple;
 pub mod sites;
 mod snapshot;
-pub mod standing;
 pub mod state;
 #[cfg(test)]
 mod tests;

@@ -152,7 +152,7 @@ enum Presence {
 
 /// What is known of a replica's reads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Performance {
     /// The operator's wish.
     pub(crate) weight: u32,
     /// Reads that run there or wait for a connection there.
@@ -169,9 +169,9 @@ pub(crate) struct Standing {
     start: (Duration, Duration),
 }
 
-impl Standing {
-    pub(crate) fn new(weight: u32) -> Standing {
-        Standing {
+impl Performance {
+    pub(crate) fn new(weight: u32) -> Performance {
+        Performance {
             weight,
             outstanding: 0,
             awaited: 0,
@@ -310,14 +310,14 @@ mod tests {
     }
 
     /// What its slowdown is after reads at these times and of these ratios.
-    fn slowdown(reads: impl IntoIterator<Item = (u64, f64)>) -> (Standing, f64) {
-        let mut standing = Standing::new(1);
+    fn slowdown(reads: impl IntoIterator<Item = (u64, f64)>) -> (Performance, f64) {
+        let mut performance = Performance::new(1);
         let mut last = Duration::ZERO;
         for (at, ratio) in reads {
             last = ms(at);
-            standing.answered(last, Some(ratio));
+            performance.answered(last, Some(ratio));
         }
-        (standing, standing.slowdown(last))
+        (performance, performance.slowdown(last))
     }
 
     #[test]
@@ -345,10 +345,10 @@ mod tests {
 
     #[test]
     fn it_is_forgotten() {
-        let (standing, slow) = slowdown((0..20).map(|n| (n * 1_000, 50.0)));
+        let (performance, slow) = slowdown((0..20).map(|n| (n * 1_000, 50.0)));
         assert!(slow > 25.0, "{slow}");
-        assert!(standing.slowdown(ms(20_000) + HALF_LIFE) < 10.0);
-        assert!(standing.slowdown(ms(20_000) + 10 * HALF_LIFE) < 1.01);
+        assert!(performance.slowdown(ms(20_000) + HALF_LIFE) < 10.0);
+        assert!(performance.slowdown(ms(20_000) + 10 * HALF_LIFE) < 1.01);
     }
 
     #[test]
@@ -387,52 +387,55 @@ mod tests {
 
     #[test]
     fn what_answers_nothing_while_answers_are_due_gets_nothing() {
-        let mut standing = Standing::new(1);
-        standing.seen(true, ms(0), 1.0);
-        standing.sent(ms(0), 1_000.0); // a read of a millisecond
-        standing.seen(true, QUIET_MIN - ms(1), 1.0);
-        assert_eq!(standing.admission(QUIET_MIN), Admission::Full);
-        standing.seen(true, QUIET_MIN, 1.0);
-        assert_eq!(standing.admission(QUIET_MIN), Admission::Nothing);
+        let mut performance = Performance::new(1);
+        performance.seen(true, ms(0), 1.0);
+        performance.sent(ms(0), 1_000.0); // a read of a millisecond
+        performance.seen(true, QUIET_MIN - ms(1), 1.0);
+        assert_eq!(performance.admission(QUIET_MIN), Admission::Full);
+        performance.seen(true, QUIET_MIN, 1.0);
+        assert_eq!(performance.admission(QUIET_MIN), Admission::Nothing);
         // What comes in the end brings it back, little by little.
-        standing.answered(ms(600), None);
-        standing.done(1_000.0);
-        assert_eq!(standing.admission(ms(600)), Admission::Full);
-        assert_eq!(standing.share(ms(600)), START_SHARE);
-        assert!(standing.share(ms(600) + 5 * (ms(500))) > 0.4);
-        assert_eq!(standing.share(ms(10_000)), 1.0);
+        performance.answered(ms(600), None);
+        performance.done(1_000.0);
+        assert_eq!(performance.admission(ms(600)), Admission::Full);
+        assert_eq!(performance.share(ms(600)), START_SHARE);
+        assert!(performance.share(ms(600) + 5 * (ms(500))) > 0.4);
+        assert_eq!(performance.share(ms(10_000)), 1.0);
     }
 
     #[test]
     fn a_report_may_take_as_long_as_reports_do() {
-        let mut standing = Standing::new(1);
-        standing.sent(ms(0), 0.1); // one of ten seconds
-        standing.seen(true, ms(60_000), 1.0);
-        assert_eq!(standing.admission(ms(60_000)), Admission::Full);
+        let mut performance = Performance::new(1);
+        performance.sent(ms(0), 0.1); // one of ten seconds
+        performance.seen(true, ms(60_000), 1.0);
+        assert_eq!(performance.admission(ms(60_000)), Admission::Full);
         // Nor is one whose duration is not known yet awaited for any time.
-        standing.sent(ms(0), 0.0);
-        standing.seen(true, ms(60_000), 1.0);
-        assert_eq!(standing.admission(ms(60_000)), Admission::Full);
+        performance.sent(ms(0), 0.0);
+        performance.seen(true, ms(60_000), 1.0);
+        assert_eq!(performance.admission(ms(60_000)), Admission::Full);
         // Whatever else is answered meanwhile shows that it works.
-        standing.sent(ms(60_000), 10_000.0);
-        standing.answered(ms(60_050), Some(1.0));
-        standing.seen(true, ms(60_120), 1.0);
-        assert_eq!(standing.admission(ms(60_120)), Admission::Full);
+        performance.sent(ms(60_000), 10_000.0);
+        performance.answered(ms(60_050), Some(1.0));
+        performance.seen(true, ms(60_120), 1.0);
+        assert_eq!(performance.admission(ms(60_120)), Admission::Full);
     }
 
     #[test]
     fn what_was_away_starts_slowly_and_with_a_clean_slate() {
-        let mut standing = Standing::new(1);
-        standing.seen(false, ms(0), 1.0);
-        standing.seen(true, ms(10), 1.0);
-        assert_eq!(standing.share(ms(10)), 1.0, "nothing was there before");
-        (0..50).for_each(|n| standing.answered(ms(20 + n), Some(100.0)));
-        (0..FAILURES).for_each(|_| standing.failed(ms(100), 1.0));
-        standing.seen(false, ms(100), 1.0);
-        standing.seen(true, ms(60_000), 1.0);
-        assert_eq!(standing.admission(ms(60_000)), Admission::Full);
-        assert_eq!((standing.share(ms(60_000)), standing.slowdown(ms(60_000))), (START_SHARE, 1.0));
-        let shares: Vec<f64> = (60..72).map(|s| standing.share(ms(s * 1_000))).collect();
+        let mut performance = Performance::new(1);
+        performance.seen(false, ms(0), 1.0);
+        performance.seen(true, ms(10), 1.0);
+        assert_eq!(performance.share(ms(10)), 1.0, "nothing was there before");
+        (0..50).for_each(|n| performance.answered(ms(20 + n), Some(100.0)));
+        (0..FAILURES).for_each(|_| performance.failed(ms(100), 1.0));
+        performance.seen(false, ms(100), 1.0);
+        performance.seen(true, ms(60_000), 1.0);
+        assert_eq!(performance.admission(ms(60_000)), Admission::Full);
+        assert_eq!(
+            (performance.share(ms(60_000)), performance.slowdown(ms(60_000))),
+            (START_SHARE, 1.0)
+        );
+        let shares: Vec<f64> = (60..72).map(|s| performance.share(ms(s * 1_000))).collect();
         assert!(shares.windows(2).all(|two| two[0] <= two[1]), "{shares:?}");
         assert_eq!(shares[11], 1.0);
     }
@@ -441,25 +444,25 @@ mod tests {
         /// Whatever comes in whatever order, time may even stand still: numbers stay numbers, within bounds.
         #[test]
         fn it_stays_within_bounds(events in prop::collection::vec((0..7_u8, 0..3_000_u64, 0.0..1e9_f64), 1..200)) {
-            let mut standing = Standing::new(1);
+            let mut performance = Performance::new(1);
             let mut now = Duration::ZERO;
             for (event, after, number) in events {
                 now += ms(after);
                 match event {
-                    0 => { standing.seen(after % 2 == 0, now, 1.0); }
-                    1 => standing.sent(now, number),
-                    2 => standing.done(number),
-                    3 => standing.answered(now, Some(number)),
-                    4 => standing.failed(now, 1.0),
-                    5 => standing.chosen(now, 1.0),
-                    _ => { standing.began(); standing.ended(); standing.ended(); }
+                    0 => { performance.seen(after % 2 == 0, now, 1.0); }
+                    1 => performance.sent(now, number),
+                    2 => performance.done(number),
+                    3 => performance.answered(now, Some(number)),
+                    4 => performance.failed(now, 1.0),
+                    5 => performance.chosen(now, 1.0),
+                    _ => { performance.began(); performance.ended(); performance.ended(); }
                 }
-                let slowdown = standing.slowdown(now);
+                let slowdown = performance.slowdown(now);
                 prop_assert!((0.99 / RATIO_MAX..=1.01 * RATIO_MAX).contains(&slowdown), "{slowdown}");
-                prop_assert!((START_SHARE..=1.0).contains(&standing.share(now)));
-                prop_assert!(standing.due >= 0.0 && standing.due.is_finite());
-                if standing.awaited == 0 {
-                    prop_assert_ne!(standing.admission(now + 2 * PROBE_AFTER_MAX), Admission::Nothing);
+                prop_assert!((START_SHARE..=1.0).contains(&performance.share(now)));
+                prop_assert!(performance.due >= 0.0 && performance.due.is_finite());
+                if performance.awaited == 0 {
+                    prop_assert_ne!(performance.admission(now + 2 * PROBE_AFTER_MAX), Admission::Nothing);
                 }
             }
         }
