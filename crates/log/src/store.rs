@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -221,7 +222,13 @@ impl Appender {
     /// Opens the directory, drops what a crash left unfinished at the end, and makes the rest
     /// durable.
     pub(crate) fn open(dir: &Path) -> Result<Appender> {
-        fs::create_dir_all(dir).map_err(|error| at(dir, &error))?;
+        // What is in it is for nobody else: rows, and what is stored of passwords.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
+            .map_err(|error| at(dir, &error))?;
         let lock = lock(dir)?;
         let mut segments = find_segments(dir)?;
         let newest = loop {
@@ -470,7 +477,8 @@ fn set_aside(dir: &Path, segment: &Segment) -> Result<()> {
 fn create(dir: &Path, segment: &Segment) -> Result<File> {
     let path = segment.path(dir);
     // It may be there: of an attempt that failed. Nobody reads it yet.
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
     let file = opened.map_err(|error| at(&path, &error))?;
     file.set_len(SEGMENT_LEN).map_err(|error| at(&path, &error))?;
     file.sync_all().map_err(|error| at(&path, &error))?;

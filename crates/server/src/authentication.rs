@@ -3,10 +3,13 @@
 //! changed or expired password counts at once. No password is kept here: what a client's SCRAM exchange shows is
 //! enough to log in for it at all servers that store the same verifier.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use ahash::AHashMap;
 use bytes::{Buf, Bytes};
 use hihooi_auth::hba::{Attempt, ClientCert, ClientName, Found, Method, Rule, Rules};
 use hihooi_auth::ident::Maps;
@@ -17,9 +20,11 @@ use hihooi_postgres::login::Secret;
 use hihooi_wire::authentication::{self, Request};
 use hihooi_wire::backend::Report;
 use hihooi_wire::frontend::tag;
+use tokio::sync::Semaphore;
 use tracing::info;
 use zeroize::Zeroizing;
 
+use crate::admin;
 use crate::client::Client;
 use crate::defaults::StoredPassword;
 use crate::relay::Relay;
@@ -29,6 +34,10 @@ use crate::startup_key::StartupKey;
 use crate::tls;
 use hihooi_session::sites::SiteId;
 
+/// Roles, by database, of which it is remembered what the primary said; all are forgotten beyond (I8).
+const PASSWORDS_MAX: usize = 10_000;
+/// Passwords in clear text that are checked at once: each takes a processor.
+const CHECKS_MAX: usize = 2;
 /// The longest proof that a client may send, as in PostgreSQL.
 const ANSWER_LEN_MAX: usize = 10_000;
 
@@ -36,8 +45,10 @@ const ANSWER_LEN_MAX: usize = 10_000;
 #[derive(Debug)]
 pub struct Authentication {
     rules: Reloaded<Rc<(Rules, Maps)>>,
-    /// For answers about roles that don't exist while the primary can't be asked for its own.
+    /// For answers about roles that don't exist if the cluster has no secret of its own.
     mock: [u8; 32],
+    /// Places for checks of passwords in clear text.
+    checks: Arc<Semaphore>,
 }
 
 /// How a client proved who it is, in the words of the rules.
@@ -71,7 +82,7 @@ impl Authentication {
         })?;
         let mut mock = [0; 32];
         getrandom::fill(&mut mock).map_err(|error| format!("no random numbers: {error}"))?;
-        Ok(Authentication { rules, mock })
+        Ok(Authentication { rules, mock, checks: Arc::new(Semaphore::new(CHECKS_MAX)) })
     }
 }
 
@@ -107,12 +118,22 @@ impl Authentication {
         let (rules, maps) = &*self.rules.get();
         let groups: Vec<&str> =
             rules.groups(&key.database).into_iter().chain(maps.groups()).collect();
-        let stored = match rules.iter().all(|rule| !needs_primary(rule.method)) && groups.is_empty()
-        {
-            true => StoredPassword::default(),
-            false => stored_password(relay, &key.user, &groups).await?,
+        // No server looks at who uses the admin database.
+        let is_admin = key.database == admin::DATABASE;
+        let needs = |method| matches!(method, Method::Scram | Method::Md5 | Method::Password);
+        let asks = is_admin || !groups.is_empty() || rules.iter().any(|rule| needs(rule.method));
+        let (stored, unknown) = match asks {
+            true => match stored_password(relay, key, &groups).await {
+                Ok(stored) => (stored, None),
+                Err(refused) => (StoredPassword::default(), Some(refused)),
+            },
+            false => (StoredPassword::default(), None),
         };
-        let is_member = |role: &str| stored.memberships.iter().any(|group| group == role);
+        let matters = Cell::new(false);
+        let is_member = |role: &str| {
+            matters.set(true);
+            stored.memberships.iter().any(|group| group == role)
+        };
         let attempt = Attempt {
             user: &key.user,
             database: &key.database,
@@ -122,10 +143,19 @@ impl Authentication {
             networks: &[],
         };
         let found = rules.find(&attempt, &is_member);
+        // While the primary is away, a rule that doesn't need it still lets operators see what is wrong.
+        let is_unknown = unknown.is_some();
+        let needs_primary = matches!(found, Found::Allowed(rule) if needs(rule.method));
+        if let Some(refused) = unknown.filter(|_| needs_primary || matters.get()) {
+            return Err(refused);
+        }
         let Found::Allowed(rule) = found else {
             let told = found.refusal(&attempt).unwrap_or_default();
             return Err(Refused { why: told.clone(), told: Report::fatal("28000", told) });
         };
+        if is_admin && !is_unknown {
+            check_role(key, &stored)?;
+        }
         check_certificate(rule, maps, client, key, &is_member)?;
         let exchange = {
             let parsed = stored.password.as_deref().and_then(Stored::parse);
@@ -142,11 +172,12 @@ impl Authentication {
         let shown = match exchange {
             Exchange::Scram(verifier) => by_scram(client, verifier).await,
             Exchange::Md5(verifier) => by_md5(client, verifier).await,
-            Exchange::Clear(stored) => in_clear(client, stored, &key.user).await,
+            Exchange::Clear(stored) => in_clear(client, stored, &key.user, &self.checks).await,
         };
         match shown {
             Ok(Some(secret)) => {
                 relay.pools.know(&key.user, secret);
+                relay.passwords.borrow_mut().know(key, stored);
                 Ok(Some(how))
             }
             Ok(None) => Ok(None),
@@ -164,8 +195,15 @@ enum Wrong {
     Proof,
 }
 
-fn needs_primary(method: Method) -> bool {
-    matches!(method, Method::Scram | Method::Md5 | Method::Password)
+/// As the server does it for its databases.
+fn check_role(key: &StartupKey, stored: &StoredPassword) -> Result<(), Refused> {
+    let what = match stored {
+        StoredPassword { exists: false, .. } => "does not exist",
+        StoredPassword { may_log_in: false, .. } => "is not permitted to log in",
+        _ => return Ok(()),
+    };
+    let told = format!("role \"{}\" {what}", key.user);
+    Err(Refused { why: told.clone(), told: Report::fatal("28000", told) })
 }
 
 fn name_of(method: Method) -> How {
@@ -196,26 +234,63 @@ fn failed(rule: &Rule, key: &StartupKey, stored: &StoredPassword) -> Refused {
     Refused { told: Report::fatal("28P01", told), why }
 }
 
-/// Asks the primary, or while it can't be asked a replica, what it stores of a role.
+/// What the primary stores of a role. While the primary is away, it is what it said at the role's last login: a replica
+/// may not know yet that a password was changed or a role dropped.
 async fn stored_password(
     relay: &Relay,
-    role: &str,
+    key: &StartupKey,
     groups: &[&str],
 ) -> Result<StoredPassword, Refused> {
-    let mut why = String::new();
-    for site in relay.sites.ids() {
-        let is_silent = site == SiteId::Primary && relay.is_primary_silent.get();
-        if is_silent {
-            continue;
+    let why = match relay.is_primary_silent.get() {
+        true => "the primary does not answer".to_owned(),
+        false => {
+            match relay.pools.asked(SiteId::Primary).stored_password(&key.user, groups).await {
+                Ok(stored) => {
+                    relay.passwords.borrow_mut().renew(key, &stored);
+                    return Ok(stored);
+                }
+                Err(error) if relay.is_primary_away(&error) => error.to_string(),
+                Err(error) => return Err(unavailable(error.to_string())),
+            }
         }
-        match relay.pools.asked(site).stored_password(role, groups).await {
-            Ok(stored) => return Ok(stored),
-            Err(error) => why = error.to_string(),
+    };
+    relay.passwords.borrow().get(key, groups).ok_or_else(|| unavailable(why))
+}
+
+fn unavailable(why: String) -> Refused {
+    let told = Report::fatal("57P03", "the primary can't be asked for the role's password")
+        .hint("Retry later; SHOW SERVERS in database hihooi shows the state.");
+    Refused { told, why }
+}
+
+/// What the primary said of roles whose clients it let in, by role and database.
+#[derive(Default, Debug)]
+pub struct Passwords(AHashMap<(String, String), StoredPassword>);
+
+impl Passwords {
+    fn of(key: &StartupKey) -> (String, String) {
+        (key.user.clone(), key.database.clone())
+    }
+
+    /// A client has proved who it is with this.
+    fn know(&mut self, key: &StartupKey, stored: StoredPassword) {
+        if self.0.len() >= PASSWORDS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(Passwords::of(key), stored);
+    }
+
+    /// The primary says this now.
+    fn renew(&mut self, key: &StartupKey, stored: &StoredPassword) {
+        if let Some(known) = self.0.get_mut(&Passwords::of(key)) {
+            known.clone_from(stored);
         }
     }
-    let told = Report::fatal("57P03", "no server can be asked for the role's password")
-        .hint("Retry later; SHOW SERVERS in database hihooi shows the state.");
-    Err(Refused { told, why })
+
+    /// What it said last, if it was asked for the same roles.
+    fn get(&self, key: &StartupKey, groups: &[&str]) -> Option<StoredPassword> {
+        self.0.get(&Passwords::of(key)).filter(|known| known.asked == groups).cloned()
+    }
 }
 
 /// Checks what the rule asks of the client's certificate.
@@ -344,6 +419,7 @@ async fn in_clear(
     client: &mut Client<Socket>,
     stored: Stored,
     role: &str,
+    checks: &Arc<Semaphore>,
 ) -> Result<Option<Secret>, Wrong> {
     let Some(body) = ask(client, &Request::Cleartext).await? else { return Ok(None) };
     let password = authentication::read_password(&body).map_err(|_| Wrong::Proof)?;
@@ -351,10 +427,17 @@ async fn in_clear(
         return Err(Wrong::Proof);
     }
     let (password, role) = (Zeroizing::new(password.to_vec()), role.to_owned());
+    let place = checks.clone().acquire_owned().await.ok();
     let check = move || match (stored.check_password(&password, &role)?, stored) {
         (Clear::Keys(keys), _) => Some(Secret::Keys(keys)),
         (Clear::Md5, Stored::Md5(verifier)) => Some(Secret::Md5(verifier)),
         (Clear::Md5, Stored::Scram(_)) => None,
+    };
+    // It keeps its place until it has ended, also if its client leaves.
+    let check = move || {
+        let shown = check();
+        drop(place);
+        shown
     };
     // It takes milliseconds by design: not on the thread that serves everybody.
     match tokio::task::spawn_blocking(check).await {

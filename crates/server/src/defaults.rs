@@ -43,28 +43,32 @@ const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
 /// What a site stores of a role's password, unless that has expired, and of which of these roles it is a member: a
 /// superuser's rights don't count (as `is_member_of_role_nosuper` in PostgreSQL). The secret is the cluster's own.
 const STORED: &str = "WITH RECURSIVE me AS ( \
-        SELECT oid, rolpassword, coalesce(rolvaliduntil < pg_catalog.now(), false) AS is_expired \
+        SELECT oid, rolcanlogin, rolpassword, coalesce(rolvaliduntil < pg_catalog.now(), false) AS is_expired \
         FROM pg_catalog.pg_authid WHERE rolname = $1 \
     ), groups(oid) AS ( \
         SELECT oid FROM me \
         UNION SELECT m.roleid FROM groups g JOIN pg_catalog.pg_auth_members m ON m.member = g.oid) \
-    SELECT s.value, me.oid IS NOT NULL, coalesce(me.is_expired, false), \
+    SELECT s.value, me.oid IS NOT NULL, me.rolcanlogin, coalesce(me.is_expired, false), \
         CASE WHEN NOT me.is_expired THEN me.rolpassword END, r.rolname \
     FROM hihooi.secret s LEFT JOIN me ON true LEFT JOIN pg_catalog.pg_authid r \
         ON r.oid IN (SELECT oid FROM groups) AND r.rolname = ANY ($2::text[])";
 
 /// What a site stores of a role's password.
-#[derive(Default)]
+#[derive(Clone, Default, Debug)]
 pub struct StoredPassword {
     /// A secret of the cluster, for answers about roles that don't exist.
     pub mock: Option<String>,
     /// The role exists.
     pub exists: bool,
-    /// It has expired.
+    /// It may log in.
+    pub may_log_in: bool,
+    /// Its password has expired.
     pub is_expired: bool,
     /// It, hashed, unless it has expired.
     pub password: Option<String>,
-    /// Those of the roles asked for of which the role is a member, or which it is itself.
+    /// The roles that were asked for.
+    pub asked: Vec<String>,
+    /// Those of them of which the role is a member, or which it is itself.
     pub memberships: Vec<String>,
 }
 
@@ -91,6 +95,8 @@ const CUSTOM: &str = "SELECT f.name, \
 
 /// How long a site may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a question may wait for others that were asked before.
+const TURN_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A site that is asked, over a connection of its own.
 pub struct Asked {
@@ -131,13 +137,15 @@ impl Asked {
     pub async fn stored_password(&self, role: &str, groups: &[&str]) -> Result<StoredPassword> {
         let quoted =
             |name: &&str| format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\""));
+        let asked = groups.iter().map(|name| (*name).to_owned()).collect();
         let groups = groups.iter().map(quoted).collect::<Vec<_>>().join(",");
-        let mut stored = StoredPassword::default();
+        let mut stored = StoredPassword { asked, ..StoredPassword::default() };
         for row in self.query(STORED, &[Some(role), Some(&format!("{{{groups}}}"))]).await? {
             let mut row = row.into_iter();
             let mut next = || row.next().flatten();
             stored.mock = next();
             stored.exists = next().as_deref() == Some("t");
+            stored.may_log_in = next().as_deref() == Some("t");
             stored.is_expired = next().as_deref() == Some("t");
             stored.password = next();
             stored.memberships.extend(next());
@@ -209,12 +217,20 @@ impl Asked {
     }
 
     async fn query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
-        let answer = tokio::time::timeout(PATIENCE, self.try_query(text, values)).await;
-        answer.unwrap_or_else(|_| Err(Error::Protocol("no answer in time".to_owned())))
+        let late = |_| Error::Protocol("no answer in time".to_owned());
+        // Those in front of us are the site's fault as little as ours.
+        let mut place =
+            tokio::time::timeout(TURN_PATIENCE, self.connection.lock()).await.map_err(late)?;
+        let answer = Asked::try_query(&self.login, &mut place, text, values);
+        tokio::time::timeout(PATIENCE, answer).await.map_err(late)?
     }
 
-    async fn try_query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
-        let mut place = self.connection.lock().await;
+    async fn try_query(
+        login: &Login,
+        place: &mut Option<Connection>,
+        text: &str,
+        values: &[Option<&str>],
+    ) -> Result<Vec<Row>> {
         // What was idle may have been lost. (And a question that nobody waits for any more takes its
         // connection along.)
         if let Some(mut connection) = place.take()
@@ -223,7 +239,7 @@ impl Asked {
             *place = Some(connection);
             return Ok(answer.rows);
         }
-        let mut connection = Connection::open(&self.login).await?;
+        let mut connection = Connection::open(login).await?;
         let answer = connection.query_with(text, values).await?;
         *place = Some(connection);
         Ok(answer.rows)

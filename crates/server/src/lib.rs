@@ -183,7 +183,8 @@ async fn startup_key(
     match relay.pools.asked(SiteId::Primary).defaults(&key.user, &key.database).await {
         // One key for all who open alike: compared by address most of the time.
         Ok(defaults) => Ok(relay.known_key(StartupKey { defaults, ..key.clone() })),
-        Err(error) => known().ok_or(error),
+        Err(error) if relay.is_primary_away(&error) => known().ok_or(error),
+        Err(error) => Err(error),
     }
 }
 

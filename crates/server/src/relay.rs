@@ -13,7 +13,7 @@ use hihooi_log::Log;
 use hihooi_postgres::apply::ApplyStats;
 use hihooi_postgres::cluster::fence::Fence;
 use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
-use hihooi_postgres::connection::Address;
+use hihooi_postgres::connection::{self, Address};
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
 use hihooi_postgres::wal_positions::WalPositions;
@@ -28,7 +28,7 @@ use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::warn;
 
-use crate::authentication::{Authentication, How};
+use crate::authentication::{Authentication, How, Passwords};
 use crate::backend::Identity;
 use crate::costs::Costs;
 use crate::metrics::Meters;
@@ -291,6 +291,8 @@ pub struct Relay {
     pub own_types: RefCell<OwnTypes>,
     /// Which of a replica's objects are which of the primary's, in the replicas' order.
     pub objects: Vec<RefCell<Option<ObjectsAt>>>,
+    /// What the primary said of roles that logged in.
+    pub passwords: RefCell<Passwords>,
     /// A connection to the primary that tells its WAL position, for the admin console.
     pub positions: Cell<Option<WalPositions>>,
     /// Another catalog is in use.
@@ -382,6 +384,7 @@ impl Relay {
             sites,
             replicas: replication.replicas,
             is_primary_silent: Cell::new(false),
+            passwords: RefCell::default(),
             positions: Cell::new(None),
             costs: RefCell::default(),
             first_bytes: RefCell::default(),
@@ -867,6 +870,12 @@ impl Relay {
                 () = tokio::time::sleep_until(until) => return None,
             }
         }
+    }
+
+    /// Whether a question to the primary failed because it is away, not because it has much to do.
+    #[must_use]
+    pub fn is_primary_away(&self, error: &connection::Error) -> bool {
+        self.is_primary_silent.get() || matches!(error, connection::Error::Lost { .. })
     }
 
     /// The address and name of a site.

@@ -9,6 +9,9 @@ use hihooi_wire::startup::Startup;
 
 use crate::defaults::Defaults;
 
+/// Bytes of a role's or database's name (`NAMEDATALEN` of PostgreSQL, less one).
+const NAME_LEN_MAX: usize = 63;
+
 /// A client's start-up parameters, in a form that can be compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StartupKey {
@@ -27,8 +30,9 @@ impl StartupKey {
     /// no user.
     #[must_use]
     pub fn of(packet: &Startup) -> Option<StartupKey> {
-        let user = packet.get("user").filter(|user| !user.is_empty())?.to_owned();
+        let user = cut(packet.get("user").filter(|user| !user.is_empty())?).to_owned();
         let database = packet.get("database").filter(|name| !name.is_empty()).unwrap_or(&user);
+        let database = cut(database);
         let ours = |name: &str| name.starts_with("hihooi.") || name.starts_with("_pq_.");
         let mut parameters: Vec<_> = packet
             .parameters
@@ -54,6 +58,11 @@ impl StartupKey {
         let off = |value: &str| matches!(value, "false" | "off" | "no" | "0");
         self.parameters.iter().any(|(name, value)| name == "replication" && !off(value))
     }
+}
+
+/// A name as PostgreSQL knows it: what is behind its longest length doesn't count, also for rules.
+fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_LEN_MAX)]
 }
 
 /// What a client is told at start-up, and what its session starts with.

@@ -61,6 +61,7 @@ impl Guarded {
             .env("HIHOOI_TLS_CA_FILE", &text(&authority.path("ca.crt")))
             .env("HIHOOI_HBA_FILE", &text(&hba))
             .env("HIHOOI_IDENT_FILE", &text(&ident))
+            .env("HIHOOI_ADMIN_USERS", "postgres,adm")
             .env("PGPASSFILE", &text(&folder.path().join("pgpass")));
         let cluster = Cluster::start(options);
         cluster.connect().run(ROLES);
@@ -415,6 +416,68 @@ fn strangers_learn_nothing() {
     let silent: Vec<TcpStream> = (0..200).map(|_| asked(port, "alice").0).collect();
     assert_eq!(guarded.lets_in("alice", "alice's secret"), Ok("alice".to_owned()));
     drop(silent);
+}
+
+/// What is behind the longest length of a name doesn't count, as at the server: it is no way around a rule.
+#[test]
+fn long_names_are_cut() {
+    if target_is_plain() {
+        return;
+    }
+    let long = "a".repeat(63);
+    let guarded = Guarded::start(&format!(
+        "host all {long} 127.0.0.1/32 reject\nhost {long} all 127.0.0.1/32 reject\n{RULES}"
+    ));
+    guarded.cluster.connect().run(&format!("CREATE ROLE {long} LOGIN PASSWORD 'x'"));
+    for role in [&long, &format!("{long}b")] {
+        let refused = guarded.lets_in(role, "x").expect_err("it is rejected");
+        assert_names(&refused, &["pg_hba.conf rejects connection"]);
+    }
+    let refused = guarded.ask("alice", "alice's secret", &format!("dbname={long}b"), "SELECT 1");
+    assert_names(&refused.expect_err("it is rejected"), &["pg_hba.conf rejects connection"]);
+}
+
+/// Who may not log in at the servers may not use the admin database either.
+#[test]
+fn the_admin_database_is_for_roles_that_may_log_in() {
+    if target_is_plain() {
+        return;
+    }
+    let guarded = Guarded::start(&format!("host hihooi adm 127.0.0.1/32 trust\n{RULES}"));
+    let show = || guarded.ask("adm", "", "dbname=hihooi", "SHOW VERSION");
+    assert_names(&show().expect_err("there is none"), &["role \"adm\" does not exist"]);
+    guarded.cluster.connect().run("CREATE ROLE adm LOGIN");
+    show().expect("it may");
+    guarded.cluster.connect().run("ALTER ROLE adm NOLOGIN");
+    assert_names(&show().expect_err("NOLOGIN"), &["\"adm\" is not permitted to log in"]);
+    let refused = guarded.ask("alice", "alice's secret", "dbname=hihooi", "SHOW VERSION");
+    assert_names(&refused.expect_err("no admin"), &["may not use the admin database"]);
+}
+
+/// While the primary is away, who logged in before may read at replicas, with the password that it had at the last
+/// login: not with one that only a replica still has.
+#[test]
+fn a_replica_vouches_for_nobody() {
+    if target_is_plain() {
+        return;
+    }
+    let guarded = Guarded::start(RULES);
+    let cluster = &guarded.cluster;
+    let read = |password: &str| {
+        let level = "options='-c hihooi.consistency=weak-si'";
+        guarded.ask("alice", password, level, "SELECT count(*) FROM t")
+    };
+    assert_eq!(read("alice's secret"), Ok("1".to_owned()));
+    cluster.command("PAUSE REPLICA replica1");
+    cluster.connect().run("ALTER ROLE alice PASSWORD 'new'");
+    assert_eq!(read("new"), Ok("1".to_owned()));
+    let _frozen = cluster.freeze("primary");
+    eventually("it is noticed", || read("new").is_ok());
+    assert_names(&read("alice's secret").expect_err("the replica has it yet"), &[&failed("alice")]);
+    let refused = guarded.ask("without", "", "", "SELECT 1").expect_err("it never logged in");
+    assert_names(&refused, &["can't be asked for the role's password"]);
+    // Rules that need no server let operators in.
+    succeed(guarded.psql("postgres", "", "dbname=hihooi").args(["-c", "SHOW REPLICAS"]));
 }
 
 /// A file that only names what it includes.
