@@ -1,5 +1,5 @@
-//! TLS to clients (manual, "Secure TCP/IP Connections with SSL"). A renewed certificate needs no restart: see
-//! [`reloaded`](crate::reloaded).
+//! TLS to clients (manual, "Secure TCP/IP Connections with SSL"). A renewed certificate needs no restart (see
+//! `reloaded`).
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
