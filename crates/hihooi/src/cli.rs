@@ -67,10 +67,11 @@ const UP_EXAMPLES: &str = "Examples:
   hihooi up
   hihooi up --replicas 3 --listen 127.0.0.1:7000 --data /srv/hihooi
   hihooi up --pg-bin /usr/lib/postgresql/15/bin
+  hihooi up --listen 0.0.0.0:6432 --hba-file hba.conf --tls-cert-file server.crt --tls-key-file server.key
 
 The first `up` on a data directory creates the cluster; later ones start the same cluster again.
-All ports listen on loopback only. The superuser and the database are called `postgres`; there is no
-password. Ctrl-C stops the cluster; a second Ctrl-C stops it immediately.";
+Unless told otherwise, all ports listen on loopback only, and no password is asked for. The superuser and the
+database are called `postgres`. Ctrl-C stops the cluster; a second Ctrl-C stops it immediately.";
 
 const SERVE_EXAMPLES: &str = "Examples:
   hihooi serve --config ./hihooi-data/hihooi.toml

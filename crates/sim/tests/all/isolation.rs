@@ -80,6 +80,7 @@ fn the_more_contention_the_closer_are_single_edges_and_pairs() {
 /// The paper doesn't say how many rows are read and written. With fewer, 30 and 10, it is three
 /// times at every number of clients of Figure 1.
 #[test]
+#[ignore = "a minute of simulation; see make simulations"]
 fn with_fewer_rows_three_times_holds_up_to_640_clients() {
     let fewer = Parameters { reads: 30, writes: 10, ..Parameters::default() };
     let ratio = rw_over_ds_on(fewer, 640, RSSI);
@@ -89,6 +90,7 @@ fn with_fewer_rows_three_times_holds_up_to_640_clients() {
 /// RSSI paper, section 6.3: on updates alone CP-ROO is saturated at 80 clients and declines, and
 /// the gap to RSSI widens.
 #[test]
+#[ignore = "a minute of simulation; see make simulations"]
 fn more_clients_widen_the_gap_between_rssi_and_cp_roo() {
     let throughput = |clients, protocol| ssibench(&setup(clients, 0.0), protocol).throughput;
     let (few, many) = (throughput(80, CpRoo), throughput(640, CpRoo));
