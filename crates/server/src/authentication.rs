@@ -264,7 +264,7 @@ fn unavailable(why: String) -> Refused {
 }
 
 /// What the primary said of roles whose clients it let in, by role and database.
-#[derive(Default, Debug)]
+#[derive(Default)]
 pub struct Passwords(AHashMap<(String, String), StoredPassword>);
 
 impl Passwords {

@@ -53,8 +53,8 @@ const STORED: &str = "WITH RECURSIVE me AS ( \
     FROM hihooi.secret s LEFT JOIN me ON true LEFT JOIN pg_catalog.pg_authid r \
         ON r.oid IN (SELECT oid FROM groups) AND r.rolname = ANY ($2::text[])";
 
-/// What a site stores of a role's password.
-#[derive(Clone, Default, Debug)]
+/// What a site stores of a role's password. (Without `Debug`: it is not for logs.)
+#[derive(Clone, Default)]
 pub struct StoredPassword {
     /// A secret of the cluster, for answers about roles that don't exist.
     pub mock: Option<String>,
@@ -93,22 +93,25 @@ const CUSTOM: &str = "SELECT f.name, \
         f.setting \
     FROM pg_catalog.pg_file_settings f WHERE f.applied AND f.name LIKE '%.%' ORDER BY f.seqno";
 
-/// How long a site may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a site may take to answer: at least until it counts as silent, since it may have much to do.
+const PATIENCE_MIN: Duration = Duration::from_secs(2);
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 /// How long a question may wait for others that were asked before.
 const TURN_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A site that is asked, over a connection of its own.
 pub struct Asked {
     login: Login,
+    patience: Duration,
     connection: Mutex<Option<Connection>>,
 }
 
 impl Asked {
-    /// A site to which this login leads.
+    /// A site to which this login leads, and which counts as silent when it has not answered for so long.
     #[must_use]
-    pub fn new(login: Login) -> Asked {
-        Asked { login, connection: Mutex::new(None) }
+    pub fn new(login: Login, silence: Duration) -> Asked {
+        let patience = (2 * silence).clamp(PATIENCE_MIN, PATIENCE_MAX);
+        Asked { login, patience, connection: Mutex::new(None) }
     }
 
     /// What a role's sessions in a database start with there now.
@@ -222,7 +225,7 @@ impl Asked {
         let mut place =
             tokio::time::timeout(TURN_PATIENCE, self.connection.lock()).await.map_err(late)?;
         let answer = Asked::try_query(&self.login, &mut place, text, values);
-        tokio::time::timeout(PATIENCE, answer).await.map_err(late)?
+        tokio::time::timeout(self.patience, answer).await.map_err(late)?
     }
 
     async fn try_query(

@@ -199,6 +199,8 @@ pub struct Limits {
     pub size: usize,
     /// How long a client waits for one.
     pub wait: Duration,
+    /// A site that answers nothing for so long is silent.
+    pub silence: Duration,
 }
 
 /// What `SHOW POOLS` tells of one.
@@ -244,7 +246,8 @@ impl Pools {
         fence: Fence,
     ) -> Pools {
         let asked = |site: &Site| {
-            Asked::new(Login::new(site.address.clone(), &site.user, database, "hihooi defaults"))
+            let login = Login::new(site.address.clone(), &site.user, database, "hihooi defaults");
+            Asked::new(login, limits.silence)
         };
         let asked = sites.map(asked);
         let replicas = replicas.to_vec();

@@ -366,6 +366,7 @@ impl Relay {
         let limits = Limits {
             size: settings.pool_size,
             wait: Duration::from_millis(settings.pool_wait_ms_max),
+            silence: Duration::from_millis(settings.site_timeout_ms),
         };
         let objects = replication.replicas.iter().map(|_| RefCell::default()).collect();
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
