@@ -5,12 +5,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
 use hihooi_wire::{frontend, startup};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -187,6 +189,17 @@ fn clients_get_what_sslmode_asks_for() {
     eventually("it is shown", || clients("TLSv1.3") > 0);
 }
 
+/// A manager that ends with its test.
+struct Manager(Child);
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a pid"));
+        let _ = kill(pid, Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
 /// What is required is required of every client, also of those that could do without.
 #[test]
 fn tls_can_be_required() {
@@ -195,10 +208,10 @@ fn tls_can_be_required() {
     }
     let authority = Authority::new("ours");
     let cluster = Cluster::start(authority.options("prefer"));
-    cluster.stop_manager(nix::sys::signal::Signal::SIGTERM);
+    cluster.stop_manager(Signal::SIGTERM);
     let mut required = cluster.up_command();
     required.env("HIHOOI_TLS_MODE", "require");
-    let mut manager = required.spawn().expect("it starts");
+    let _manager = Manager(required.spawn().expect("it starts"));
     eventually("it serves", || {
         TcpStream::connect(("127.0.0.1", cluster.port)).is_ok()
             && connected(cluster.port, "sslmode=require") == Ok(true)
@@ -206,12 +219,6 @@ fn tls_can_be_required() {
     assert_eq!(connected(cluster.port, "sslmode=allow"), Ok(true));
     let refused = connected(cluster.port, "sslmode=disable").expect_err("it is required");
     assert_names(&refused, &["requires TLS", "sslmode=require"]);
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(i32::try_from(manager.id()).expect("a pid")),
-        nix::sys::signal::Signal::SIGTERM,
-    )
-    .expect("it runs");
-    manager.wait().expect("it ends");
 }
 
 /// TLS without asking for it needs the protocol's name; what comes behind the request, but before TLS, ends the
