@@ -12,7 +12,7 @@ use crate::cli::ServeArgs;
 use crate::config::Config;
 use crate::failure::{Failure, Result};
 use crate::process;
-use crate::relay;
+use crate::settings;
 
 /// Runs the command; it fails when a server is not fit.
 #[must_use]
@@ -22,7 +22,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 async fn check(args: &ServeArgs) -> Result<()> {
     let config = args.config()?;
-    relay::doors(&config)?;
+    settings::doors(&config)?;
     let mut unfit = Vec::new();
     let mut primary = None;
     for site in std::iter::once(config.primary()).chain(config.replicas()) {

@@ -8,7 +8,7 @@ use hihooi_replication::schedule::Method;
 
 use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
-use crate::config::{Config, Database, Level, SiteConfig, TlsMode};
+use crate::config::{Config, Database, Level, SiteConfig, TlsMode, User};
 use crate::plan::PlanCommand;
 
 /// Replication middleware for PostgreSQL: one port, many servers, strictly consistent.
@@ -97,7 +97,7 @@ const CHECK_EXAMPLES: &str = "Examples:
   hihooi check --config ./hihooi-data/hihooi.toml";
 
 /// Arguments of `up`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct UpArgs {
     /// Number of replicas to create with the cluster [default: 2]
     #[arg(long, env = "HIHOOI_REPLICAS", value_name = "N")]
@@ -114,7 +114,7 @@ pub struct UpArgs {
 }
 
 /// Arguments of `serve` and `check`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Configuration file
     #[arg(long, env = "HIHOOI_CONFIG", value_name = "FILE")]
@@ -160,7 +160,7 @@ pub struct RebuildArgs {
 }
 
 /// The keys of the configuration file as flags and variables.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Overrides {
     /// Address that clients connect to [default: 127.0.0.1:6432]
     #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
@@ -174,6 +174,10 @@ pub struct Overrides {
     /// Roles that may use the admin database, comma-separated [default: postgres]
     #[arg(long, env = "HIHOOI_ADMIN_USERS", value_delimiter = ',', value_name = "NAMES")]
     pub admin_users: Option<Vec<String>>,
+    /// What a role may do in the admin database (repeatable; replaces those of the file): name=…,admin=full or
+    /// admin=read
+    #[arg(long = "user", env = "HIHOOI_USERS", value_delimiter = ';', value_name = "USER")]
+    pub users: Vec<User>,
     /// Rules that say who may connect and how clients prove who they are, as in pg_hba.conf [default: nobody is
     /// asked for a password]
     #[arg(long, env = "HIHOOI_HBA_FILE", value_name = "FILE")]
@@ -202,6 +206,24 @@ pub struct Overrides {
     /// Close server connections that were unused for this time, milliseconds; 0: never [default: 600000]
     #[arg(long, env = "HIHOOI_POOL_IDLE_MS_MAX", value_name = "MS")]
     pub pool_idle_ms_max: Option<u64>,
+    /// Clients at once; 0: any number [default: 10000]
+    #[arg(long, env = "HIHOOI_LIMITS_CLIENTS_MAX", value_name = "N")]
+    pub limits_clients_max: Option<usize>,
+    /// Clients of one role at once; 0: any number [default: 0]
+    #[arg(long, env = "HIHOOI_LIMITS_CLIENTS_PER_USER_MAX", value_name = "N")]
+    pub limits_clients_per_user_max: Option<usize>,
+    /// Clients of one database at once; 0: any number [default: 0]
+    #[arg(long, env = "HIHOOI_LIMITS_CLIENTS_PER_DATABASE_MAX", value_name = "N")]
+    pub limits_clients_per_database_max: Option<usize>,
+    /// How long a client may take until it has proved who it is, milliseconds [default: 60000]
+    #[arg(long, env = "HIHOOI_LIMITS_LOGIN_MS_MAX", value_name = "MS")]
+    pub limits_login_ms_max: Option<u64>,
+    /// End sessions that were idle outside of a transaction for this time, milliseconds; 0: never [default: 0]
+    #[arg(long, env = "HIHOOI_LIMITS_IDLE_MS_MAX", value_name = "MS")]
+    pub limits_idle_ms_max: Option<u64>,
+    /// End sessions that were idle in a transaction for this time, milliseconds; 0: never [default: 0]
+    #[arg(long, env = "HIHOOI_LIMITS_TRANSACTION_IDLE_MS_MAX", value_name = "MS")]
+    pub limits_transaction_idle_ms_max: Option<u64>,
     /// Consistency level of sessions that don't set it: sync, strict, gssi, rsi-pc, session or weak-si [default: gssi]
     #[arg(long, env = "HIHOOI_CONSISTENCY_DEFAULT", value_name = "LEVEL")]
     pub consistency_default: Option<Level>,
@@ -237,6 +259,9 @@ impl Overrides {
         config.insecure |= self.insecure;
         put(&self.data, &mut config.data);
         put(&self.admin_users, &mut config.admin_users);
+        if !self.users.is_empty() {
+            config.users.clone_from(&self.users);
+        }
         put_path(&self.hba_file, &mut config.auth.hba_file);
         put_path(&self.ident_file, &mut config.auth.ident_file);
         put(&self.tls_mode, &mut config.tls.mode);
@@ -246,6 +271,13 @@ impl Overrides {
         put(&self.pool_size, &mut config.pool.size);
         put(&self.pool_wait_ms_max, &mut config.pool.wait_ms_max);
         put(&self.pool_idle_ms_max, &mut config.pool.idle_ms_max);
+        let limits = &mut config.limits;
+        put(&self.limits_clients_max, &mut limits.clients_max);
+        put(&self.limits_clients_per_user_max, &mut limits.clients_per_user_max);
+        put(&self.limits_clients_per_database_max, &mut limits.clients_per_database_max);
+        put(&self.limits_login_ms_max, &mut limits.login_ms_max);
+        put(&self.limits_idle_ms_max, &mut limits.idle_ms_max);
+        put(&self.limits_transaction_idle_ms_max, &mut limits.transaction_idle_ms_max);
         put(&self.consistency_default, &mut config.consistency.default);
         put(&self.consistency_wait_ms, &mut config.consistency.wait_ms);
         put(&self.consistency_sync_timeout_ms, &mut config.consistency.sync_timeout_ms);

@@ -1,6 +1,8 @@
 //! Configuration: the file `hihooi.toml`, its defaults, and the options and environment variables that override
 //! it. An unknown key is an error that names the key and its line.
 
+mod clients;
+
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,6 +13,8 @@ use hihooi_replication::schedule::Method;
 pub use hihooi_server::Consistency as Level;
 use hihooi_server::tls::TlsFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use self::clients::{Limits, User};
 
 /// Where clients connect unless told otherwise.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:6432";
@@ -43,10 +47,15 @@ pub struct Config {
     pub data: PathBuf,
     /// Roles that may use the admin database.
     pub admin_users: Vec<String>,
+    /// Roles that the operator has something to say about.
+    #[serde(rename = "user", skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<User>,
     /// How clients prove who they are.
     pub auth: Auth,
     /// Encryption of clients' connections.
     pub tls: Tls,
+    /// Bounds for clients.
+    pub limits: Limits,
     /// Pooled server connections.
     pub pool: Pool,
     /// What reads see.
@@ -234,8 +243,10 @@ impl Default for Config {
             insecure: false,
             data: default_data(nix::unistd::geteuid().is_root()),
             admin_users: vec![default_user()],
+            users: Vec::new(),
             auth: Auth::default(),
             tls: Tls::default(),
+            limits: Limits::default(),
             pool: Pool::default(),
             consistency: Consistency::default(),
             metrics: Metrics::default(),
@@ -408,6 +419,7 @@ impl Config {
         if self.pool.size == 0 {
             return Err(BadConfig("pool.size must be at least 1".to_owned()));
         }
+        self.limits.check()?;
         let timeout_ms = self.all_sites.timeout_ms;
         if !(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&timeout_ms) {
             return Err(BadConfig(format!(

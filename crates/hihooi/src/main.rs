@@ -20,6 +20,7 @@ mod rebuild;
 mod relay;
 mod replication;
 mod serve;
+mod settings;
 mod signals;
 mod trimming;
 mod up;

@@ -11,7 +11,7 @@ use hihooi_log::Log;
 use hihooi_postgres::site::{Replica, State};
 use hihooi_server::metrics;
 use tokio::runtime::LocalRuntime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -20,6 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::process::tell;
 use crate::relay;
 use crate::replication::{self, Replication};
+use crate::settings::Reload;
 use crate::signals::Signals;
 
 /// Replicas that serve so soon are not told of.
@@ -41,6 +42,8 @@ pub struct Manager {
     /// Serves metrics; ends with the relay.
     metrics: Option<JoinHandle<()>>,
     failures: mpsc::Receiver<Failure>,
+    /// An operator asked for the end.
+    asked_to_stop: Arc<Notify>,
 }
 
 impl Manager {
@@ -54,6 +57,7 @@ impl Manager {
         data: &DataDir,
         listener: TcpListener,
         metrics: Option<TcpListener>,
+        reload: Reload,
     ) -> Result<Manager> {
         let log = Log::open(&data.file("log"))?;
         let replicas: Vec<Arc<Replica>> =
@@ -79,7 +83,9 @@ impl Manager {
         let (stop_relay, stopping) = watch::channel(false);
         let (asks, asked) = metrics::channel();
         let config = config.clone();
-        let relay = move || relay::run(listener, config, parts, asked, stopping);
+        let asked_to_stop = Arc::new(Notify::new());
+        let governed = (reload, asked_to_stop.clone());
+        let relay = move || relay::run(listener, config, parts, governed, asked, stopping);
         let relay = spawn("relay", failed.clone(), relay)?;
         let metrics = metrics.map(|socket| serve_metrics(socket, asks, failed)).transpose()?;
         Ok(Manager {
@@ -90,10 +96,11 @@ impl Manager {
             replication,
             metrics,
             failures,
+            asked_to_stop,
         })
     }
 
-    /// Runs until a signal comes or a thread fails for good. Tells the user how to connect and which
+    /// Runs until a signal comes, an operator asks for the end, or a thread fails for good. Tells the user how to connect and which
     /// replicas don't serve yet, for a reason that a server may have, and later of each that does.
     ///
     /// # Errors
@@ -108,8 +115,10 @@ impl Manager {
             () = self.tell_ready(url, trouble) => {}
             () = signals.next() => return Ok(()),
         }
+        let asked_to_stop = self.asked_to_stop.clone();
         tokio::select! {
             () = signals.next() => Ok(()),
+            () = asked_to_stop.notified() => Ok(()),
             failure = self.failed() => Err(failure),
         }
     }

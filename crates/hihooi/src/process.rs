@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use hihooi_postgres::cluster::{file_error, plain};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing_subscriber::EnvFilter;
 
@@ -88,13 +89,31 @@ fn open_log(path: &Path) -> Result<File> {
 pub fn open_log_anew() {
     let opened = match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
         Some((path, file)) => open_log(path).map(|anew| *file = anew),
-        None => return tracing::info!("SIGHUP: settings are not reloaded"),
+        None => return,
     };
     match opened {
         Ok(()) => {
-            tracing::info!("SIGHUP: the log file is reopened; settings are not reloaded")
+            tracing::info!("SIGHUP: the log file is reopened")
         }
         Err(failure) => tracing::error!("SIGHUP: the log file can't be reopened: {failure}"),
+    }
+}
+
+/// Files and sockets besides those of clients that have logged in: of those that have not, of servers, of the log.
+const OTHER_FILES: u64 = 2_000;
+
+/// Lets the process open as many files as it may be allowed, and says in the log if that is too few for the clients
+/// that may come.
+pub fn allow_files(config: &Config) {
+    let limit = Resource::RLIMIT_NOFILE;
+    let raised = getrlimit(limit).and_then(|(_, most)| setrlimit(limit, most, most).map(|()| most));
+    let wanted = u64::try_from(config.limits.clients_max).unwrap_or(u64::MAX);
+    match raised {
+        Ok(most) if most < wanted.saturating_add(OTHER_FILES) => tracing::warn!(
+            "only {most} files can be open at once (ulimit -n), too few for limits.clients_max {wanted}"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the number of open files can't be raised"),
     }
 }
 

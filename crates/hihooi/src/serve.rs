@@ -6,8 +6,8 @@ use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
-use crate::process::{self, listen, listen_for_metrics, log_to, ready_url};
-use crate::relay;
+use crate::process::{self, allow_files, listen, listen_for_metrics, log_to, ready_url};
+use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
 /// Runs the command.
@@ -19,8 +19,9 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 async fn serve(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new()?;
     let config = args.config()?;
-    relay::doors(&config)?;
+    settings::doors(&config)?;
     log_to(None, args.settings.log.as_deref())?;
+    allow_files(&config);
     let data = DataDir::new(&config.data)?;
     data.make(false)?;
     let _lock = data.lock()?;
@@ -28,8 +29,11 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let listener = listen(&config.listen)?;
     let metrics = listen_for_metrics(&config)?;
     let url = ready_url(&listener, &config);
+    let args = args.clone();
+    let reread = Box::new(move || Ok(args.config()?));
+    let reload = Reload { reread, hangup: signals.hangup.clone() };
     let mut manager = tokio::select! {
-        started = Manager::start(&config, &data, listener, metrics) => started?,
+        started = Manager::start(&config, &data, listener, metrics, reload) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |_| None, &mut signals).await;

@@ -1,16 +1,22 @@
 //! Signals: those that ask the process to stop, and SIGHUP.
 
+use std::sync::Arc;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use tokio::sync::Notify;
 
 use crate::failure::{Failure, Result};
 use crate::process;
 
-/// Whoever waits for a request to stop: Ctrl-C or `kill`. SIGHUP has the log file opened anew, for
-/// those who moved it away; a closed terminal sends it too, and ends nothing.
+/// Whoever waits for a request to stop: Ctrl-C or `kill`. SIGHUP has the configuration read again, and the log file
+/// opened anew, for those who moved it away; a closed terminal sends it too, and ends nothing.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    on_hangup: Signal,
+    /// Told when SIGHUP has come.
+    pub hangup: Arc<Notify>,
 }
 
 impl Signals {
@@ -23,7 +29,8 @@ impl Signals {
         Ok(Signals {
             interrupt: on(SignalKind::interrupt())?,
             terminate: on(SignalKind::terminate())?,
-            hangup: on(SignalKind::hangup())?,
+            on_hangup: on(SignalKind::hangup())?,
+            hangup: Arc::new(Notify::new()),
         })
     }
 
@@ -33,7 +40,10 @@ impl Signals {
             tokio::select! {
                 _ = self.interrupt.recv() => return,
                 _ = self.terminate.recv() => return,
-                _ = self.hangup.recv() => process::open_log_anew(),
+                _ = self.on_hangup.recv() => {
+                    process::open_log_anew();
+                    self.hangup.notify_one();
+                }
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::data_dir::{DataDir, Lock};
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
 use crate::process::{self, listen, ready_url, tell};
-use crate::relay;
+use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
 /// Runs the command.
@@ -39,8 +39,9 @@ async fn up(args: &UpArgs) -> Result<()> {
         }
     };
     let Ground { data, config, listener, lock, .. } = ground;
+    process::allow_files(&config);
     let running = Running::start(servers, &mut signals).await?;
-    let outcome = serve(&config, &data, listener, &running, &mut signals).await;
+    let outcome = serve(args, &config, &data, listener, &running, &mut signals).await;
     running.stop(&mut signals).await;
     drop(lock);
     outcome
@@ -72,7 +73,7 @@ impl Ground {
         }
         config.check_listen()?;
         config.check_limits()?;
-        relay::doors(&config)?;
+        settings::doors(&config)?;
         config.metrics.check()?;
         config.data = data.path().to_path_buf();
         let owner = cluster::owner(&data);
@@ -196,8 +197,24 @@ impl Running {
     }
 }
 
+/// Reads the cluster's configuration file again. Metrics stay where they are if it says nothing of them.
+fn reread(args: UpArgs, data: &DataDir, config: &Config) -> Box<dyn Fn() -> Result<Config> + Send> {
+    let (file, path, metrics) = (data.config(), data.path().to_owned(), config.metrics.clone());
+    Box::new(move || {
+        let mut config = Config::read(&file)?;
+        args.settings.put_over(&mut config);
+        config.check()?;
+        config.data.clone_from(&path);
+        if config.metrics.listen.is_none() {
+            config.metrics = metrics.clone();
+        }
+        Ok(config)
+    })
+}
+
 /// Runs the manager until a signal comes or it fails for good.
 async fn serve(
+    args: &UpArgs,
     config: &Config,
     data: &DataDir,
     listener: TcpListener,
@@ -207,8 +224,10 @@ async fn serve(
     let url = ready_url(&listener, config);
     let mut config = config.clone();
     let metrics = listen_for_metrics(&mut config, &listener);
+    let reread = reread(args.clone(), data, &config);
+    let reload = Reload { reread, hangup: signals.hangup.clone() };
     let mut manager = tokio::select! {
-        started = Manager::start(&config, data, listener, metrics) => started?,
+        started = Manager::start(&config, data, listener, metrics, reload) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |site| running.trouble(site), signals).await;

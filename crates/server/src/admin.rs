@@ -21,7 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::commands::{Action, COMMANDS, Command};
 use crate::client::Client;
+use crate::operator::Changed;
 use crate::relay::Relay;
+use crate::settings::{Access, Shown};
 use crate::socket::Stream;
 use hihooi_session::downstream::Message;
 
@@ -58,6 +60,7 @@ impl Table {
 pub struct Admin<S> {
     relay: Rc<Relay>,
     client: Client<S>,
+    access: Access,
     status: Status,
     statements: ahash::AHashMap<Vec<u8>, String>,
     portal: String,
@@ -67,10 +70,11 @@ pub struct Admin<S> {
 impl<S: Stream> Admin<S> {
     /// The session of a client that may use it.
     #[must_use]
-    pub fn new(relay: Rc<Relay>, client: Client<S>) -> Admin<S> {
+    pub fn new(relay: Rc<Relay>, client: Client<S>, access: Access) -> Admin<S> {
         Admin {
             relay,
             client,
+            access,
             status: Status::Idle,
             statements: ahash::AHashMap::new(),
             portal: String::new(),
@@ -83,7 +87,8 @@ impl<S: Stream> Admin<S> {
         self.welcome();
         let relay = self.relay.clone();
         let place = relay.stopping.enter();
-        let served = place.unless_stopped(&Cell::new(true), pin!(self.turns())).await;
+        let served =
+            place.unless_stopped(&Cell::new(true), &Cell::new(false), pin!(self.turns())).await;
         if served.is_none() {
             hihooi_session::session::going_away().write(&mut self.client.down.output);
             self.client.flush().await;
@@ -246,8 +251,13 @@ impl<S: Stream> Admin<S> {
         }
     }
 
-    async fn act(&mut self, command: &Command, replica: String) -> Result<Table, Report> {
-        let table = Table::new(command);
+    async fn act(&mut self, command: &Command, argument: String) -> Result<Table, Report> {
+        if self.access < command.access {
+            let why = format!("{} needs full access to the admin database", command.syntax);
+            return Err(Report::error("42501", why)
+                .hint("List the user in admin_users, or in [[user]] with admin = \"full\"."));
+        }
+        let (table, replica) = (Table::new(command), argument.clone());
         Ok(match command.action {
             Action::Replicas => self.replicas(table).await,
             Action::Clients => self.clients(table),
@@ -266,6 +276,20 @@ impl<S: Stream> Admin<S> {
                 Table::done("RESUME")
             }
             Action::Verify => self.verify(table).await?,
+            Action::Reload => self.reload(table)?,
+            Action::Kill => self.kill(&argument)?,
+            Action::Shutdown => {
+                self.relay.operator.stop.notify_one();
+                Table::done("SHUTDOWN")
+            }
+            Action::ShutdownWhenLeft => {
+                let relay = self.relay.clone();
+                tokio::task::spawn_local(async move {
+                    relay.clients.until_left().await;
+                    relay.operator.stop.notify_one();
+                });
+                Table::done("SHUTDOWN")
+            }
         })
     }
 
@@ -396,7 +420,7 @@ impl<S: Stream> Admin<S> {
             return Ok((lsn, kept));
         }
         let primary = &self.relay.sites.primary;
-        let database = &self.relay.settings.database;
+        let database = &self.relay.database;
         let login = Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
         let mut opened = WalPositions::new(Connection::open(&login).await?).await?;
         Ok((opened.lsn_after().await?, opened))
@@ -457,7 +481,7 @@ impl<S: Stream> Admin<S> {
                 Some(pool.database),
                 Some(pool.used.to_string()),
                 Some(pool.idle.to_string()),
-                Some(self.relay.settings.pool_size.to_string()),
+                Some(pool.size.to_string()),
             ]);
         }
         table
@@ -480,10 +504,31 @@ impl<S: Stream> Admin<S> {
     }
 
     fn config(&self, mut table: Table) -> Table {
-        for (key, value) in &self.relay.settings.shown {
-            table.row([Some(key.clone()), Some(value.clone())]);
+        for Shown { key, value, after_restart } in self.relay.settings().shown.iter().cloned() {
+            table.row([Some(key), Some(value), after_restart]);
         }
         table
+    }
+
+    fn reload(&self, mut table: Table) -> Result<Table, Report> {
+        let changed = self.relay.reload().map_err(|why| {
+            Report::error("F0000", why)
+                .hint("Nothing has changed: the former settings are in force.")
+        })?;
+        for Changed { key, before, now, takes_restart } in changed {
+            let in_force = if takes_restart { "after a restart" } else { "now" };
+            table.row([Some(key), before, now, Some(in_force.to_owned())]);
+        }
+        table.command = "RELOAD".to_owned();
+        Ok(table)
+    }
+
+    fn kill(&self, process: &str) -> Result<Table, Report> {
+        match process.parse().is_ok_and(|process| self.relay.kill(process)) {
+            true => Ok(Table::done("KILL")),
+            false => Err(Report::error("22023", format!("there is no session {process}"))
+                .hint("SHOW CLIENTS lists the sessions with their ids.")),
+        }
     }
 
     async fn verify(&mut self, table: Table) -> Result<Table, Report> {

@@ -26,6 +26,7 @@ use zeroize::Zeroizing;
 
 use crate::admin;
 use crate::client::Client;
+use crate::clients::Stranger;
 use crate::defaults::StoredPassword;
 use crate::relay::Relay;
 use crate::reloaded::Reloaded;
@@ -93,9 +94,11 @@ pub async fn authenticate(
     relay: &Relay,
     key: &StartupKey,
     address: IpAddr,
+    stranger: &Stranger,
 ) -> Option<How> {
-    let Some(authentication) = &relay.settings.authentication else { return Some("trust") };
-    match authentication.check(client, relay, key, address).await {
+    let settings = relay.settings();
+    let Some(authentication) = &settings.authentication else { return Some("trust") };
+    match authentication.check(client, relay, key, address, stranger).await {
         Ok(how) => how,
         Err(Refused { told, why }) => {
             info!(role = key.user, database = key.database, %address, why, "a client is refused");
@@ -114,6 +117,7 @@ impl Authentication {
         relay: &Relay,
         key: &StartupKey,
         address: IpAddr,
+        stranger: &Stranger,
     ) -> Result<Option<How>, Refused> {
         let (rules, maps) = &*self.rules.get();
         let groups: Vec<&str> =
@@ -123,7 +127,7 @@ impl Authentication {
         let needs = |method| matches!(method, Method::Scram | Method::Md5 | Method::Password);
         let asks = is_admin || !groups.is_empty() || rules.iter().any(|rule| needs(rule.method));
         let (stored, unknown) = match asks {
-            true => match stored_password(relay, key, &groups).await {
+            true => match stranger.waits(stored_password(relay, key, &groups)).await {
                 Ok(stored) => (stored, None),
                 Err(refused) => (StoredPassword::default(), Some(refused)),
             },
@@ -172,7 +176,9 @@ impl Authentication {
         let shown = match exchange {
             Exchange::Scram(verifier) => by_scram(client, verifier).await,
             Exchange::Md5(verifier) => by_md5(client, verifier).await,
-            Exchange::Clear(stored) => in_clear(client, stored, &key.user, &self.checks).await,
+            Exchange::Clear(stored) => {
+                in_clear(client, stored, &key.user, &self.checks, stranger).await
+            }
         };
         match shown {
             Ok(Some(secret)) => {
@@ -420,6 +426,7 @@ async fn in_clear(
     stored: Stored,
     role: &str,
     checks: &Arc<Semaphore>,
+    stranger: &Stranger,
 ) -> Result<Option<Secret>, Wrong> {
     let Some(body) = ask(client, &Request::Cleartext).await? else { return Ok(None) };
     let password = authentication::read_password(&body).map_err(|_| Wrong::Proof)?;
@@ -427,7 +434,7 @@ async fn in_clear(
         return Err(Wrong::Proof);
     }
     let (password, role) = (Zeroizing::new(password.to_vec()), role.to_owned());
-    let place = checks.clone().acquire_owned().await.ok();
+    let place = stranger.waits(checks.clone().acquire_owned()).await.ok();
     let check = move || match (stored.check_password(&password, &role)?, stored) {
         (Clear::Keys(keys), _) => Some(Secret::Keys(keys)),
         (Clear::Md5, Stored::Md5(verifier)) => Some(Secret::Md5(verifier)),
@@ -440,7 +447,7 @@ async fn in_clear(
         shown
     };
     // It takes milliseconds by design: not on the thread that serves everybody.
-    match tokio::task::spawn_blocking(check).await {
+    match stranger.waits(tokio::task::spawn_blocking(check)).await {
         Ok(Some(secret)) => Ok(Some(secret)),
         _ => Err(Wrong::Proof),
     }

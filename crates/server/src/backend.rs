@@ -14,10 +14,10 @@ use hihooi_session::downstream::Downstream;
 use hihooi_session::relaying::{self, Hold};
 use hihooi_session::upstream::Upstream;
 use hihooi_wire::backend::Status;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::configuration::Given;
+use crate::permits::Permit;
 use crate::pool::Pool;
 use crate::room::Place;
 use crate::socket::{self, Stream};
@@ -57,7 +57,7 @@ pub struct Backend {
     /// Cancel requests on their way to it: until they arrived, nobody else may use it.
     pub cancels: Rc<Cell<u32>>,
     /// The place in the pool that it takes while a session uses it.
-    pub permit: Option<OwnedSemaphorePermit>,
+    pub permit: Option<Permit>,
     /// The place at the site that it takes as long as it is there.
     pub place: Option<Place>,
     /// Parameters that the server reported at start-up.

@@ -8,12 +8,15 @@
 //! options. These take precedence over the settings of role and database, and RESET returns to them (the order
 //! of `GucSource` in PostgreSQL's `guc.h`).
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::configuration::Configuration;
 use ahash::AHashMap;
 use hihooi_postgres::connection::{Connection, Error, Login, Result, Row};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard, oneshot};
+use tokio::time::error::Elapsed;
 
 /// What a role's sessions in a database start with.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -40,18 +43,22 @@ const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
         ORDER BY 1, s.setrole <> 0 DESC, s.setdatabase <> 0 DESC) s(name, value) ON true \
     WHERE r.rolname = $1 AND d.datname = $2 ORDER BY s.name";
 
-/// What a site stores of a role's password, unless that has expired, and of which of these roles it is a member: a
-/// superuser's rights don't count (as `is_member_of_role_nosuper` in PostgreSQL). The secret is the cluster's own.
+/// What a site stores of roles' passwords, unless these have expired, and of which of these other roles they are
+/// members: a superuser's rights don't count (as `is_member_of_role_nosuper` in PostgreSQL). The secret is the
+/// cluster's own.
 const STORED: &str = "WITH RECURSIVE me AS ( \
-        SELECT oid, rolcanlogin, rolpassword, coalesce(rolvaliduntil < pg_catalog.now(), false) AS is_expired \
-        FROM pg_catalog.pg_authid WHERE rolname = $1 \
-    ), groups(oid) AS ( \
-        SELECT oid FROM me \
-        UNION SELECT m.roleid FROM groups g JOIN pg_catalog.pg_auth_members m ON m.member = g.oid) \
-    SELECT s.value, me.oid IS NOT NULL, me.rolcanlogin, coalesce(me.is_expired, false), \
+        SELECT oid, rolname, rolcanlogin, rolpassword, \
+            coalesce(rolvaliduntil < pg_catalog.now(), false) AS is_expired \
+        FROM pg_catalog.pg_authid WHERE rolname = ANY ($1::text[]) \
+    ), groups(member, oid) AS ( \
+        SELECT oid, oid FROM me \
+        UNION SELECT g.member, m.roleid \
+            FROM groups g JOIN pg_catalog.pg_auth_members m ON m.member = g.oid) \
+    SELECT s.value, me.rolname, me.rolcanlogin, me.is_expired, \
         CASE WHEN NOT me.is_expired THEN me.rolpassword END, r.rolname \
-    FROM hihooi.secret s LEFT JOIN me ON true LEFT JOIN pg_catalog.pg_authid r \
-        ON r.oid IN (SELECT oid FROM groups) AND r.rolname = ANY ($2::text[])";
+    FROM hihooi.secret s LEFT JOIN me ON true LEFT JOIN ( \
+        groups g JOIN pg_catalog.pg_authid r ON r.oid = g.oid AND r.rolname = ANY ($2::text[])) \
+        ON g.member = me.oid";
 
 /// What a site stores of a role's password. (Without `Debug`: it is not for logs.)
 #[derive(Clone, Default)]
@@ -104,14 +111,26 @@ pub struct Asked {
     login: Login,
     patience: Duration,
     connection: Mutex<Option<Connection>>,
+    /// What is to be asked of roles' passwords next, in one question: thousands may want to log in at once.
+    next: RefCell<Vec<Question>>,
 }
+
+/// A question about a role's password, and of which roles it is a member.
+struct Question {
+    role: String,
+    groups: Vec<String>,
+    answer: oneshot::Sender<Shared<StoredPassword>>,
+}
+
+/// An answer that others get, too.
+type Shared<T> = std::result::Result<T, Rc<Error>>;
 
 impl Asked {
     /// A site to which this login leads, and which counts as silent when it has not answered for so long.
     #[must_use]
     pub fn new(login: Login, silence: Duration) -> Asked {
         let patience = (2 * silence).clamp(PATIENCE_MIN, PATIENCE_MAX);
-        Asked { login, patience, connection: Mutex::new(None) }
+        Asked { login, patience, connection: Mutex::new(None), next: RefCell::default() }
     }
 
     /// What a role's sessions in a database start with there now.
@@ -133,27 +152,56 @@ impl Asked {
         Ok(defaults)
     }
 
-    /// What is stored there of a role's password, and of which of these roles it is a member.
+    /// What is stored there of a role's password, and of which of these roles it is a member, from now on or later.
     ///
     /// # Errors
     /// The site can't be asked.
-    pub async fn stored_password(&self, role: &str, groups: &[&str]) -> Result<StoredPassword> {
-        let quoted =
-            |name: &&str| format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\""));
-        let asked = groups.iter().map(|name| (*name).to_owned()).collect();
-        let groups = groups.iter().map(quoted).collect::<Vec<_>>().join(",");
-        let mut stored = StoredPassword { asked, ..StoredPassword::default() };
-        for row in self.query(STORED, &[Some(role), Some(&format!("{{{groups}}}"))]).await? {
-            let mut row = row.into_iter();
-            let mut next = || row.next().flatten();
-            stored.mock = next();
-            stored.exists = next().as_deref() == Some("t");
-            stored.may_log_in = next().as_deref() == Some("t");
-            stored.is_expired = next().as_deref() == Some("t");
-            stored.password = next();
-            stored.memberships.extend(next());
+    pub async fn stored_password(&self, role: &str, groups: &[&str]) -> Shared<StoredPassword> {
+        let groups: Vec<String> = groups.iter().map(|name| (*name).to_owned()).collect();
+        loop {
+            let (answer, mut answered) = oneshot::channel();
+            let question = Question { role: role.to_owned(), groups: groups.clone(), answer };
+            self.next.borrow_mut().push(question);
+            tokio::select! {
+                biased;
+                answer = &mut answered => match answer {
+                    Ok(answer) => return answer,
+                    Err(_) => continue, // whoever asked has given up in the middle of it
+                },
+                asked = self.ask_next(&groups) => asked?,
+            }
+            if let Ok(answer) = answered.await {
+                return answer;
+            }
         }
-        Ok(stored)
+    }
+
+    /// Asks all at once what waits to be asked with these groups.
+    async fn ask_next(&self, groups: &[String]) -> Shared<()> {
+        let mut place = self.turn().await?;
+        let questions = {
+            let mut next = self.next.borrow_mut();
+            next.retain(|question| !question.answer.is_closed());
+            next.extract_if(.., |question| question.groups == groups).collect::<Vec<_>>()
+        };
+        if questions.is_empty() {
+            return Ok(());
+        }
+        let mut roles: Vec<&str> = questions.iter().map(|one| one.role.as_str()).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        let values = [array(&roles), array(groups)];
+        let values = [Some(values[0].as_str()), Some(values[1].as_str())];
+        let found = self.ask(&mut place, STORED, &values).await;
+        let found = found.map(|rows| stored_passwords(rows, groups)).map_err(Rc::new);
+        for Question { role, answer, .. } in questions {
+            let told = match &found {
+                Ok((of_roles, nobody)) => Ok(of_roles.get(&role).unwrap_or(nobody).clone()),
+                Err(error) => Err(error.clone()),
+            };
+            let _ = answer.send(told); // it has gone meanwhile
+        }
+        Ok(())
     }
 
     /// What a session that began with `wanted` is given there, where it would begin with `found` now.
@@ -220,11 +268,23 @@ impl Asked {
     }
 
     async fn query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
-        let late = |_| Error::Protocol("no answer in time".to_owned());
+        let mut place = self.turn().await?;
+        self.ask(&mut place, text, values).await
+    }
+
+    /// The connection, as soon as nobody else uses it.
+    async fn turn(&self) -> Result<MutexGuard<'_, Option<Connection>>> {
         // Those in front of us are the site's fault as little as ours.
-        let mut place =
-            tokio::time::timeout(TURN_PATIENCE, self.connection.lock()).await.map_err(late)?;
-        let answer = Asked::try_query(&self.login, &mut place, text, values);
+        tokio::time::timeout(TURN_PATIENCE, self.connection.lock()).await.map_err(late)
+    }
+
+    async fn ask(
+        &self,
+        place: &mut Option<Connection>,
+        text: &str,
+        values: &[Option<&str>],
+    ) -> Result<Vec<Row>> {
+        let answer = Asked::try_query(&self.login, place, text, values);
         tokio::time::timeout(self.patience, answer).await.map_err(late)?
     }
 
@@ -247,6 +307,40 @@ impl Asked {
         *place = Some(connection);
         Ok(answer.rows)
     }
+}
+
+fn late(_: Elapsed) -> Error {
+    Error::Protocol("no answer in time".to_owned())
+}
+
+/// What is stored of roles, and what that is for a role that doesn't exist.
+fn stored_passwords(
+    rows: Vec<Row>,
+    groups: &[String],
+) -> (AHashMap<String, StoredPassword>, StoredPassword) {
+    let mut nobody = StoredPassword { asked: groups.to_vec(), ..StoredPassword::default() };
+    let mut of_roles = AHashMap::<String, StoredPassword>::new();
+    for row in rows {
+        let mut row = row.into_iter();
+        let mut next = || row.next().flatten();
+        nobody.mock = next();
+        let Some(role) = next() else { continue };
+        let stored = of_roles.entry(role).or_insert_with(|| nobody.clone());
+        stored.exists = true;
+        stored.may_log_in = next().as_deref() == Some("t");
+        stored.is_expired = next().as_deref() == Some("t");
+        stored.password = next();
+        stored.memberships.extend(next());
+    }
+    (of_roles, nobody)
+}
+
+/// Names as an array in PostgreSQL's text format.
+fn array(names: &[impl AsRef<str>]) -> String {
+    let escaped = |name: &str| name.replace('\\', r"\\").replace('"', "\\\"");
+    let quoted: Vec<_> =
+        names.iter().map(|name| format!("\"{}\"", escaped(name.as_ref()))).collect();
+    format!("{{{}}}", quoted.join(","))
 }
 
 /// (PostgreSQL 16 and newer keep some for roles with pg_use_reserved_connections.)

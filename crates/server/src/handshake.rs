@@ -11,8 +11,10 @@ use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::startup::{self, Packet, Startup};
 use tokio::net::TcpStream;
 
+use crate::admin;
 use crate::authentication::authenticate;
 use crate::client::Client;
+use crate::clients::Stranger;
 use crate::pool::Refusal;
 use crate::relay::{Peer, Relay, RunningOn};
 use crate::socket::Socket;
@@ -23,8 +25,6 @@ use hihooi_session::state;
 
 /// Start-up parameters that are remembered with their welcome; all are forgotten beyond (I8).
 const WELCOMES_MAX: usize = 4_096;
-/// How long a client may take until it has proved who it is, as `authentication_timeout` in PostgreSQL.
-const STARTUP_S_MAX: u64 = 60;
 
 /// The first byte of TLS, and of no packet of PostgreSQL's.
 const TLS_HANDSHAKE: [u8; 1] = [0x16];
@@ -55,33 +55,48 @@ pub struct Greeted {
 }
 
 /// Greets a client, up to the proof of who it is. `None` if it opens no session.
-pub async fn greet(stream: TcpStream, relay: &Rc<Relay>, address: SocketAddr) -> Option<Greeted> {
-    let limit = std::time::Duration::from_secs(STARTUP_S_MAX);
+/// Neither if it takes too long, or has to give way to others.
+pub async fn greet(
+    stream: TcpStream,
+    relay: &Rc<Relay>,
+    address: SocketAddr,
+    stranger: Stranger,
+) -> Option<Greeted> {
+    let limit = relay.settings().limits.login_max();
     let greeted = async {
-        let (mut client, packet) = open(stream, relay).await?;
-        let key = admit(&mut client, &packet).await?;
-        let how = authenticate(&mut client, relay, &key, address.ip()).await?;
+        let (mut client, packet) = open(stream, relay, &stranger).await?;
+        stranger.spoke();
+        let key = admit(&mut client, &packet, relay).await?;
+        let how = authenticate(&mut client, relay, &key, address.ip(), &stranger).await?;
         let peer = Peer { address, tls: client.stream().tls_version(), how };
         Some(Greeted { client, packet, key, peer })
     };
-    tokio::time::timeout(limit, greeted).await.ok().flatten()
+    tokio::select! {
+        greeted = tokio::time::timeout(limit, greeted) => greeted.ok().flatten(),
+        () = stranger.gives_way() => None,
+    }
 }
 
 /// Reads up to the start-up packet.
-async fn open(stream: TcpStream, relay: &Rc<Relay>) -> Option<(Client<Socket>, Startup)> {
-    let tls = relay.settings.tls.as_ref();
+async fn open(
+    stream: TcpStream,
+    relay: &Rc<Relay>,
+    stranger: &Stranger,
+) -> Option<(Client<Socket>, Startup)> {
+    let settings = relay.settings();
+    let tls = settings.tls.as_ref();
     if let Some(tls) = tls
         && is_tls(&stream).await
     {
         // TLS without asking for it (manual, "SSL Session Encryption").
         let encrypted = tls.accept(stream).await.ok()?;
         return match encrypted.names_protocol() {
-            true => startup_over_tls(encrypted, relay).await,
+            true => startup_over_tls(encrypted, relay, stranger).await,
             false => None,
         };
     }
     let mut client = Client::new(Socket::Plain(stream));
-    match first_packet(&mut client, relay, tls.is_some()).await {
+    match first_packet(&mut client, relay, stranger, tls.is_some()).await {
         First::Startup(packet) if tls.is_some_and(|tls| tls.is_required) => {
             let text = format!(
                 "no encryption, but hihooi requires TLS: user \"{}\"",
@@ -94,7 +109,10 @@ async fn open(stream: TcpStream, relay: &Rc<Relay>) -> Option<(Client<Socket>, S
         }
         First::Startup(packet) => Some((client, packet)),
         First::Tls => match client.into_stream() {
-            Socket::Plain(stream) => startup_over_tls(tls?.accept(stream).await.ok()?, relay).await,
+            Socket::Plain(stream) => {
+                let encrypted = tls?.accept(stream).await.ok()?;
+                startup_over_tls(encrypted, relay, stranger).await
+            }
             Socket::Tls(_) => None,
         },
         First::Done => None,
@@ -104,9 +122,11 @@ async fn open(stream: TcpStream, relay: &Rc<Relay>) -> Option<(Client<Socket>, S
 async fn startup_over_tls(
     encrypted: Encrypted,
     relay: &Rc<Relay>,
+    stranger: &Stranger,
 ) -> Option<(Client<Socket>, Startup)> {
     let mut client = Client::new(Socket::Tls(Box::new(encrypted)));
-    match first_packet(&mut client, relay, false).await {
+    stranger.spoke();
+    match first_packet(&mut client, relay, stranger, false).await {
         First::Startup(packet) => Some((client, packet)),
         First::Tls | First::Done => None,
     }
@@ -119,8 +139,13 @@ async fn is_tls(stream: &TcpStream) -> bool {
 }
 
 /// Reads first packets until one opens a session, or TLS, if that is offered.
-async fn first_packet(client: &mut Client<Socket>, relay: &Rc<Relay>, offers_tls: bool) -> First {
-    let error = match requests(client, relay, offers_tls).await {
+async fn first_packet(
+    client: &mut Client<Socket>,
+    relay: &Rc<Relay>,
+    stranger: &Stranger,
+    offers_tls: bool,
+) -> First {
+    let error = match requests(client, relay, stranger, offers_tls).await {
         Ok(first) => return first,
         Err(error) => error,
     };
@@ -141,6 +166,7 @@ async fn first_packet(client: &mut Client<Socket>, relay: &Rc<Relay>, offers_tls
 async fn requests(
     client: &mut Client<Socket>,
     relay: &Rc<Relay>,
+    stranger: &Stranger,
     offers_tls: bool,
 ) -> Result<First, ProtocolError> {
     let is_encrypted = matches!(client.stream(), Socket::Tls(_));
@@ -167,7 +193,7 @@ async fn requests(
                 client.flush().await;
             }
             Some(Packet::Cancel { process, secret }) => {
-                cancel(relay, process, &secret).await;
+                stranger.waits(cancel(relay, process, &secret)).await;
                 return Ok(First::Done);
             }
             Some(Packet::Startup(packet)) => return Ok(First::Startup(packet)),
@@ -178,7 +204,7 @@ async fn requests(
 }
 
 /// The key of the session that a start-up packet opens, unless it is refused.
-async fn admit(client: &mut Client<Socket>, packet: &Startup) -> Option<StartupKey> {
+async fn admit(client: &mut Client<Socket>, packet: &Startup, relay: &Relay) -> Option<StartupKey> {
     let unknown: Vec<&str> = packet
         .parameters
         .iter()
@@ -194,7 +220,11 @@ async fn admit(client: &mut Client<Socket>, packet: &Startup) -> Option<StartupK
             Report::fatal("0A000", "replication connections can't go through hihooi")
                 .hint("Connect to the primary itself; SHOW SERVERS in database hihooi names it.")
         }
-        Some(key) => return Some(key),
+        // It need not prove who it is if there is no place for it.
+        Some(key) => match relay.clients.check(&relay.settings().limits) {
+            Err(refusal) if key.database != admin::DATABASE => refusal,
+            _ => return Some(key),
+        },
     };
     refusal.write(&mut client.down.output);
     client.flush().await;

@@ -14,13 +14,13 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(10);
 
 /// Closes what nobody uses, for ever.
 pub async fn keep_idle(relay: Rc<Relay>) {
-    let limit = Duration::from_millis(relay.settings.pool_idle_ms_max);
-    if limit.is_zero() {
-        return;
-    }
     loop {
-        sleep(LOOK_EVERY_MAX.min(limit / 4)).await;
-        relay.pools.close_unused(limit);
+        let limit = relay.settings().pool_idle_max();
+        sleep(limit.map_or(LOOK_EVERY_MAX, |limit| LOOK_EVERY_MAX.min(limit / 4))).await;
+        // It may have been set anew meanwhile.
+        if let Some(limit) = relay.settings().pool_idle_max() {
+            relay.pools.close_unused(limit);
+        }
     }
 }
 
@@ -58,7 +58,7 @@ impl Pools {
 impl Pool {
     /// Connections that are idle, in use, or being opened.
     fn held(&self) -> usize {
-        self.size - self.permits.available_permits() + self.idle.borrow().len()
+        self.permits.used() + self.idle.borrow().len()
     }
 
     /// Since when its longest unused connection is idle.

@@ -11,6 +11,7 @@ pub mod authentication;
 mod backend;
 mod catalog;
 mod client;
+mod clients;
 mod configuration;
 mod costs;
 mod defaults;
@@ -18,12 +19,15 @@ mod handshake;
 mod idle;
 pub mod metrics;
 mod objects;
+pub mod operator;
 mod outcomes;
+mod permits;
 mod pool;
 mod relay;
 mod reloaded;
 mod room;
 mod session;
+pub mod settings;
 mod silence;
 mod socket;
 mod startup_key;
@@ -43,10 +47,13 @@ use tokio::task::spawn_local;
 use tracing::{debug, info, warn};
 
 use crate::client::Client;
+use crate::clients::Stranger;
 use crate::handshake::{Greeted, greet, welcome, write_welcome};
-pub use crate::relay::{ApplyStatsOf, Replication, Settings};
+use crate::operator::Operator;
+pub use crate::relay::{ApplyStatsOf, Replication};
 use crate::relay::{Peer, Relay, SessionInfo};
 use crate::session::Served;
+pub use crate::settings::Settings;
 use crate::socket::Socket;
 use crate::startup_key::StartupKey;
 pub use hihooi_session::consistency::Consistency;
@@ -64,13 +71,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn run(
     listener: std::net::TcpListener,
     settings: Settings,
+    operator: Operator,
     replication: Replication,
     asked: metrics::Asked,
     mut shutdown: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let (relay, events) = Relay::new(settings, replication);
+    let (relay, events) = Relay::new(settings, operator, replication);
     let relay = Rc::new(relay);
     let reload = Rc::new(Notify::new());
     spawn_local(outcomes::follow(relay.clone(), events, reload.clone()));
@@ -79,6 +87,7 @@ pub async fn run(
     spawn_local(outcomes::keep_lag(relay.clone()));
     spawn_local(idle::keep_idle(relay.clone()));
     spawn_local(metrics::answer(relay.clone(), asked));
+    spawn_local(operator::reload_on_hangup(relay.clone()));
     for number in 0..relay.replicas.len() {
         spawn_local(objects::keep(relay.clone(), number));
     }
@@ -98,41 +107,68 @@ pub async fn run(
 async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
     let next_session = Cell::new(1_u64);
     loop {
+        relay.clients.place_for_stranger().await;
         match listener.accept().await {
             Ok((stream, address)) => {
                 let id = next_session.replace(next_session.get() + 1);
-                match stream.set_nodelay(true) {
-                    Ok(()) => drop(spawn_local(serve(relay.clone(), stream, address, id))),
+                match socket::prepare(&stream) {
+                    Ok(()) => {
+                        let stranger = relay.clients.stranger();
+                        drop(spawn_local(serve(relay.clone(), stream, address, stranger, id)));
+                    }
                     Err(error) => debug!(%error, "the client left at once"),
                 }
             }
             Err(error) => {
                 warn!(%error, "can't accept a client");
+                relay.clients.give_way(); // there may be no file descriptor left
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-async fn serve(relay: Rc<Relay>, stream: TcpStream, address: SocketAddr, id: u64) {
+async fn serve(
+    relay: Rc<Relay>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stranger: Stranger,
+    id: u64,
+) {
     // Boxed: what opening takes is free again while the client is served.
-    let Some(greeted) = Box::pin(greet(stream, &relay, address)).await else { return };
-    if greeted.key.database == admin::DATABASE {
-        return Box::pin(serve_admin(relay, greeted)).await;
+    let greeted = Box::pin(greet(stream, &relay, address, stranger)).await;
+    let Some(Greeted { mut client, packet, key, peer }) = greeted else { return };
+    let is_admin = key.database == admin::DATABASE;
+    let entered = match is_admin {
+        true => relay.clients.enter_as_admin(),
+        false => relay.clients.enter(&key.user, &key.database, &relay.settings().limits),
+    };
+    let _place = match entered {
+        Ok(place) => place,
+        Err(refusal) => return tell(&mut client, &refusal).await,
+    };
+    if is_admin {
+        return Box::pin(serve_admin(relay, client, &key)).await;
     }
-    let opened = Box::pin(open(&relay, greeted, id)).await;
+    let opened = Box::pin(open(&relay, Greeted { client, packet, key, peer }, id)).await;
     if let Some(mut session) = opened {
         Box::pin(session.run()).await;
     }
 }
 
-async fn serve_admin(relay: Rc<Relay>, Greeted { mut client, key, .. }: Greeted) {
-    if relay.settings.admin_users.contains(&key.user) {
-        return admin::Admin::new(relay, client).run().await;
+async fn serve_admin(relay: Rc<Relay>, mut client: Client<Socket>, key: &StartupKey) {
+    let access = relay.settings().admins.get(&key.user).copied();
+    if let Some(access) = access {
+        return admin::Admin::new(relay, client, access).run().await;
     }
-    Report::fatal("42501", format!("user \"{}\" may not use the admin database", key.user))
-        .hint("List the user in admin_users.")
-        .write(&mut client.down.output);
+    let told = format!("user \"{}\" may not use the admin database", key.user);
+    let hint = "List the user in admin_users, or in [[user]] with admin = \"read\".";
+    tell(&mut client, &Report::fatal("42501", told).hint(hint)).await;
+}
+
+/// The last that a client is told.
+async fn tell(client: &mut Client<Socket>, report: &Report) {
+    report.write(&mut client.down.output);
     client.flush().await;
 }
 
@@ -155,8 +191,7 @@ async fn open(relay: &Rc<Relay>, greeted: Greeted, id: u64) -> Option<Served<Soc
         }
     };
     let Some(info) = register(relay, key, peer) else {
-        Report::fatal("53000", "no random numbers to be had").write(&mut client.down.output);
-        client.flush().await;
+        tell(&mut client, &Report::fatal("53000", "no random numbers to be had")).await;
         return None;
     };
     client.down.process = info.process;
@@ -243,6 +278,7 @@ fn register(relay: &Rc<Relay>, startup: Rc<StartupKey>, peer: Peer) -> Option<Rc
         startup,
         peer,
         since: Instant::now(),
+        is_killed: Cell::new(false),
         running: RefCell::default(),
         is_waiting: Cell::new(false),
         state: Cell::new("idle"),

@@ -59,7 +59,7 @@ pub(crate) fn login(relay: &Relay, application: &str) -> Login {
 
 /// Login of the relay's own connections to a site.
 pub(crate) fn login_at(relay: &Relay, site: &Site, application: &str) -> Login {
-    Login::new(site.address.clone(), &site.user, &relay.settings.database, application)
+    Login::new(site.address.clone(), &site.user, &relay.database, application)
 }
 
 /// Resolves pending writes, for ever. The first is what happened before this manager: until

@@ -4,7 +4,7 @@
 //! (This file, `backend` and `room` import each other: a pool holds connections, a connection knows the pool to
 //! which it returns, and pools that wait for a place at a site are in the site's queue.)
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -18,12 +18,12 @@ use hihooi_postgres::connection::{self, Connection, Login};
 use hihooi_postgres::login::Secret;
 use hihooi_postgres::site::{Replica, Role, Site};
 use hihooi_wire::backend::{ErrorFields, Report};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
 use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
 use crate::defaults::Asked;
+use crate::permits::{Permit, Permits};
 use crate::room::{self, Room};
 use crate::socket;
 use crate::startup_key::StartupKey;
@@ -113,9 +113,8 @@ pub struct Pool {
     pub(crate) key: PoolKey,
     /// The site, if it is a replica.
     replica: Option<Arc<Replica>>,
-    /// How many connections it may have.
-    pub(crate) size: usize,
-    pub(crate) permits: Arc<Semaphore>,
+    /// To use one of its connections.
+    pub(crate) permits: Rc<Permits>,
     #[expect(clippy::vec_box, reason = "it changes hands with every transaction and is large")]
     pub(crate) idle: RefCell<Vec<Box<Backend>>>,
     /// Whether the server refuses the role's connections.
@@ -193,14 +192,12 @@ fn fit(
 }
 
 /// Bounds of the pools.
-#[derive(Clone, Debug)]
-pub struct Limits {
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
     /// Connections per user, database and site.
     pub size: usize,
     /// How long a client waits for one.
     pub wait: Duration,
-    /// A site that answers nothing for so long is silent.
-    pub silence: Duration,
 }
 
 /// What `SHOW POOLS` tells of one.
@@ -216,13 +213,15 @@ pub struct PoolInfo {
     pub idle: usize,
     /// Connections that a session uses or opens now.
     pub used: usize,
+    /// Connections that it may have.
+    pub size: usize,
 }
 
 /// All pools of the relay.
 pub struct Pools {
     sites: PerSite<Site>,
     replicas: Vec<Arc<Replica>>,
-    limits: Limits,
+    bounds: Cell<Bounds>,
     fence: Fence,
     asked: PerSite<Asked>,
     configurations: Configurations,
@@ -236,18 +235,20 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Empty pools for these sites, which have the database; all but the first are the replicas.
+    /// Empty pools for these sites, which have the database; all but the first are the replicas. A site that answers
+    /// nothing for as long as `silence` is silent.
     #[must_use]
     pub fn new(
         sites: PerSite<Site>,
         replicas: &[Arc<Replica>],
         database: &str,
-        limits: Limits,
+        bounds: Bounds,
+        silence: Duration,
         fence: Fence,
     ) -> Pools {
         let asked = |site: &Site| {
             let login = Login::new(site.address.clone(), &site.user, database, "hihooi defaults");
-            Asked::new(login, limits.silence)
+            Asked::new(login, silence)
         };
         let asked = sites.map(asked);
         let replicas = replicas.to_vec();
@@ -255,7 +256,8 @@ impl Pools {
         let rooms = sites.map(|_| Room::new());
         let told = RefCell::new(sites.map(|_| None));
         let (pools, secrets) = Default::default();
-        Pools { sites, replicas, limits, fence, asked, configurations, pools, rooms, secrets, told }
+        let bounds = Cell::new(bounds);
+        Pools { sites, replicas, bounds, fence, asked, configurations, pools, rooms, secrets, told }
     }
 
     /// A site, to be asked what sessions start with.
@@ -292,14 +294,13 @@ impl Pools {
     pub fn pool(&self, site: SiteId, startup: &StartupKey) -> Rc<Pool> {
         let key = PoolKey { site, user: startup.user.clone(), database: startup.database.clone() };
         let new = || {
-            let permits = Arc::new(Semaphore::new(self.limits.size));
+            let permits = Permits::new(self.bounds.get().size);
             let replica = match site {
                 SiteId::Primary => None,
                 SiteId::Replica(number) => Some(self.replicas[number].clone()),
             };
-            let (key, size) = (key.clone(), self.limits.size);
             let (idle, refusals) = Default::default();
-            Rc::new(Pool { key, replica, size, permits, idle, refusals })
+            Rc::new(Pool { key: key.clone(), replica, permits, idle, refusals })
         };
         self.pools.borrow_mut().entry(key.clone()).or_insert_with(new).clone()
     }
@@ -368,21 +369,18 @@ impl Pools {
     fn forget_unused(&self, pool: &Rc<Pool>) {
         // Ours, the map's, and at most the session's that is being refused.
         let others = Rc::strong_count(pool) > 3;
-        let is_used = pool.permits.available_permits() < self.limits.size;
-        if !others && !is_used && pool.idle.borrow().is_empty() {
+        if !others && pool.permits.used() == 0 && pool.idle.borrow().is_empty() {
             self.pools.borrow_mut().remove(&pool.key);
         }
     }
 
-    async fn permit(&self, pool: &Pool) -> Result<OwnedSemaphorePermit, Refusal> {
-        if let Ok(permit) = pool.permits.clone().try_acquire_owned() {
+    async fn permit(&self, pool: &Pool) -> Result<Permit, Refusal> {
+        if let Some(permit) = pool.permits.take() {
             return Ok(permit);
         }
-        let wait = pool.permits.clone().acquire_owned();
-        match tokio::time::timeout(self.limits.wait, wait).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Refusal::Full { size: self.limits.size, waited: self.limits.wait }),
-        }
+        let waited = self.bounds.get().wait;
+        let permit = tokio::time::timeout(waited, pool.permits.wait()).await;
+        permit.map_err(|_| Refusal::Full { size: pool.permits.size(), waited })
     }
 
     /// Opens a connection, if need be after waiting for a place at the site until the client has waited since
@@ -396,6 +394,7 @@ impl Pools {
         began: Instant,
     ) -> Result<Box<Backend>, Refusal> {
         self.make_room(pool);
+        let wait = self.bounds.get().wait;
         let site = pool.key.site;
         for known in [SiteId::Primary, site] {
             if !self.configurations.knows(known) {
@@ -409,9 +408,7 @@ impl Pools {
             }
             self.close_longest_idle(pool);
             let given = room.wait(pool, is_again);
-            match tokio::time::timeout(self.limits.wait.saturating_sub(began.elapsed()), given)
-                .await
-            {
+            match tokio::time::timeout(wait.saturating_sub(began.elapsed()), given).await {
                 Ok(Ok(room::Turn::Place(place))) => break place,
                 Ok(_) => match self.take_idle(pool, startup, settings, session) {
                     Some(backend) => return Ok(backend),
@@ -427,9 +424,7 @@ impl Pools {
         let mut connection = loop {
             match self.open_as(site, startup, &given).await {
                 // Others took what the server, the role or the database has.
-                Err(error)
-                    if error.code() == Some(TOO_MANY) && began.elapsed() < self.limits.wait =>
-                {
+                Err(error) if error.code() == Some(TOO_MANY) && began.elapsed() < wait => {
                     closed += usize::from(closed < CLOSED_MAX && self.close_longest_idle(pool));
                     tokio::time::sleep(ROOM_PAUSE).await;
                 }
@@ -444,14 +439,23 @@ impl Pools {
         Ok(Box::new(Backend::new(pool.clone(), startup.clone(), given, parts, record, place)))
     }
 
-    /// Closes an idle connection that was opened otherwise if the pool is at its bound.
+    /// Closes idle connections that were opened otherwise as far as the pool is beyond its bound.
     fn make_room(&self, pool: &Pool) {
-        let used = self.limits.size - pool.permits.available_permits();
         let mut idle = pool.idle.borrow_mut();
-        if used + idle.len() > self.limits.size && !idle.is_empty() {
-            let surplus = idle.remove(0);
-            drop(idle);
-            self.discard(surplus);
+        let (held, size) = (pool.permits.used() + idle.len(), pool.permits.size());
+        let surplus = held.saturating_sub(size).min(idle.len());
+        let surplus: Vec<_> = idle.drain(..surplus).collect();
+        drop(idle);
+        surplus.into_iter().for_each(|backend| self.discard(backend));
+    }
+
+    /// Other bounds from now on, also for those who use or wait for connections.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.bounds.set(bounds);
+        let pools: Vec<_> = self.pools.borrow().values().cloned().collect();
+        for pool in pools {
+            pool.permits.set_size(bounds.size);
+            self.make_room(&pool);
         }
     }
 
@@ -562,7 +566,7 @@ impl Pools {
     #[must_use]
     pub fn is_full(&self, pool: &Pool) -> bool {
         let has_room = || !pool.idle.borrow().is_empty() || self.rooms[pool.site()].has_place();
-        pool.permits.available_permits() == 0 || !has_room()
+        pool.permits.free() == 0 || !has_room()
     }
 
     /// Closes idle connections to other databases than this one, so that DROP DATABASE can
@@ -593,7 +597,8 @@ impl Pools {
             user: pool.key.user.clone(),
             database: pool.key.database.clone(),
             idle: pool.idle.borrow().len(),
-            used: self.limits.size - pool.permits.available_permits(),
+            used: pool.permits.used(),
+            size: pool.permits.size(),
         };
         pools.values().map(info).collect()
     }

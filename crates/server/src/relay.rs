@@ -28,20 +28,23 @@ use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::warn;
 
-use crate::authentication::{Authentication, How, Passwords};
+use crate::authentication::{How, Passwords};
 use crate::backend::Identity;
+use crate::clients::Clients;
 use crate::costs::Costs;
 use crate::metrics::Meters;
 use crate::objects::{NamedObjects, ObjectsAt};
-use crate::pool::{Limits, Pool, Pools};
+use crate::operator::Operator;
+use crate::pool::{Pool, Pools};
+use crate::settings::Settings;
 use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
-use crate::tls::Tls;
 use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::consistency::Consistency;
 use hihooi_session::own_types::{Objects, OwnTypes};
 use hihooi_session::performance::Admission;
 use hihooi_session::route::{Reason, Route};
+use hihooi_session::session::IdleLimits;
 use hihooi_session::sites::{PerSite, SiteId};
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
@@ -55,39 +58,12 @@ const MEASURED_EVERY: usize = 16;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
 const LAG_US_AT_FIRST: u32 = 5_000;
 
-/// What the operator set.
-#[derive(Debug)]
-pub struct Settings {
-    /// Encryption of clients' connections, if it is offered.
-    pub tls: Option<Tls>,
-    /// How clients prove who they are; without it, nobody does.
-    pub authentication: Option<Authentication>,
-    /// Roles that may use the admin database.
-    pub admin_users: Vec<String>,
-    /// Server connections per user, database and site.
-    pub pool_size: usize,
-    /// How long a client waits for a server connection, milliseconds.
-    pub pool_wait_ms_max: u64,
-    /// A server connection that nobody has used for so long is closed, milliseconds; 0 is never.
-    pub pool_idle_ms_max: u64,
-    /// Level of a session that asks for none.
-    pub consistency: Consistency,
-    /// How long a read waits for a replica, milliseconds.
-    pub wait_ms: u64,
-    /// How long a commit at the level `sync` waits for replicas, milliseconds.
-    pub sync_timeout_ms: u64,
-    /// A site that answers nothing for so long is out of routing, milliseconds.
-    pub site_timeout_ms: u64,
-    /// The replicas' shares of reads, in the order of the configuration.
-    pub weights: Vec<u32>,
-    /// The replicated database.
-    pub database: String,
-    /// The configuration as `SHOW CONFIG` tells it: key, value.
-    pub shown: Vec<(String, String)>,
-}
-
 /// What the relay shares with replication.
 pub struct Replication {
+    /// The replicated database.
+    pub database: String,
+    /// A site that answers nothing for so long is out of routing, milliseconds.
+    pub site_timeout_ms: u64,
     /// The primary.
     pub primary: Site,
     /// The replicas.
@@ -220,6 +196,8 @@ pub struct SessionInfo {
     pub peer: Peer,
     /// When it was opened.
     pub since: Instant,
+    /// An operator ends it.
+    pub is_killed: Cell<bool>,
     /// What it runs on now.
     pub running: RefCell<Option<RunningOn>>,
     /// It waits for its client to send something.
@@ -264,7 +242,17 @@ pub struct InDoubt {
 /// The relay.
 pub struct Relay {
     /// What the operator set.
-    pub settings: Settings,
+    settings: RefCell<Rc<Settings>>,
+    /// How long clients may be idle, of what is set.
+    pub idle_limits: Cell<IdleLimits>,
+    /// What the operator does while it runs.
+    pub operator: Operator,
+    /// The replicated database.
+    pub database: String,
+    /// A site that answers nothing for so long is out of routing, milliseconds.
+    pub site_timeout_ms: u64,
+    /// Who is here.
+    pub clients: Rc<Clients>,
     /// All sites.
     pub sites: PerSite<Site>,
     /// The replicas.
@@ -359,15 +347,11 @@ impl Relay {
     #[must_use]
     pub fn new(
         settings: Settings,
+        operator: Operator,
         replication: Replication,
     ) -> (Relay, mpsc::Receiver<StreamEvent>) {
         let replicas = replication.replicas.iter().map(|replica| replica.site.clone()).collect();
         let sites = PerSite { primary: replication.primary, replicas };
-        let limits = Limits {
-            size: settings.pool_size,
-            wait: Duration::from_millis(settings.pool_wait_ms_max),
-            silence: Duration::from_millis(settings.site_timeout_ms),
-        };
         let objects = replication.replicas.iter().map(|_| RefCell::default()).collect();
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
@@ -378,8 +362,9 @@ impl Relay {
             pools: Rc::new(Pools::new(
                 sites.clone(),
                 &replication.replicas,
-                &settings.database,
-                limits,
+                &replication.database,
+                settings.bounds(),
+                Duration::from_millis(replication.site_timeout_ms),
                 replication.fence,
             )),
             sites,
@@ -423,9 +408,27 @@ impl Relay {
             turn: Cell::new(0),
             lag_us: Cell::new(LAG_US_AT_FIRST),
             started: Instant::now(),
-            settings,
+            idle_limits: Cell::new(settings.limits.idle()),
+            settings: RefCell::new(Rc::new(settings)),
+            operator,
+            database: replication.database,
+            site_timeout_ms: replication.site_timeout_ms,
+            clients: Rc::default(),
         };
         (relay, replication.events)
+    }
+
+    /// What the operator set, as it is in force now.
+    #[must_use]
+    pub fn settings(&self) -> Rc<Settings> {
+        self.settings.borrow().clone()
+    }
+
+    /// Other settings are in force from now on.
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        self.idle_limits.set(settings.limits.idle());
+        *self.settings.borrow_mut() = Rc::new(settings);
+        self.stopping.wake_all(); // to look at them
     }
 
     /// Time since the relay started.
@@ -459,7 +462,7 @@ impl Relay {
     /// Whether the database is replicated.
     #[must_use]
     pub fn is_replicated(&self, database: &str) -> bool {
-        database == self.settings.database
+        database == self.database
     }
 
     /// The facts of a text.
@@ -794,7 +797,7 @@ impl Relay {
         let mut written = Watermark::default();
         written.wrote(write, &self.freshness.borrow());
         let before = self.shown_everywhere();
-        let limit = Duration::from_millis(self.settings.sync_timeout_ms);
+        let limit = Duration::from_millis(self.settings().sync_timeout_ms);
         let shown = self.until_shown(&mut written, &before);
         if let Ok(shown) = tokio::time::timeout(limit, shown).await {
             return self.everywhere.borrow_mut().saw(shown);

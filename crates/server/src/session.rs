@@ -18,7 +18,7 @@ use hihooi_session::events::{Action, Actions, Counter, Env, Event, Outcome, Prep
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
-use hihooi_session::session::{Opened, Session};
+use hihooi_session::session::{IdleLimits, Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::{Analysis, SearchPath};
 use hihooi_wire::backend::Report;
@@ -152,13 +152,14 @@ impl<S: Stream> Served<S> {
         let custom = startup.defaults.settings.iter().filter(|(name, _)| name.contains('.'));
         let off = ("standard_conforming_strings".to_owned(), "off".to_owned());
         let is_replicated = relay.is_replicated(&startup.database);
+        let level = relay.settings().consistency;
         count(&relay.meters.sessions);
         let opened = Opened {
             id,
             is_replicated,
             own: OwnSettings {
-                consistency: relay.settings.consistency,
-                wait_ms: relay.settings.wait_ms,
+                consistency: level,
+                wait_ms: relay.settings().wait_ms,
                 granularity: Granularity::default(),
                 statement_routing: true,
                 snapshot_routing: true,
@@ -179,7 +180,7 @@ impl<S: Stream> Served<S> {
             reading: None,
             watermark: None,
             is_replicated,
-            level: relay.settings.consistency,
+            level,
             began: Instant::now(),
             relay,
             info,
@@ -206,7 +207,11 @@ impl<S: Stream> Served<S> {
     pub async fn run(&mut self) {
         let (relay, info) = (self.relay.clone(), self.info.clone());
         let place = relay.stopping.enter();
-        if place.unless_stopped(&info.is_waiting, pin!(self.serve())).await.is_none() {
+        let (is_waiting, is_killed) = (&info.is_waiting, &info.is_killed);
+        if place.unless_stopped(is_waiting, is_killed, pin!(self.serve())).await.is_none() {
+            if info.is_killed.get() {
+                self.cancel(); // what runs is to end as well
+            }
             self.step(Event::Stopped);
             while let Some(action) = self.actions.pop_front() {
                 self.carry_out(action).await;
@@ -262,9 +267,10 @@ impl<S: Stream> Served<S> {
 
     /// Moves bytes until the session has made something of them.
     async fn exchange(&mut self) {
-        let (limit, known) = (self.session.deadline(), self.session.waits_for_catalog());
+        let idle = self.relay.idle_limits.get();
+        let (limit, known) = (self.session.deadline(idle), self.session.waits_for_catalog());
         if limit.is_none() && known.is_none() {
-            return poll_fn(|cx| self.poll_exchange(cx)).await;
+            return poll_fn(|cx| self.poll_exchange(idle, cx)).await;
         }
         let relay = self.relay.clone();
         // Boxed: it is rare, and every idle session would keep room for it.
@@ -283,7 +289,7 @@ impl<S: Stream> Served<S> {
             };
             tokio::select! {
                 biased;
-                () = poll_fn(|cx| self.poll_exchange(cx)) => None,
+                () = poll_fn(|cx| self.poll_exchange(idle, cx)) => None,
                 () = over => Some(Event::Deadline),
                 () = is_known => Some(Event::Known),
             }
@@ -293,7 +299,11 @@ impl<S: Stream> Served<S> {
         }
     }
 
-    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// `Ready` also if other limits than `idle` are in force.
+    fn poll_exchange(&mut self, idle: IdleLimits, cx: &mut Context<'_>) -> Poll<()> {
+        if self.relay.idle_limits.get() != idle {
+            return Poll::Ready(());
+        }
         loop {
             let mut progress = self.poll_to_client(cx);
             let stepped = self.poll_to_server(cx, &mut progress)

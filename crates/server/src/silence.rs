@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Watches a site, for ever.
 pub async fn watch(relay: Rc<Relay>, site: SiteId) {
-    let half_ms = relay.settings.site_timeout_ms / 2;
+    let half_ms = relay.site_timeout_ms / 2;
     let half = Duration::from_millis(half_ms);
     let why = format!("no answer within {half_ms} ms: the server is frozen or out of reach");
     let mut probe = Probe::new(&relay, site);
@@ -81,7 +81,7 @@ struct Probe {
 
 impl Probe {
     fn new(relay: &Relay, site: SiteId) -> Probe {
-        let (site, database) = (&relay.sites[site], &relay.settings.database);
+        let (site, database) = (&relay.sites[site], &relay.database);
         let login = Login::new(site.address.clone(), &site.user, database, "hihooi probe");
         Probe { login, connection: None, loaded: None, compared: None }
     }

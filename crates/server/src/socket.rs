@@ -7,8 +7,10 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -90,6 +92,20 @@ impl AsyncWrite for Socket {
             Socket::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_shutdown(cx),
         }
     }
+}
+
+/// So long after its last packet, a client's machine is asked for a sign of life, and then at these intervals: one that
+/// is gone is noticed, and a network that forgets idle connections keeps ours.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+
+/// Sets the options of a client's socket.
+///
+/// # Errors
+/// Its connection is gone.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE)
 }
 
 /// What carries a client's or a server's bytes.

@@ -94,15 +94,16 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     /// Serves a client until it leaves, or until the manager stops: at once while `is_waiting`,
-    /// else when the time is over. `None` then. Pinned by the caller: by value, every idle client
+    /// else when the time is over; or until it is killed. `None` then. Pinned by the caller: by value, every idle client
     /// would hold what serves it twice, as an argument and as a variable.
     pub async fn unless_stopped<T>(
         &self,
         is_waiting: &Cell<bool>,
+        is_killed: &Cell<bool>,
         mut serve: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
         poll_fn(|cx| {
-            if self.stopping.stops(is_waiting) {
+            if self.stopping.stops(is_waiting) || is_killed.get() {
                 return Poll::Ready(None);
             }
             if let Poll::Ready(end) = serve.as_mut().poll(cx) {

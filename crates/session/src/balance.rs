@@ -101,6 +101,13 @@ impl Balance {
         }
     }
 
+    /// Other weights from now on, in the same order.
+    pub fn set_weights(&mut self, weights: &[u32]) {
+        for (performance, weight) in self.performances.iter_mut().zip(weights) {
+            performance.weight = *weight;
+        }
+    }
+
     /// Chooses a replica for a read.
     pub fn choose(
         &mut self,

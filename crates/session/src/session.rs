@@ -139,6 +139,15 @@ impl Activity {
     }
 }
 
+/// How long the operator lets clients be idle; as long as they like if nothing is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdleLimits {
+    /// Outside of a transaction.
+    pub outside: Option<Duration>,
+    /// In one.
+    pub in_transaction: Option<Duration>,
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
@@ -276,7 +285,7 @@ impl Session {
             }
             Event::Deadline | Event::Known if !matches!(self.phase, Phase::Idle) => {}
             Event::Deadline if self.gathered.is_empty() => {
-                self.end(End::Fatal(idle_too_long()), out);
+                self.end(End::Fatal(idle_too_long(self.is_in_block())), out);
             }
             Event::Deadline => self.run_gathered(env, out),
             Event::Known => self.settle(env, out),
@@ -321,17 +330,20 @@ impl Session {
 
     /// How long the client may be silent from now on; then comes [`Event::Deadline`].
     #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
+    pub fn deadline(&self, operators: IdleLimits) -> Option<Duration> {
         match self.phase {
             // In the middle of a unit: servers run its messages as they come, though nothing has to be
             // answered before Sync or Flush but an error.
             Phase::Idle if !self.gathered.is_empty() => {
                 (self.open != Open::Skipping).then_some(PAUSE)
             }
-            Phase::Idle
-                if self.up.is_none() && self.block.is_none() && self.down.input.is_empty() =>
-            {
-                self.idle_limit
+            // What came of its next message says that it isn't idle.
+            Phase::Idle if self.open != Open::No || !self.down.input.is_empty() => None,
+            Phase::Idle if self.is_in_block() => operators.in_transaction,
+            // A server that is held knows its own.
+            Phase::Idle => {
+                let own = self.idle_limit.filter(|_| self.up.is_none());
+                own.into_iter().chain(operators.outside).min()
             }
             Phase::AwaitingCatalog => Some(Duration::from_millis(self.own.wait_ms)),
             _ => None,
@@ -728,8 +740,11 @@ const _: fn() = || {
 };
 
 /// The end of a session whose client says nothing for too long, in PostgreSQL's words.
-fn idle_too_long() -> Report {
-    Report::fatal("57P05", "terminating connection due to idle-session timeout")
+fn idle_too_long(in_transaction: bool) -> Report {
+    match in_transaction {
+        true => Report::fatal("25P03", "terminating connection due to idle-in-transaction timeout"),
+        false => Report::fatal("57P05", "terminating connection due to idle-session timeout"),
+    }
 }
 
 /// The end of all sessions, in PostgreSQL's words.

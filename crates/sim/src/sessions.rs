@@ -25,7 +25,7 @@ use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
-use hihooi_session::session::{Activity, Opened, Session};
+use hihooi_session::session::{Activity, IdleLimits, Opened, Session};
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::catalog_builder::RelationRow;
 use hihooi_sql::{Analysis, Builder, Cache, Catalog, Isolation, SearchPath};
@@ -601,7 +601,7 @@ impl World {
         // Only where something is on its way, or waits: else it would pass for ever.
         let is_due =
             !self.clients[number].from_client.is_empty() || session.activity() == Activity::Active;
-        if session.deadline().is_some() && is_due {
+        if session.deadline(IdleLimits::default()).is_some() && is_due {
             self.event(number, Event::Deadline);
             return true;
         }

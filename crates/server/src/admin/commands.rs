@@ -2,6 +2,7 @@
 //! the error about an unknown command, and docs/admin.md are all made from it.
 
 use super::words;
+use crate::settings::Access;
 
 /// What a command does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,15 +29,25 @@ pub(super) enum Action {
     Resume,
     /// `VERIFY`.
     Verify,
+    /// `RELOAD`.
+    Reload,
+    /// `KILL`.
+    Kill,
+    /// `SHUTDOWN`.
+    Shutdown,
+    /// `SHUTDOWN WAIT_FOR_CLIENTS`.
+    ShutdownWhenLeft,
 }
 
 /// A command.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Command {
-    /// What is typed: keywords in upper case, `name` for an argument.
+    /// What is typed: keywords in upper case, `name` or `id` for an argument.
     pub syntax: &'static str,
     /// What it does.
     pub action: Action,
+    /// Who may.
+    pub access: Access,
     /// What it is for, a sentence.
     pub help: &'static str,
     /// The columns of its result, with their meanings; none if it returns no rows.
@@ -59,7 +70,7 @@ impl Command {
         }
         for (wanted, word) in syntax.into_iter().zip(words) {
             match wanted {
-                "name" => argument = word,
+                "name" | "id" => argument = word,
                 keyword if keyword.eq_ignore_ascii_case(word) => {}
                 _ => return None,
             }
@@ -79,6 +90,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW REPLICAS",
         action: Action::Replicas,
+        access: Access::Read,
         help: "Lists the replicas: their states, their applied positions, and how long transactions take to become \
                visible there.",
         columns: &[
@@ -125,6 +137,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW SERVERS",
         action: Action::Servers,
+        access: Access::Read,
         help: "Lists the PostgreSQL servers of the cluster.",
         columns: &[
             ("site", "the server's name"),
@@ -141,6 +154,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW POOLS",
         action: Action::Pools,
+        access: Access::Read,
         help: "Lists the pools of server connections, one for each site, user and database.",
         columns: &[
             ("site", "the server's name"),
@@ -154,6 +168,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW CLIENTS",
         action: Action::Clients,
+        access: Access::Read,
         help: "Lists the sessions of clients.",
         columns: &[
             ("id", "the process ID in the session's cancel key"),
@@ -175,6 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW STATS",
         action: Action::Stats,
+        access: Access::Read,
         help: "Counts statements at each site since hihooi was started.",
         columns: &[
             ("site", "the server's name"),
@@ -201,24 +217,35 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "SHOW CONFIG",
         action: Action::Config,
-        help: "Lists the settings that are in force.",
-        columns: &[("key", "as in hihooi.toml"), ("value", "its value")],
+        access: Access::Read,
+        help: "Lists the settings.",
+        columns: &[
+            ("key", "as in hihooi.toml"),
+            ("value", "the value that is in force"),
+            (
+                "after_restart",
+                "the value that RELOAD has found in the configuration, if it needs a restart of hihooi; else NULL",
+            ),
+        ],
     },
     Command {
         syntax: "SHOW VERSION",
         action: Action::Version,
+        access: Access::Read,
         help: "Shows the version of hihooi.",
         columns: &[("version", "its version")],
     },
     Command {
         syntax: "SHOW HELP",
         action: Action::Help,
+        access: Access::Read,
         help: "Lists these commands.",
         columns: &[("command", "its syntax"), ("help", "what it does")],
     },
     Command {
         syntax: "PAUSE REPLICA name",
         action: Action::Pause,
+        access: Access::Full,
         help: "Stops applying changes at a replica; it still serves reads of rows and columns that have not \
                changed since.",
         columns: &[],
@@ -226,6 +253,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "RESUME REPLICA name",
         action: Action::Resume,
+        access: Access::Full,
         help: "Applies changes and serves reads at a replica again, after PAUSE REPLICA, or after the cause of a \
                failure or difference was repaired there.",
         columns: &[],
@@ -233,6 +261,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         syntax: "VERIFY",
         action: Action::Verify,
+        access: Access::Full,
         help: "Compares the replicas with the primary at one position of the log, as `hihooi verify` does. Returns \
                one row for a replica that is equal, and otherwise one row for each difference.",
         columns: &[
@@ -244,6 +273,42 @@ pub(super) const COMMANDS: &[Command] = &[
             ("object", "the object that differs"),
             ("detail", "how it differs"),
         ],
+    },
+    Command {
+        syntax: "RELOAD",
+        action: Action::Reload,
+        access: Access::Full,
+        help: "Reads the configuration file and the files that it names again, as the signal SIGHUP does, and returns \
+               the settings that changed. No session is disturbed: its consistency level stays what it was when the \
+               session began, and bounds apply to all. If anything is wrong in the files, nothing changes.",
+        columns: &[
+            ("key", "the setting, as in hihooi.toml"),
+            ("before", "the value that was in force"),
+            ("now", "the value in the configuration"),
+            ("in_force", "`now` or `after a restart`"),
+        ],
+    },
+    Command {
+        syntax: "KILL id",
+        action: Action::Kill,
+        access: Access::Full,
+        help: "Ends the session with this `id` in SHOW CLIENTS, whatever it does; its transaction is rolled back.",
+        columns: &[],
+    },
+    Command {
+        syntax: "SHUTDOWN",
+        action: Action::Shutdown,
+        access: Access::Full,
+        help: "Stops hihooi, as the signal SIGTERM does: sessions that are idle end at once, others get up to a second \
+               to finish what they run. After `hihooi up`, the servers are stopped as well.",
+        columns: &[],
+    },
+    Command {
+        syntax: "SHUTDOWN WAIT_FOR_CLIENTS",
+        action: Action::ShutdownWhenLeft,
+        access: Access::Full,
+        help: "Accepts no new clients, and stops hihooi when the last one has left.",
+        columns: &[],
     },
 ];
 
@@ -261,12 +326,17 @@ mod tests {
     /// docs/admin.md.
     fn page() -> String {
         let mut page = "# The admin database\n\n\
-            Connect with any client to the database `hihooi`, as one of the roles in `admin_users`.\n\
+            Connect with any client to the database `hihooi`, as one of the roles in `admin_users`, or as a role of which\n\
+            `[[user]]` says `admin = \"full\"` or `admin = \"read\"`; the latter may only use the SHOW commands.\n\
             It takes the following commands instead of SQL. As in SQL, keywords are not case-sensitive, and\n\
             names are folded to lower case unless they are in double quotes.\n"
             .to_owned();
         for command in COMMANDS {
-            let _ = write!(page, "\n## {}\n\n{}\n", command.syntax, command.help);
+            let who = match command.access {
+                Access::Read => "",
+                Access::Full => " Needs `full` access.",
+            };
+            let _ = write!(page, "\n## {}\n\n{}{who}\n", command.syntax, command.help);
             if !command.columns.is_empty() {
                 page.push_str("\n| column | |\n|---|---|\n");
             }
@@ -297,7 +367,7 @@ mod tests {
             assert!(readme.contains(&quoted), "README.md lacks {quoted}");
         }
         for quoted in readme.split('`').skip(1).step_by(2) {
-            let is_ours = ["SHOW ", "PAUSE ", "RESUME ", "VERIFY"]
+            let is_ours = ["SHOW ", "PAUSE ", "RESUME ", "VERIFY", "RELOAD", "KILL ", "SHUTDOWN"]
                 .iter()
                 .any(|word| quoted.starts_with(word));
             if is_ours && !quoted.contains("hihooi.") {
@@ -310,6 +380,7 @@ mod tests {
     fn commands_are_found_by_their_words() {
         for command in COMMANDS {
             let typed = command.syntax.replace(" name", " \"Replica1\"");
+            let typed = typed.replace(" id", " \"Replica1\"");
             for text in [&typed, &format!("  {} ; ", typed.replace("SHOW", "show"))] {
                 let (found, argument) = find(text).expect("known");
                 assert_eq!(found, command);

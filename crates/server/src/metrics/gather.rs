@@ -160,7 +160,7 @@ fn position(tsid: Tsid) -> Value {
 
 /// Those that can be are shown before they happen, so that the first one is an increase.
 pub(super) fn statements(moment: &Moment<'_>) -> Vec<Sample> {
-    let replicated: Cow<'static, str> = moment.relay.settings.database.clone().into();
+    let replicated: Cow<'static, str> = moment.relay.database.clone().into();
     let mut samples = Vec::new();
     for (database, is_replicated) in [(replicated, true), (OTHER_DATABASES.into(), false)] {
         for site in moment.relay.sites.ids() {
@@ -264,7 +264,7 @@ pub(super) fn pools(moment: &Moment<'_>) -> Vec<Sample> {
 }
 
 pub(super) fn pool_size(moment: &Moment<'_>) -> Vec<Sample> {
-    only(gauge(moment.relay.settings.pool_size))
+    only(gauge(moment.relay.settings().pool_size))
 }
 
 pub(super) fn pool_used_max(moment: &Moment<'_>) -> Vec<Sample> {

@@ -25,7 +25,7 @@ use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
 use crate::own_settings::OwnSettings;
 use crate::own_types::{Needs, Objects};
 use crate::route::{Reason, Route};
-use crate::session::{Opened, Session};
+use crate::session::{IdleLimits, Opened, Session};
 use crate::sites::SiteId;
 use crate::upstream::Upstream;
 use hihooi_sim::postgres::{Cluster, Connection, FIRST_XID};
@@ -50,6 +50,12 @@ pub(super) enum Fault {
     /// The client has been silent for long.
     Deadline,
 }
+
+/// An operator who lets no client be idle for long.
+const IMPATIENT: IdleLimits = IdleLimits {
+    outside: Some(Duration::from_secs(1)),
+    in_transaction: Some(Duration::from_secs(1)),
+};
 
 impl Fault {
     pub(super) const ALL: [Fault; 8] = [
@@ -320,7 +326,7 @@ impl World {
 
     /// The client says nothing for long.
     pub(super) fn wait(&mut self) {
-        if self.session.deadline().is_some() {
+        if self.session.deadline(IdleLimits::default()).is_some() {
             self.event(Event::Deadline);
             self.run();
         }
@@ -453,7 +459,7 @@ impl World {
                 return false;
             }
             Fault::Stopped => Event::Stopped,
-            Fault::Deadline if self.session.deadline().is_some() => {
+            Fault::Deadline if self.session.deadline(IMPATIENT).is_some() => {
                 self.session.step(Event::Deadline, &*self.env, &mut self.actions);
                 return false;
             }
