@@ -28,8 +28,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 pub struct Clients {
     strangers: RefCell<BTreeMap<u64, Rc<Silence>>>,
     next_stranger: Cell<u64>,
-    /// A stranger has left.
-    left: Notify,
+    /// A stranger has left, or has got what it waited for.
+    moved: Notify,
     told: Cell<Option<Instant>>,
     clients: Cell<usize>,
     /// The last client is awaited, and no further one is let in.
@@ -68,7 +68,7 @@ impl Clients {
     /// Waits until there is a place for one more stranger.
     pub async fn place_for_stranger(&self) {
         while self.strangers.borrow().len() >= STRANGERS_MAX && !self.give_way() {
-            self.left.notified().await;
+            self.moved.notified().await;
         }
     }
 
@@ -226,6 +226,7 @@ impl Stranger {
         self.silence.since.set(None);
         let done = work.await;
         self.spoke();
+        self.clients.moved.notify_one(); // it can give way now
         done
     }
 }
@@ -233,15 +234,17 @@ impl Stranger {
 impl Drop for Stranger {
     fn drop(&mut self) {
         self.clients.strangers.borrow_mut().remove(&self.number);
-        self.clients.left.notify_one();
+        self.clients.moved.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::pin::pin;
 
     use futures_util::FutureExt;
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -286,12 +289,29 @@ mod tests {
         let leaves = |who: &Stranger| who.gives_way().now_or_never().is_some();
         assert_eq!((leaves(&strangers[0]), leaves(&strangers[1])), (false, true));
         strangers.push(clients.stranger());
-        // All of them wait for us: nobody gives way, and nobody comes in until one is done.
-        strangers.iter().for_each(|who| who.silence.since.set(None));
+        // All of them wait for us: nobody gives way, and nobody comes in until one leaves, or has its answer.
+        let last = strangers.pop().expect("just come");
+        let mut waiting: Vec<_> =
+            strangers.iter().map(|who| Box::pin(who.waits(pending::<()>()))).collect();
+        waiting.iter_mut().for_each(|waits| assert!(waits.now_or_never().is_none()));
+        let (answers, answer) = oneshot::channel::<()>();
+        {
+            let mut waits = pin!(last.waits(answer));
+            assert!(waits.as_mut().now_or_never().is_none());
+            let mut place = pin!(clients.place_for_stranger());
+            assert!(place.as_mut().now_or_never().is_none());
+            drop(answers);
+            assert!(waits.now_or_never().is_some());
+            assert!(place.now_or_never().is_some(), "it was silent for the longest time");
+        }
+        assert!(leaves(&last));
+        let another = clients.stranger();
         let mut place = pin!(clients.place_for_stranger());
+        another.silence.since.set(None);
         assert!(place.as_mut().now_or_never().is_none());
-        drop(strangers.pop());
-        place.await;
+        drop(another);
+        assert!(place.now_or_never().is_some());
+        drop((waiting, last));
         drop(strangers);
         assert!(clients.strangers.borrow().is_empty());
     }

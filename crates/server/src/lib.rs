@@ -107,12 +107,12 @@ pub async fn run(
 async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
     let next_session = Cell::new(1_u64);
     loop {
-        relay.clients.place_for_stranger().await;
         match listener.accept().await {
             Ok((stream, address)) => {
                 let id = next_session.replace(next_session.get() + 1);
                 match socket::prepare(&stream) {
                     Ok(()) => {
+                        relay.clients.place_for_stranger().await;
                         let stranger = relay.clients.stranger();
                         drop(spawn_local(serve(relay.clone(), stream, address, stranger, id)));
                     }
