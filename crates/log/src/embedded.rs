@@ -171,6 +171,15 @@ impl Log {
         self.inner.store.durable_len()
     }
 
+    /// Length of what is durable from an entry on, bytes, in whole segments; nothing if that entry isn't there yet.
+    #[must_use]
+    pub fn len_from(&self, from: Tsid) -> u64 {
+        match *self.inner.queue.durable.borrow() >= from {
+            true => self.inner.store.len_from(from),
+            false => 0,
+        }
+    }
+
     /// Entries from `from` on, in order without gap: at most `entries_max`, and no more than
     /// `bytes_max` bytes of chunks unless the first one alone is larger. Empty if `from` was not
     /// appended yet. Includes entries that are not durable yet: look at [`Log::durable`].

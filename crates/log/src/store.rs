@@ -139,6 +139,13 @@ impl Store {
         self.lock().values().map(|readable| readable.end).sum()
     }
 
+    /// Length of the segments that can hold `from` and what follows, as far as they are durable, bytes.
+    pub(crate) fn len_from(&self, from: Tsid) -> u64 {
+        let numbers = self.numbers_from(from);
+        let segments = self.lock();
+        numbers.iter().filter_map(|number| Some(segments.get(number)?.end)).sum()
+    }
+
     /// Segments that can hold `from` and what follows, oldest first.
     fn numbers_from(&self, from: Tsid) -> Vec<u64> {
         let segments = self.lock();

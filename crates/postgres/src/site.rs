@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use hihooi_replication::ids::Tsid;
 use tokio::sync::watch;
@@ -137,6 +138,8 @@ struct Reported {
     unfit: Option<String>,
     /// The state that the operator's log was last told.
     logged: Option<State>,
+    /// When that began.
+    since: SystemTime,
 }
 
 impl Replica {
@@ -157,6 +160,7 @@ impl Replica {
                 difference: String::new(),
                 unfit: None,
                 logged: None,
+                since: SystemTime::now(),
             }),
             silence: watch::Sender::new(None),
             progress: watch::Sender::new(Tsid::ZERO),
@@ -196,6 +200,12 @@ impl Replica {
     #[must_use]
     pub fn reason(&self) -> String {
         self.in_force(&self.lock()).1
+    }
+
+    /// When its state began.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        self.lock().since
     }
 
     /// Whether it does not answer: it is frozen or out of reach, and what waits for it waits in vain.
@@ -319,7 +329,7 @@ impl Replica {
         let before = reported.logged;
         if before != Some(state) {
             self.log(before, state, &reason);
-            reported.logged = Some(state);
+            (reported.logged, reported.since) = (Some(state), SystemTime::now());
         }
     }
 

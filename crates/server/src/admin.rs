@@ -2,58 +2,36 @@
 //! protocol, and sends commands instead of SQL (`commands`).
 
 mod commands;
+mod shows;
+mod table;
 
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
-use hihooi_postgres::site::{Replica, State};
 use hihooi_postgres::verify;
-use hihooi_postgres::wal_positions::WalPositions;
-use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
 use tokio::sync::{mpsc, oneshot};
 
 use self::commands::{Action, COMMANDS, Command};
+use self::table::Table;
 use crate::client::Client;
 use crate::operator::Changed;
 use crate::relay::Relay;
-use crate::settings::{Access, Shown};
+use crate::settings::Access;
 use crate::socket::Stream;
 use hihooi_session::downstream::Message;
 
 /// Name of the admin database.
 pub const DATABASE: &str = "hihooi";
-/// How long `SHOW REPLICAS` waits for the primary to tell its position.
-const POSITION_LIMIT: Duration = Duration::from_secs(2);
 
-/// What a command answers.
-#[derive(Debug, Default)]
-struct Table {
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<Option<String>>>,
-    command: String,
-}
-
-impl Table {
-    fn new(command: &Command) -> Table {
-        Table { columns: command.column_names(), rows: Vec::new(), command: "SHOW".to_owned() }
-    }
-
-    fn done(command: &str) -> Table {
-        Table { command: command.to_owned(), ..Table::default() }
-    }
-
-    fn row(&mut self, values: impl IntoIterator<Item = Option<String>>) {
-        let row: Vec<_> = values.into_iter().collect();
-        debug_assert_eq!(row.len(), self.columns.len(), "{:?}", self.columns);
-        self.rows.push(row);
-    }
+/// A command that is to be executed, and the formats of its result, true for binary.
+#[derive(Clone, Debug, Default)]
+struct Portal {
+    text: String,
+    formats: Vec<bool>,
 }
 
 /// A session with the admin database.
@@ -63,7 +41,7 @@ pub struct Admin<S> {
     access: Access,
     status: Status,
     statements: ahash::AHashMap<Vec<u8>, String>,
-    portal: String,
+    portal: Portal,
     is_skipping: bool,
 }
 
@@ -77,7 +55,7 @@ impl<S: Stream> Admin<S> {
             access,
             status: Status::Idle,
             statements: ahash::AHashMap::new(),
-            portal: String::new(),
+            portal: Portal::default(),
             is_skipping: false,
         }
     }
@@ -174,21 +152,22 @@ impl<S: Stream> Admin<S> {
             backend::empty(server_tag::EMPTY_QUERY, &mut self.client.down.output);
         } else {
             match self.command(&text).await {
-                Ok(table) => self.answer(&table, true),
+                Ok(table) => {
+                    if !table.columns.is_empty() {
+                        table::describe(table.columns, &[], &mut self.client.down.output);
+                    }
+                    self.answer(&table, &[]);
+                }
                 Err(report) => report.write(&mut self.client.down.output),
             }
         }
         backend::ready_for_query(self.status, &mut self.client.down.output);
     }
 
-    fn answer(&mut self, table: &Table, describe: bool) {
+    /// Answers with rows in these formats.
+    fn answer(&mut self, table: &Table, formats: &[bool]) {
         let out = &mut self.client.down.output;
-        if describe && !table.columns.is_empty() {
-            backend::row_description(&table.columns, out);
-        }
-        for row in &table.rows {
-            backend::data_row(row.iter().map(Option::as_deref), out);
-        }
+        table.rows.iter().for_each(|row| table::write_row(row, formats, out));
         backend::command_complete(&table.command, out);
     }
 
@@ -202,7 +181,9 @@ impl<S: Stream> Admin<S> {
 
     fn bind(&mut self, message: &Message) -> Result<(), Report> {
         let bind = frontend::Bind::read(message.body()).map_err(|e| protocol(&e))?;
-        self.portal = self.statement(bind.statement)?;
+        let text = self.statement(bind.statement)?;
+        let formats = frontend::Bind::result_formats(bind.rest).map_err(|e| protocol(&e))?;
+        self.portal = Portal { text, formats: formats.collect() };
         backend::empty(server_tag::BIND_COMPLETE, &mut self.client.down.output);
         Ok(())
     }
@@ -217,7 +198,7 @@ impl<S: Stream> Admin<S> {
     fn describe(&mut self, message: &Message) -> Result<(), Report> {
         let (target, name) =
             frontend::read_target(tag::DESCRIBE, message.body()).map_err(|e| protocol(&e))?;
-        let text = match target {
+        let (text, formats) = match target {
             Target::Statement => {
                 let text = self.statement(name)?;
                 frontend::message(
@@ -225,22 +206,22 @@ impl<S: Stream> Admin<S> {
                     &mut self.client.down.output,
                     |out| out.extend_from_slice(&[0, 0]),
                 );
-                text
+                (text, Vec::new())
             }
-            Target::Portal => self.portal.clone(),
+            Target::Portal => (self.portal.text.clone(), self.portal.formats.clone()),
         };
-        let columns = commands::find(&text).map(|(command, _)| command.column_names());
-        match columns.unwrap_or_default().as_slice() {
+        let columns = commands::find(&text).map(|(command, _)| command.columns);
+        match columns.unwrap_or_default() {
             [] => backend::empty(server_tag::NO_DATA, &mut self.client.down.output),
-            columns => backend::row_description(columns, &mut self.client.down.output),
+            columns => table::describe(columns, &formats, &mut self.client.down.output),
         }
         Ok(())
     }
 
     async fn execute(&mut self) -> Result<(), Report> {
-        let text = self.portal.clone();
+        let Portal { text, formats } = self.portal.clone();
         let table = self.command(&text).await?;
-        self.answer(&table, false);
+        self.answer(&table, &formats);
         Ok(())
     }
 
@@ -259,14 +240,20 @@ impl<S: Stream> Admin<S> {
         }
         let (table, replica) = (Table::new(command), argument.clone());
         Ok(match command.action {
-            Action::Replicas => self.replicas(table).await,
-            Action::Clients => self.clients(table),
-            Action::Servers => self.servers(table),
-            Action::Pools => self.pools(table),
-            Action::Stats => self.stats(table),
-            Action::Config => self.config(table),
-            Action::Version => version(table),
-            Action::Help => help(table),
+            Action::Replicas => shows::replicas(&self.relay, table).await,
+            Action::Clients => shows::clients(&self.relay, table),
+            Action::Servers => shows::servers(&self.relay, table),
+            Action::Pools => shows::pools(&self.relay, table),
+            Action::Stats => shows::stats(&self.relay, table),
+            Action::Databases => shows::databases(&self.relay, table),
+            Action::Users => shows::users(&self.relay, table),
+            Action::State => shows::state(&self.relay, table),
+            Action::Lists => shows::lists(&self.relay, table),
+            Action::Log => shows::log(&self.relay, table),
+            Action::Memory => shows::memory(&self.relay, table),
+            Action::Config => shows::config(&self.relay, table),
+            Action::Version => shows::version(table),
+            Action::Help => shows::help(table),
             Action::Pause => {
                 self.ask(|reply| ControlRequest::Pause { replica, reply }).await?;
                 Table::done("PAUSE")
@@ -300,6 +287,13 @@ impl<S: Stream> Admin<S> {
             Some("begin" | "start") => self.transaction(Status::Block, "BEGIN"),
             Some("commit" | "end") => self.transaction(Status::Idle, "COMMIT"),
             Some("rollback" | "abort") => self.transaction(Status::Idle, "ROLLBACK"),
+            // psql's \d, \l and tab completion, and what graphical clients ask.
+            Some(
+                "select" | "with" | "table" | "values" | "insert" | "update" | "delete" | "create",
+            ) => {
+                let what = "the database hihooi takes commands instead of SQL, and has no catalogs";
+                Err(Report::error("0A000", what).hint("SHOW HELP lists the commands."))
+            }
             _ => {
                 let known: Vec<&str> = COMMANDS.iter().map(|command| command.syntax).collect();
                 Err(Report::error("42601", format!("unknown command: {}", text.trim()))
@@ -324,192 +318,6 @@ impl<S: Stream> Admin<S> {
         answer.map_err(|why| Report::error("22023", why).hint("SHOW REPLICAS lists the replicas."))
     }
 
-    async fn replicas(&self, mut table: Table) -> Table {
-        let newest = self.newest_now().await;
-        for (number, replica) in self.relay.replicas.iter().enumerate() {
-            let lag = newest.map(|newest| newest.0.saturating_sub(replica.applied().0));
-            let lag_ms = match lag {
-                Some(0) => Some(0),
-                Some(_) => self.relay.age_ms(replica.applied().next()).await,
-                None => None,
-            };
-            let mut row = self.replica_row(replica, lag, lag_ms);
-            row.extend(self.share_of(number));
-            table.row(row);
-        }
-        table
-    }
-
-    fn replica_row(
-        &self,
-        replica: &Replica,
-        lag: Option<u64>,
-        lag_ms: Option<u64>,
-    ) -> Vec<Option<String>> {
-        let stats = (self.relay.apply_stats)(&replica.site.name).unwrap_or_default();
-        let us = |percent| stats.percentile_us(percent).map(|us| us.to_string());
-        let mut reason = replica.reason();
-        if matches!(replica.state(), State::Serving | State::CatchingUp) && lag != Some(0) {
-            let others = self.why_behind(lag.is_none());
-            reason = if others.is_empty() { reason } else { others };
-        }
-        if self.relay.is_late(replica) {
-            reason =
-                "serves no reads until a commit made at level sync is visible there".to_owned();
-        }
-        vec![
-            Some(replica.site.name.clone()),
-            Some(replica.state().to_string()),
-            Some(replica.applied().to_string()),
-            lag.map(|lag| lag.to_string()),
-            lag_ms.map(|ms| ms.to_string()),
-            us(50),
-            us(99),
-            (!reason.is_empty()).then_some(reason),
-        ]
-    }
-
-    /// Which share of reads a replica gets.
-    fn share_of(&self, number: usize) -> [Option<String>; 3] {
-        let shown = self.relay.balance.borrow().shown(number, self.relay.now());
-        let replica = &self.relay.replicas[number];
-        let is_readable = replica.state().is_readable() && !self.relay.is_late(replica);
-        let percent = if is_readable { (shown.share * 100.0).round() } else { 0.0 };
-        [shown.weight.to_string(), percent.to_string(), format!("{:.2}", shown.slowdown)].map(Some)
-    }
-
-    /// What keeps replicas from following, if it isn't their own fault.
-    fn why_behind(&self, is_unknown: bool) -> String {
-        let (log, collector) = (&self.relay.log, &self.relay.collector);
-        match log.stalled().or_else(|| log.failed()) {
-            Some(why) => format!("the log can't be written: {why}"),
-            None if !collector.error().is_empty() => {
-                format!("the primary's stream: {}", collector.error())
-            }
-            None if is_unknown => "the primary's position is not known".to_owned(),
-            None => String::new(),
-        }
-    }
-
-    /// The newest entry once the collector has passed the primary's position of now.
-    async fn newest_now(&self) -> Option<Tsid> {
-        if self.relay.is_primary_silent.get() {
-            return None;
-        }
-        let position = async {
-            let (lsn, mut positions) = self.position_now().await.ok()?;
-            if self.relay.collector.received() < lsn {
-                positions.ensure_flushed(lsn).await.ok()?;
-            }
-            self.relay.positions.set(Some(positions));
-            while self.relay.collector.received() < lsn {
-                self.relay.poke.notify_one();
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            Some(self.relay.log.last().map_or(Tsid::ZERO, |header| header.tsid))
-        };
-        tokio::time::timeout(POSITION_LIMIT, position).await.ok().flatten()
-    }
-
-    /// The primary's position, and the connection that told it, to be given back to
-    /// [`Relay::positions`] when nothing failed. One that was ended meanwhile is replaced.
-    async fn position_now(&self) -> hihooi_postgres::connection::Result<(Lsn, WalPositions)> {
-        if let Some(mut kept) = self.relay.positions.take()
-            && let Ok(lsn) = kept.lsn_after().await
-        {
-            return Ok((lsn, kept));
-        }
-        let primary = &self.relay.sites.primary;
-        let database = &self.relay.database;
-        let login = Login::new(primary.address.clone(), &primary.user, database, "hihooi admin");
-        let mut opened = WalPositions::new(Connection::open(&login).await?).await?;
-        Ok((opened.lsn_after().await?, opened))
-    }
-
-    fn clients(&self, mut table: Table) -> Table {
-        for (process, session) in self.relay.sessions.borrow().iter() {
-            let site = session.running.borrow().as_ref().map(|running| running.site);
-            let application =
-                session.startup.parameters.iter().find(|(name, _)| name == "application_name");
-            let route = session.last_route.get();
-            table.row([
-                Some(process.to_string()),
-                Some(session.startup.user.clone()),
-                Some(session.startup.database.clone()),
-                application.map(|(_, value)| value.clone()),
-                Some(session.peer.address.to_string()),
-                Some(session.state.get().to_owned()),
-                site.map(|site| self.relay.sites[site].name.clone()),
-                Some(route.describe(&self.relay.sites[route.site].name)),
-                Some(session.since.elapsed().as_secs().to_string()),
-                session.peer.tls.map(str::to_owned),
-                Some(session.peer.how.to_owned()),
-            ]);
-        }
-        table
-    }
-
-    fn servers(&self, mut table: Table) -> Table {
-        for (id, site) in self.relay.sites.ids().zip(self.relay.sites.iter()) {
-            let state = match self.relay.replica(id) {
-                Some(replica) => replica.state().to_string(),
-                None if self.is_primary_heard() => "serving".to_owned(),
-                None => "unreachable".to_owned(),
-            };
-            table.row([
-                Some(site.name.clone()),
-                Some(site.role.to_string()),
-                Some(site.address.host.clone()),
-                Some(site.address.port.to_string()),
-                Some(state),
-                Some(self.relay.counters[id].active.get().to_string()),
-            ]);
-        }
-        table
-    }
-
-    fn is_primary_heard(&self) -> bool {
-        let is_connected = &self.relay.collector.connected;
-        is_connected.load(Ordering::Relaxed) && !self.relay.is_primary_silent.get()
-    }
-
-    fn pools(&self, mut table: Table) -> Table {
-        for pool in self.relay.pools.info() {
-            table.row([
-                Some(self.relay.sites[pool.site].name.clone()),
-                Some(pool.user),
-                Some(pool.database),
-                Some(pool.used.to_string()),
-                Some(pool.idle.to_string()),
-                Some(pool.size.to_string()),
-            ]);
-        }
-        table
-    }
-
-    fn stats(&self, mut table: Table) -> Table {
-        for (site, counters) in self.relay.sites.iter().zip(self.relay.counters.iter()) {
-            let number = |cell: &std::cell::Cell<u64>| Some(cell.get().to_string());
-            table.row([
-                Some(site.name.clone()),
-                number(&counters.reads),
-                number(&counters.writes),
-                number(&counters.commits),
-                number(&counters.errors),
-                number(&counters.misjudged),
-                number(&counters.discarded),
-            ]);
-        }
-        table
-    }
-
-    fn config(&self, mut table: Table) -> Table {
-        for Shown { key, value, after_restart } in self.relay.settings().shown.iter().cloned() {
-            table.row([Some(key), Some(value), after_restart]);
-        }
-        table
-    }
-
     fn reload(&self, mut table: Table) -> Result<Table, Report> {
         let changed = self.relay.reload().map_err(|why| {
             Report::error("F0000", why)
@@ -517,7 +325,7 @@ impl<S: Stream> Admin<S> {
         })?;
         for Changed { key, before, now, takes_restart } in changed {
             let in_force = if takes_restart { "after a restart" } else { "now" };
-            table.row([Some(key), before, now, Some(in_force.to_owned())]);
+            table.row([key.into(), before.into(), now.into(), in_force.into()]);
         }
         table.command = "RELOAD".to_owned();
         Ok(table)
@@ -560,13 +368,13 @@ fn verdicts(mut table: Table, report: &verify::Report) -> Table {
     for replica in &report.replicas {
         let mut row = |result: &str, object: Option<String>, detail: Option<String>| {
             table.row([
-                Some(replica.clone()),
-                Some(report.tsid.to_string()),
-                Some(report.tables.to_string()),
-                Some(report.rows.to_string()),
-                Some(result.to_owned()),
-                object,
-                detail,
+                replica.as_str().into(),
+                report.tsid.0.into(),
+                report.tables.into(),
+                report.rows.into(),
+                result.into(),
+                object.into(),
+                detail.into(),
             ]);
         };
         let mut is_equal = true;
@@ -588,18 +396,6 @@ fn verdicts(mut table: Table, report: &verify::Report) -> Table {
         if is_equal {
             row("equal", None, None);
         }
-    }
-    table
-}
-
-fn version(mut table: Table) -> Table {
-    table.row([Some(format!("hihooi {}", env!("CARGO_PKG_VERSION")))]);
-    table
-}
-
-fn help(mut table: Table) -> Table {
-    for command in COMMANDS {
-        table.row([Some(command.syntax.to_owned()), Some(command.help.to_owned())]);
     }
     table
 }

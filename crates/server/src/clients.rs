@@ -81,6 +81,18 @@ impl Clients {
         Stranger { clients: self.clone(), number, silence }
     }
 
+    /// How many strangers there are.
+    #[must_use]
+    pub fn strangers(&self) -> usize {
+        self.strangers.borrow().len()
+    }
+
+    /// Whether nobody is let in any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
     /// Has the stranger that was silent for the longest time give way; whether there is one.
     pub fn give_way(&self) -> bool {
         let mut strangers = self.strangers.borrow_mut();

@@ -282,6 +282,7 @@ fn register(relay: &Rc<Relay>, startup: Rc<StartupKey>, peer: Peer) -> Option<Rc
         running: RefCell::default(),
         is_waiting: Cell::new(false),
         state: Cell::new("idle"),
+        waits: Cell::new(None),
         last_route: Cell::new(Route::primary(Reason::NoReplica)),
     });
     sessions.insert(process, info.clone());

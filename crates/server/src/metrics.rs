@@ -22,8 +22,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use self::gather::not_ready;
 use self::histogram::{Histogram, Spread};
 pub use self::http::serve;
+pub(crate) use self::process::resident_bytes;
 use self::table::Metric;
 use crate::relay::{Relay, count};
 use hihooi_session::consistency::Consistency;

@@ -204,8 +204,21 @@ pub struct SessionInfo {
     pub is_waiting: Cell<bool>,
     /// `idle`, `active`, `in transaction` …
     pub state: Cell<&'static str>,
+    /// Since when it waits for a server connection at this site, or for a replica; if it does.
+    pub waits: Cell<Option<(Instant, Option<SiteId>)>>,
     /// Where its last statement ran.
     pub last_route: Cell<Route>,
+}
+
+/// What a relay holds in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Distinct prepared statements.
+    pub statements: usize,
+    /// Texts that were analysed.
+    pub analyses: usize,
+    /// Start-up parameters.
+    pub welcomes: usize,
 }
 
 /// How a client came.
@@ -429,6 +442,16 @@ impl Relay {
         self.idle_limits.set(settings.limits.idle());
         *self.settings.borrow_mut() = Rc::new(settings);
         self.stopping.wake_all(); // to look at them
+    }
+
+    /// How much it holds.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held {
+            statements: self.statements.borrow().len(),
+            analyses: self.analyser.borrow().cache.size().0,
+            welcomes: self.welcomes.borrow().len(),
+        }
     }
 
     /// Time since the relay started.

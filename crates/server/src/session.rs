@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -417,7 +417,11 @@ impl<S: Stream> Served<S> {
                     self.pool(SiteId::Replica(number));
                 }
                 if let Some(read) = self.session.wanted() {
-                    let route = self.relay.route_read(read, &mut self.watermark, &self.pools).await;
+                    let route = self.relay.route_read(read, &mut self.watermark, &self.pools);
+                    let route = unless_at_once(pin!(route), || {
+                        Waits::new(&self.info, Instant::now(), None)
+                    })
+                    .await;
                     self.step(Event::Routed(route));
                 }
             }
@@ -506,11 +510,15 @@ impl<S: Stream> Served<S> {
         let pool = self.pool(site).clone();
         let (relay, startup) = (&self.relay, &self.startup);
         let settings = self.session.settings();
-        let (meters, began) = (&relay.meters.sites[site], Instant::now());
-        let waits = meters.waits();
-        let acquired = relay.pools.acquire(&pool, startup, settings, self.id).await;
-        drop(waits);
-        meters.leased(began.elapsed());
+        let meters = &relay.meters.sites[site];
+        let acquired = pin!(relay.pools.acquire(&pool, startup, settings, self.id));
+        let mut waited = None;
+        let acquired = unless_at_once(acquired, || {
+            let began = *waited.insert(Instant::now());
+            (meters.waits(), Waits::new(&self.info, began, Some(site)))
+        });
+        let acquired = acquired.await;
+        meters.leased(waited.map_or(Duration::ZERO, |began| began.elapsed()));
         match acquired {
             Ok(mut server) => {
                 pool.refusals.borrow_mut().worked(relay.now());
@@ -589,5 +597,37 @@ impl<S: Stream> Served<S> {
         }
         let report = refusal.report(&self.relay.sites[site].name, &self.startup);
         self.relay.pools.tell_refusal(site, &report.message);
+    }
+}
+
+/// Does some work; holds on to something from when it turns out to wait until it is done.
+async fn unless_at_once<T, Held>(
+    mut work: Pin<&mut impl Future<Output = T>>,
+    hold: impl FnOnce() -> Held,
+) -> T {
+    let first = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+    match first {
+        Poll::Ready(done) => done,
+        Poll::Pending => {
+            let _held = hold();
+            work.await
+        }
+    }
+}
+
+/// Shows a session as waiting.
+struct Waits<'a>(&'a SessionInfo);
+
+impl Waits<'_> {
+    /// It waits for a connection to that site, if one is chosen, else for a replica.
+    fn new(info: &SessionInfo, since: Instant, site: Option<SiteId>) -> Waits<'_> {
+        info.waits.set(Some((since, site)));
+        Waits(info)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waits.set(None);
     }
 }

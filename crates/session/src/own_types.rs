@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use ahash::AHashMap;
 use hihooi_wire::backend::tag;
-use hihooi_wire::frontend;
+use hihooi_wire::frontend::Bind;
 use hihooi_wire::{Fields, ProtocolError};
 use schnellru::{ByLength, LruMap};
 
@@ -232,20 +232,7 @@ fn each_column(body: &[u8], mut tell: impl FnMut(usize, Column)) -> Result<(), P
 /// # Errors
 /// The message is malformed.
 pub fn wants_binary(bind: &[u8]) -> Result<bool, ProtocolError> {
-    let mut fields = Fields::new(frontend::tag::BIND, bind);
-    for _ in 0..fields.i16()? {
-        fields.i16()?;
-    }
-    for _ in 0..fields.i16()? {
-        if let Ok(len) = usize::try_from(fields.i32()?) {
-            fields.bytes(len)?;
-        }
-    }
-    let mut any = false;
-    for _ in 0..fields.i16()? {
-        any |= fields.i16()? != 0;
-    }
-    Ok(any)
+    Ok(Bind::result_formats(bind)?.any(|is_binary| is_binary))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

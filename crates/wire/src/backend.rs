@@ -280,32 +280,54 @@ pub fn empty(tag: u8, out: &mut BytesMut) {
     message(tag, out, |_| ());
 }
 
-/// OID of type text.
-const TEXT_OID: i32 = 25;
+/// A type, as in `pg_type`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ColumnType {
+    /// Its OID.
+    pub oid: u32,
+    /// Length of its values in bytes; -1 if they have no fixed one.
+    pub len: i16,
+}
+
+impl ColumnType {
+    /// `text`.
+    pub const TEXT: ColumnType = ColumnType { oid: 25, len: -1 };
+}
 
 /// Writes the RowDescription of columns of type text.
 pub fn row_description(columns: &[&str], out: &mut BytesMut) {
+    row_description_of(columns.iter().map(|name| (*name, ColumnType::TEXT, false)), out);
+}
+
+/// Writes the RowDescription of columns: their names, types, and whether values are in binary format.
+pub fn row_description_of<'a>(
+    columns: impl ExactSizeIterator<Item = (&'a str, ColumnType, bool)>,
+    out: &mut BytesMut,
+) {
     message(tag::ROW_DESCRIPTION, out, |out| {
         out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
-        for column in columns {
-            out.put_slice(column.as_bytes());
+        for (name, ColumnType { oid, len }, is_binary) in columns {
+            out.put_slice(name.as_bytes());
             out.put_u8(0);
             out.put_i32(0); // no table
             out.put_i16(0); // no column of a table
-            out.put_i32(TEXT_OID);
-            out.put_i16(-1); // variable length
+            out.put_u32(oid);
+            out.put_i16(len);
             out.put_i32(-1); // no type modifier
-            out.put_i16(0); // text format
+            out.put_i16(i16::from(is_binary));
         }
     });
 }
 
-/// Writes a DataRow of text values.
-pub fn data_row<'a>(values: impl ExactSizeIterator<Item = Option<&'a str>>, out: &mut BytesMut) {
+/// Writes a DataRow.
+pub fn data_row(
+    values: impl ExactSizeIterator<Item = Option<impl AsRef<[u8]>>>,
+    out: &mut BytesMut,
+) {
     message(tag::DATA_ROW, out, |out| {
         out.put_u16(u16::try_from(values.len()).unwrap_or(u16::MAX));
         for value in values {
-            put_value(value.map(str::as_bytes), out);
+            put_value(value.as_ref().map(AsRef::as_ref), out);
         }
     });
 }

@@ -101,6 +101,25 @@ impl<'a> Bind<'a> {
         Ok(Bind { portal, statement, rest: fields.rest() })
     }
 
+    /// For each result format in the rest of a message, whether it is binary: none, one for all columns,
+    /// or one for each.
+    ///
+    /// # Errors
+    /// The message is malformed.
+    pub fn result_formats(rest: &'a [u8]) -> Result<impl Iterator<Item = bool> + 'a> {
+        let mut fields = Fields::new(tag::BIND, rest);
+        for _ in 0..fields.i16()? {
+            fields.i16()?;
+        }
+        for _ in 0..fields.i16()? {
+            if let Ok(len) = usize::try_from(fields.i32()?) {
+                fields.bytes(len)?;
+            }
+        }
+        let count = usize::try_from(fields.i16()?).unwrap_or(0);
+        Ok(fields.bytes(2 * count)?.chunks(2).map(|format| format != [0, 0]))
+    }
+
     /// Writes the message.
     pub fn write(&self, out: &mut BytesMut) {
         message(tag::BIND, out, |out| {

@@ -1,21 +1,33 @@
 //! The admin database and `SHOW hihooi.*`: commands, columns, permissions, by both protocols
 //! (I1 for the protocol; the words are documented for operators and scripts).
 
+use std::time::SystemTime;
+
 use bytes::BytesMut;
 use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Target};
 
 use crate::harness::client::Session;
 use crate::harness::{
-    self, Cluster, Options, alone, beside, eventually, finish, shared, succeed, target_is_plain,
+    self, Cluster, Options, alone, beside, eventually, finish, s, shared, succeed, target_is_plain,
     tool,
 };
 
 const SHOWS: &[(&str, &[&str])] = &[
-    ("SHOW REPLICAS", &["replica", "state", "lag_entries", "lag_ms", "reason"]),
+    (
+        "SHOW REPLICAS",
+        &["replica", "state", "lag_entries", "lag_ms", "reason", "since", "kind", "retained_bytes"],
+    ),
     ("SHOW SERVERS", &["site", "role", "host", "port"]),
+    ("SHOW POOLS", &["site", "user", "database", "used", "idle", "size", "waiting", "maxwait_ms"]),
     ("SHOW STATS", &["site", "reads", "writes", "commits", "errors"]),
-    ("SHOW CLIENTS", &["user", "database"]),
+    ("SHOW CLIENTS", &["user", "database", "tls", "auth", "wait_ms"]),
+    ("SHOW DATABASES", &["name", "replicated", "slot", "tsid", "slot_retained_bytes", "log_bytes"]),
+    ("SHOW USERS", &["name", "admin", "clients"]),
+    ("SHOW STATE", &["key", "value"]),
+    ("SHOW LISTS", &["list", "items"]),
+    ("SHOW LOG", &["first_tsid", "last_tsid", "bytes"]),
+    ("SHOW MEM", &["name", "items"]),
     ("SHOW CONFIG", &["key", "value"]),
     ("SHOW VERSION", &["version"]),
 ];
@@ -26,7 +38,8 @@ fn every_show_has_its_columns_by_both_protocols() {
     if target_is_plain() {
         return;
     }
-    let _client = shared().connect();
+    let mut client = shared().connect();
+    client.run("SELECT 1");
     let mut admin = shared().admin();
     for (text, columns) in SHOWS {
         let simple = admin.run(text);
@@ -95,6 +108,12 @@ fn psql_and_a_driver_can_use_it() {
     command.args(["-X", "-d", "hihooi", "-At", "-c", "SHOW REPLICAS"]);
     let text = succeed(&mut command);
     assert_eq!(text.lines().count(), 2, "{text}");
+    for listed in ["\\l", "\\d", "\\dt"] {
+        let mut command = tool("psql", shared().port);
+        command.args(["-X", "-d", "hihooi", "-c", listed]);
+        let told = String::from_utf8_lossy(&finish(&mut command).stderr).into_owned();
+        assert!(told.contains("commands instead of SQL") && told.contains("SHOW HELP"), "{told}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("rt");
     runtime.block_on(async {
         let config = format!("host=127.0.0.1 port={} user=postgres dbname=hihooi", shared().port);
@@ -105,6 +124,17 @@ fn psql_and_a_driver_can_use_it() {
         assert_eq!(rows.len(), 3);
         let sites: Vec<String> = rows.iter().map(|row| row.get("site")).collect();
         assert!(sites.contains(&"replica2".to_owned()), "{sites:?}");
+        // Numbers and times are what they are, in the binary format, too.
+        let rows = client.query("SHOW REPLICAS", &[]).await.expect("prepared");
+        for row in &rows {
+            let (weight, slowdown): (i64, f64) = (row.get("weight"), row.get("slowdown"));
+            assert!(weight == 1 && slowdown > 0.0, "{row:?}");
+            let since: SystemTime = row.get("since");
+            let age = since.elapsed().expect("it has begun");
+            assert!(age < s(3_600), "{age:?}");
+            assert!(row.get::<_, Option<i64>>("lag_entries").is_some(), "{row:?}");
+            assert_eq!(row.get::<_, Option<String>>("reason"), None, "{row:?}");
+        }
         client.simple_query("SHOW STATS").await.expect("simple");
         drop(client);
         connection.await.expect("no panic").expect("a clean end");

@@ -94,7 +94,7 @@ fn settings_are_reloaded_under_sessions() {
 
     governed.set(&[
         ("size = 20", "size = 1"),
-        ("wait_ms_max = 30000", "wait_ms_max = 300"),
+        ("wait_ms_max = 30000", "wait_ms_max = 2000"),
         ("default = \"gssi\"", "default = \"strict\""),
         ("clients_per_user_max = 0", "clients_per_user_max = 3"),
         ("timeout_ms = 2000", "timeout_ms = 2500"),
@@ -102,7 +102,7 @@ fn settings_are_reloaded_under_sessions() {
     ]);
     let changed = told(&[
         ("pool.size", "1", "now"),
-        ("pool.wait_ms_max", "300", "now"),
+        ("pool.wait_ms_max", "2000", "now"),
         ("consistency.default", "strict", "now"),
         ("limits.clients_per_user_max", "3", "now"),
         ("site.replica1.weight", "7", "now"),
@@ -122,8 +122,24 @@ fn settings_are_reloaded_under_sessions() {
     let mut after = cluster.connect();
     assert_eq!(after.value("SHOW hihooi.consistency"), "strict");
     // It has the only connection of the pool.
-    let refused = after.error("INSERT INTO kept VALUES (4)");
-    assert_eq!(refused.code(), "53300", "{refused}");
+    let waits = std::thread::spawn(move || {
+        let refused = after.error("INSERT INTO kept VALUES (4)");
+        assert_eq!(refused.code(), "53300", "{refused}");
+        after
+    });
+    eventually("it is seen to wait", || {
+        let (clients, pools) =
+            (cluster.admin().run("SHOW CLIENTS"), cluster.admin().run("SHOW POOLS"));
+        let client = clients.records().into_iter().find(|row| row["state"] == "waiting");
+        let pool = pools.records().into_iter().find(|row| row["waiting"] == "1");
+        let number = |text: &str| text.parse::<u64>().is_ok_and(|ms| ms > 0);
+        client.is_some_and(|row| number(&row["wait_ms"]))
+            && pool.is_some_and(|row| row["site"] == "primary" && number(&row["maxwait_ms"]))
+    });
+    let mut after = waits.join().expect("it was refused");
+    assert!(
+        cluster.admin().run("SHOW CLIENTS").records().iter().all(|row| row["state"] != "waiting")
+    );
     let _third = cluster.connect();
     let too_many = ("53300".to_owned(), "too many connections for role \"postgres\"".to_owned());
     assert_eq!(refusal(cluster.try_connect(&[])), too_many);

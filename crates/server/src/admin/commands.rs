@@ -1,6 +1,7 @@
 //! The commands of the admin database in one table: syntax, purpose, and result columns. Parsing, `SHOW HELP`,
 //! the error about an unknown command, and docs/admin.md are all made from it.
 
+use super::table::{Column, float, int, text, time};
 use super::words;
 use crate::settings::Access;
 
@@ -17,6 +18,18 @@ pub(super) enum Action {
     Clients,
     /// `SHOW STATS`.
     Stats,
+    /// `SHOW DATABASES`.
+    Databases,
+    /// `SHOW USERS`.
+    Users,
+    /// `SHOW STATE`.
+    State,
+    /// `SHOW LISTS`.
+    Lists,
+    /// `SHOW LOG`.
+    Log,
+    /// `SHOW MEM`.
+    Memory,
     /// `SHOW CONFIG`.
     Config,
     /// `SHOW VERSION`.
@@ -51,15 +64,10 @@ pub(super) struct Command {
     /// What it is for, a sentence.
     pub help: &'static str,
     /// The columns of its result, with their meanings; none if it returns no rows.
-    pub columns: &'static [(&'static str, &'static str)],
+    pub columns: &'static [Column],
 }
 
 impl Command {
-    /// The names of the columns.
-    pub(super) fn column_names(&self) -> Vec<&'static str> {
-        self.columns.iter().map(|(name, _)| *name).collect()
-    }
-
     /// The argument in these words, empty if the command takes none; `None` if they are another
     /// command.
     fn argument<'a>(&self, words: &'a [String]) -> Option<&'a str> {
@@ -94,43 +102,52 @@ pub(super) const COMMANDS: &[Command] = &[
         help: "Lists the replicas: their states, their applied positions, and how long transactions take to become \
                visible there.",
         columns: &[
-            ("replica", "its name"),
-            (
+            text("replica", "its name"),
+            text(
                 "state",
                 "`cloning` (its first copy is being made), `catching_up`, `serving`, `paused`, \
                  `failed` (serves no reads), `different` (known to differ from the primary; serves no \
                  reads)",
             ),
-            ("applied", "the position in the log (TSID) up to which it has applied everything"),
-            (
+            int("applied", "the position in the log (TSID) up to which it has applied everything"),
+            int(
                 "lag_entries",
                 "number of transactions that had been committed at the primary when the command arrived, but are \
                  not applied at the replica; NULL if the primary's position is not known",
             ),
-            (
+            int(
                 "lag_ms",
                 "time since the oldest of these transactions was committed, in milliseconds",
             ),
-            (
+            int(
                 "apply_median_us",
                 "time from a transaction's commit at the primary until it was visible at the replica, in \
                  microseconds: the median of some thousand recent transactions, accurate to 1 %",
             ),
-            ("apply_p99_us", "the 99th percentile of these times"),
-            (
+            int("apply_p99_us", "the 99th percentile of these times"),
+            text(
                 "reason",
                 "why the replica is in this state, or why it lags; NULL if neither needs an explanation",
             ),
-            ("weight", "its share of reads, compared with other replicas (`weight` in `[[site]]`)"),
-            (
+            int(
+                "weight",
+                "its share of reads, compared with other replicas (`weight` in `[[site]]`)",
+            ),
+            int(
                 "share_percent",
                 "percentage of its weight that it gets now: less than 100 for some time after it comes back, 0 while \
                  it serves no reads, or while its reads fail or are not answered (docs/routes.md)",
             ),
-            (
+            float(
                 "slowdown",
                 "time that its reads take, divided by the time that the same statements usually take; 1.00 if \
                  there were no reads lately",
+            ),
+            time("since", "when this state began, UTC"),
+            text("kind", "how it gets what the primary commits: `applied`, by hihooi"),
+            int(
+                "retained_bytes",
+                "bytes of the log that it has not applied yet, counted in whole segments",
             ),
         ],
     },
@@ -140,15 +157,15 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         help: "Lists the PostgreSQL servers of the cluster.",
         columns: &[
-            ("site", "the server's name"),
-            ("role", "`primary` or `replica`"),
-            ("host", "the host where the server listens"),
-            ("port", "the port where the server listens"),
-            (
+            text("site", "the server's name"),
+            text("role", "`primary` or `replica`"),
+            text("host", "the host where the server listens"),
+            int("port", "the port where the server listens"),
+            text(
                 "state",
                 "a replica's state as in SHOW REPLICAS; the primary's is `serving` or `unreachable`",
             ),
-            ("active", "number of clients' statements that are running there"),
+            int("active", "number of clients' statements that are running there"),
         ],
     },
     Command {
@@ -157,12 +174,14 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         help: "Lists the pools of server connections, one for each site, user and database.",
         columns: &[
-            ("site", "the server's name"),
-            ("user", "the role of the connections"),
-            ("database", "the database of the connections"),
-            ("used", "number of connections in use by sessions"),
-            ("idle", "number of open connections that are not in use"),
-            ("size", "maximum number of connections (`pool.size`)"),
+            text("site", "the server's name"),
+            text("user", "the role of the connections"),
+            text("database", "the database of the connections"),
+            int("used", "number of connections in use by sessions"),
+            int("idle", "number of open connections that are not in use"),
+            int("size", "maximum number of connections (`pool.size`)"),
+            int("waiting", "number of sessions that are waiting for a connection"),
+            int("maxwait_ms", "how long the first of them has been waiting, in milliseconds"),
         ],
     },
     Command {
@@ -171,20 +190,24 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         help: "Lists the sessions of clients.",
         columns: &[
-            ("id", "the process ID in the session's cancel key"),
-            ("user", "the session's role"),
-            ("database", "its database"),
-            ("application_name", "as the client gave it when it connected"),
-            ("address", "the client's address"),
-            ("state", "`idle`, `active` or `in transaction`"),
-            ("site", "the server where its current statement runs; NULL if none is running"),
-            ("last_route", "where its previous statement ran, and why (docs/routes.md)"),
-            ("age_s", "seconds since it connected"),
-            ("tls", "the version of TLS that its connection uses; NULL if it is not encrypted"),
-            (
+            int("id", "the process ID in the session's cancel key"),
+            text("user", "the session's role"),
+            text("database", "its database"),
+            text("application_name", "as the client gave it when it connected"),
+            text("address", "the client's address"),
+            text(
+                "state",
+                "`idle`, `active`, `in transaction`, or `waiting` for a server connection or a replica",
+            ),
+            text("site", "the server where its current statement runs; NULL if none is running"),
+            text("last_route", "where its previous statement ran, and why (docs/routes.md)"),
+            int("age_s", "seconds since it connected"),
+            text("tls", "the version of TLS that its connection uses; NULL if it is not encrypted"),
+            text(
                 "auth",
                 "how the client proved who it is: `trust`, `scram-sha-256`, `md5`, `password` or `cert`",
             ),
+            int("wait_ms", "how long it has been waiting, in milliseconds; NULL if it isn't"),
         ],
     },
     Command {
@@ -193,25 +216,92 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         help: "Counts statements at each site since hihooi was started.",
         columns: &[
-            ("site", "the server's name"),
-            (
+            text("site", "the server's name"),
+            int(
                 "reads",
                 "statements that only read, except BEGIN, COMMIT and ROLLBACK; a pipeline up to its Sync counts as one \
                  statement",
             ),
-            ("writes", "statements that write or may write"),
-            ("commits", "transactions that wrote something and were committed"),
-            ("errors", "statements that failed"),
-            (
+            int("writes", "statements that write or may write"),
+            int("commits", "transactions that wrote something and were committed"),
+            int("errors", "statements that failed"),
+            int(
                 "misjudged",
                 "statements that were sent to a replica as reads, but tried to write there; they then ran on the \
                  primary",
             ),
-            (
+            int(
                 "discarded",
                 "results of reads at a replica that were discarded, because they may have shown two transactions in \
                  a different order than the primary did; the reads ran again",
             ),
+        ],
+    },
+    Command {
+        syntax: "SHOW DATABASES",
+        action: Action::Databases,
+        access: Access::Read,
+        help: "Lists the replicated database, and others that clients use.",
+        columns: &[
+            text("name", "its name"),
+            text("replicated", "`yes` or `no`; statements in other databases run on the primary"),
+            int("clients", "number of clients' sessions"),
+            text("slot", "the replication slot on the primary"),
+            int("tsid", "the last position in the log"),
+            int(
+                "slot_retained_bytes",
+                "bytes of WAL that the primary keeps for the slot; NULL if that is not known",
+            ),
+            int("log_bytes", "bytes in the log"),
+        ],
+    },
+    Command {
+        syntax: "SHOW USERS",
+        action: Action::Users,
+        access: Access::Read,
+        help: "Lists the roles that may use the admin database, and others that clients use.",
+        columns: &[
+            text("name", "its name"),
+            text("admin", "access to the admin database: `full`, `read` or `none`"),
+            int("clients", "number of clients' sessions"),
+        ],
+    },
+    Command {
+        syntax: "SHOW STATE",
+        action: Action::State,
+        access: Access::Read,
+        help: "Shows whether clients are served, by how many replicas, and since how many seconds hihooi is running.",
+        columns: &[text("key", "what is shown"), text("value", "its value")],
+    },
+    Command {
+        syntax: "SHOW LISTS",
+        action: Action::Lists,
+        access: Access::Read,
+        help: "Counts what the other commands list. `unproved_clients` are connections that have not proved who they \
+               are yet.",
+        columns: &[text("list", "what is counted"), int("items", "how many there are")],
+    },
+    Command {
+        syntax: "SHOW LOG",
+        action: Action::Log,
+        access: Access::Read,
+        help: "Shows the log of transactions, from which replicas get what the primary commits.",
+        columns: &[
+            int("first_tsid", "the oldest position in it"),
+            int("last_tsid", "the newest position in it"),
+            int("durable_tsid", "the newest position that is on disk"),
+            int("bytes", "how long it is"),
+            text("trouble", "why it can't be written; NULL if it can"),
+        ],
+    },
+    Command {
+        syntax: "SHOW MEM",
+        action: Action::Memory,
+        access: Access::Read,
+        help: "Shows the memory that hihooi uses, and how much of what it holds there.",
+        columns: &[
+            text("name", "what is held"),
+            int("items", "how many there are; of `resident_bytes`, bytes"),
         ],
     },
     Command {
@@ -220,9 +310,9 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Read,
         help: "Lists the settings.",
         columns: &[
-            ("key", "as in hihooi.toml"),
-            ("value", "the value that is in force"),
-            (
+            text("key", "as in hihooi.toml"),
+            text("value", "the value that is in force"),
+            text(
                 "after_restart",
                 "the value that RELOAD has found in the configuration, if it needs a restart of hihooi; else NULL",
             ),
@@ -233,14 +323,14 @@ pub(super) const COMMANDS: &[Command] = &[
         action: Action::Version,
         access: Access::Read,
         help: "Shows the version of hihooi.",
-        columns: &[("version", "its version")],
+        columns: &[text("version", "its version")],
     },
     Command {
         syntax: "SHOW HELP",
         action: Action::Help,
         access: Access::Read,
         help: "Lists these commands.",
-        columns: &[("command", "its syntax"), ("help", "what it does")],
+        columns: &[text("command", "its syntax"), text("help", "what it does")],
     },
     Command {
         syntax: "PAUSE REPLICA name",
@@ -265,13 +355,13 @@ pub(super) const COMMANDS: &[Command] = &[
         help: "Compares the replicas with the primary at one position of the log, as `hihooi verify` does. Returns \
                one row for a replica that is equal, and otherwise one row for each difference.",
         columns: &[
-            ("replica", "its name"),
-            ("tsid", "the position in the log at which they were compared"),
-            ("tables", "number of tables that were compared"),
-            ("rows", "number of rows that were compared"),
-            ("result", "`equal` or `different`"),
-            ("object", "the object that differs"),
-            ("detail", "how it differs"),
+            text("replica", "its name"),
+            int("tsid", "the position in the log at which they were compared"),
+            int("tables", "number of tables that were compared"),
+            int("rows", "number of rows that were compared"),
+            text("result", "`equal` or `different`"),
+            text("object", "the object that differs"),
+            text("detail", "how it differs"),
         ],
     },
     Command {
@@ -282,10 +372,10 @@ pub(super) const COMMANDS: &[Command] = &[
                the settings that changed. No session is disturbed: its consistency level stays what it was when the \
                session began, and bounds apply to all. If anything is wrong in the files, nothing changes.",
         columns: &[
-            ("key", "the setting, as in hihooi.toml"),
-            ("before", "the value that was in force"),
-            ("now", "the value in the configuration"),
-            ("in_force", "`now` or `after a restart`"),
+            text("key", "the setting, as in hihooi.toml"),
+            text("before", "the value that was in force"),
+            text("now", "the value in the configuration"),
+            text("in_force", "`now` or `after a restart`"),
         ],
     },
     Command {
@@ -340,7 +430,7 @@ mod tests {
             if !command.columns.is_empty() {
                 page.push_str("\n| column | |\n|---|---|\n");
             }
-            for (name, tells) in command.columns {
+            for Column { name, tells, .. } in command.columns {
                 let _ = writeln!(page, "| `{name}` | {tells} |");
             }
         }

@@ -65,7 +65,7 @@ pub(super) async fn look(relay: &Relay) -> Seen {
 }
 
 /// Why clients can't be served as they should, if so.
-fn not_ready(relay: &Relay) -> Option<&'static str> {
+pub(crate) fn not_ready(relay: &Relay) -> Option<&'static str> {
     if relay.stopping.has_begun() {
         Some("the manager is stopping")
     } else if relay.is_primary_silent.get() {

@@ -25,15 +25,19 @@ pub(super) fn cpu() -> Vec<Sample> {
 }
 
 pub(super) fn memory() -> Vec<Sample> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    number(resident_bytes(&status))
+    number(resident_bytes().map(|bytes| bytes as f64))
+}
+
+/// Memory that the process uses, bytes.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    resident(&fs::read_to_string("/proc/self/status").ok()?)
 }
 
 /// The line `VmRSS:     12345 kB` (proc(5)).
-fn resident_bytes(status: &str) -> Option<f64> {
+fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1_024.0)
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1_024)
 }
 
 pub(super) fn open_fds() -> Vec<Sample> {
@@ -51,8 +55,8 @@ mod tests {
 
     #[test]
     fn the_operating_system_is_understood() {
-        assert_eq!(resident_bytes("VmHWM:\t  9 kB\nVmRSS:\t    12 kB\n"), Some(12_288.0));
-        assert_eq!(resident_bytes("VmRSS: much\n"), None);
+        assert_eq!(resident("VmHWM:\t  9 kB\nVmRSS:\t    12 kB\n"), Some(12_288));
+        assert_eq!(resident("VmRSS: much\n"), None);
         for tell in [cpu, memory, open_fds, max_fds] {
             let samples = tell();
             let [Sample { value: Value::Number(told), .. }] = samples.as_slice() else {
