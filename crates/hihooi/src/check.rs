@@ -1,7 +1,5 @@
 //! `hihooi check`: whether the servers meet hihooi's requirements, and what to change.
 
-use std::process::ExitCode;
-
 use hihooi_postgres::collations::Collations;
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::identity::Identity;
@@ -10,13 +8,14 @@ use hihooi_postgres::site::{Role, Site};
 
 use crate::cli::ServeArgs;
 use crate::config::Config;
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::relay;
 
 /// Runs the command; it fails when a server is not fit.
 #[must_use]
-pub fn run(args: &ServeArgs) -> ExitCode {
+pub fn run(args: &ServeArgs) -> Exit {
     process::run(check(args))
 }
 

@@ -1,29 +1,31 @@
 //! Starts the relay, which serves the clients.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use hihooi_server::authentication::Authentication;
 use hihooi_server::metrics::Asked;
 use hihooi_server::tls::Tls;
-use hihooi_server::{Replication, Settings};
+use hihooi_server::{Listeners, Replication, Settings};
 use tokio::sync::watch;
 
 use crate::config::{Config, TlsMode};
 use crate::failure::{Failure, Result};
 use crate::replication::Parts;
 
-/// Serves clients until `shutdown` turns true.
+/// Serves clients until `shutdown` turns true. `alive` runs on the same event loop, so that it shows that this isn't
+/// stuck.
 ///
 /// # Errors
 /// One line when the listening socket fails.
 pub async fn run(
-    listener: TcpListener,
+    listeners: Listeners,
     config: Config,
     parts: Parts,
     asked: Asked,
     shutdown: watch::Receiver<bool>,
+    alive: impl Future<Output = ()> + 'static,
 ) -> Result<()> {
+    tokio::task::spawn_local(alive);
     let (authentication, tls) = doors(&config)?;
     let settings = Settings {
         tls,
@@ -53,7 +55,7 @@ pub async fn run(
         control: parts.control,
         apply_stats: std::sync::Arc::new(move |replica| Some(appliers.get(replica)?.stats())),
     };
-    hihooi_server::run(listener, settings, replication, asked, shutdown)
+    hihooi_server::run(listeners, settings, replication, asked, shutdown)
         .await
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }
