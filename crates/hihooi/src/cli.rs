@@ -114,7 +114,7 @@ Statements that are running have one second to finish. `up` then stops its serve
 write a checkpoint; `serve` leaves the servers alone. With --immediate, `up` stops them at once: the next start
 recovers them from their WAL, and nothing that was committed is lost.
 
-Exit status: 0 stopped, 1 not stopped (in time), 3 it was not running.";
+Exit status: 0 it has stopped, 1 it has not stopped in time, or can't be stopped, 3 it was not running.";
 
 const STATUS_EXAMPLES: &str = "Examples:
   hihooi status
@@ -124,8 +124,8 @@ const STATUS_EXAMPLES: &str = "Examples:
 It asks the running process through the socket DIR/admin.sock, which only the user who started hihooi, and root,
 can use. No password is needed.
 
-Exit status: 0 the primary and all replicas serve, 1 it is running but some of them do not serve, 2 not known,
-3 not running.";
+Exit status: 0 the primary and all replicas serve, 1 it is running but not all of them serve, 2 it is running but
+does not tell (starting, stopping, stuck), 3 it is not running.";
 
 const VERIFY_EXAMPLES: &str = "Examples:
   hihooi verify
@@ -395,6 +395,43 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    /// The exit statuses that a command's help tells: texts for 0 to 3.
+    fn exit_statuses(help: &str) -> Option<[String; 4]> {
+        let told =
+            help.split_once("Exit status: ")?.1.trim().trim_end_matches('.').replace('\n', " ");
+        let mut texts = <[String; 4]>::default();
+        let mut last = 0;
+        for part in told.split(", ") {
+            match part.split_once(' ').and_then(|(n, text)| Some((n.parse::<usize>().ok()?, text)))
+            {
+                Some((status, text)) => (last, texts[status]) = (status, text.to_owned()),
+                None => texts[last] += &format!(", {part}"),
+            }
+        }
+        Some(texts)
+    }
+
+    /// docs/operating.md has the exit statuses that `--help` has.
+    #[test]
+    fn exit_statuses_are_documented() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let page = std::fs::read_to_string(root.join("docs/operating.md")).expect("a page");
+        let cli = Cli::command();
+        let of = |prefix: &str, command: &clap::Command| {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let texts = exit_statuses(&help)?.join(" | ").replace("  ", " ");
+            Some(format!("| `{prefix} {}` | {texts} |", command.get_name()).replace("  ", " "))
+        };
+        let mut rows: Vec<String> =
+            cli.get_subcommands().filter_map(|command| of("hihooi", command)).collect();
+        let bench = cli.find_subcommand("bench").expect("a command");
+        rows.extend(bench.get_subcommands().filter_map(|command| of("hihooi bench", command)));
+        assert!(rows.len() > 8, "{rows:?}");
+        for row in rows {
+            assert!(page.contains(&row), "docs/operating.md lacks: {row}");
+        }
     }
 
     #[test]

@@ -41,8 +41,8 @@ struct Status {
     /// In one line.
     verdict: String,
     is_running: bool,
-    /// Whether all servers serve.
-    is_well: bool,
+    /// Whether all servers serve, if that is known.
+    is_well: Option<bool>,
     data: String,
     process: Option<i32>,
     /// Seconds since 1970.
@@ -60,7 +60,7 @@ fn look(args: &StatusArgs) -> Result<Status> {
     let mut status = Status {
         verdict: "not running".to_owned(),
         is_running: false,
-        is_well: false,
+        is_well: None,
         data: data.path().display().to_string(),
         process: None,
         start_time_seconds: None,
@@ -76,7 +76,7 @@ fn look(args: &StatusArgs) -> Result<Status> {
     if holder.command == "rebuild" {
         status.verdict = "the replicas are being rebuilt".to_owned();
     } else if let Err(why) = status.ask(&data) {
-        status.verdict = format!("starting, stopping or stuck: {why}");
+        status.verdict = format!("running, but it does not tell how its servers are: {why}");
     }
     Ok(status)
 }
@@ -102,16 +102,19 @@ impl Status {
             self.sites.iter().partition(|site| site["role"] == "replica");
         let serving = replicas.iter().filter(|site| serves(site)).count();
         self.verdict = format!("{serving} of {} replicas serve reads", replicas.len());
-        self.is_well = serving == replicas.len();
+        self.is_well = Some(serving == replicas.len());
         if let Some(primary) = primary.iter().find(|site| !serves(site)) {
             let state = text(primary, "state");
             self.verdict = format!("the primary is {state}; {}", self.verdict);
-            self.is_well = false;
+            self.is_well = Some(false);
         }
     }
 
     fn exit(&self) -> Exit {
-        if !self.is_running { Exit::NotRunning } else { Exit::answer(self.is_well) }
+        match self.is_running {
+            true => self.is_well.map_or(Exit::Unknown, Exit::answer),
+            false => Exit::NotRunning,
+        }
     }
 
     fn json(&self) -> String {
@@ -208,7 +211,7 @@ mod tests {
         let mut status = Status {
             verdict: String::new(),
             is_running: true,
-            is_well: false,
+            is_well: None,
             data: String::new(),
             process: None,
             start_time_seconds: None,

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use hihooi_postgres::cluster::file_error;
 use hihooi_wire::backend::{self, ErrorFields, tag};
 use hihooi_wire::{frame, frontend, startup};
 
@@ -106,8 +107,12 @@ impl Admin {
     pub fn at(data: &DataDir, application: &str, limit: Option<Duration>) -> Result<Admin> {
         let path = admin_socket::path(data);
         let stream = UnixStream::connect(&path).map_err(|error| {
-            let (error, path) = (hihooi_postgres::cluster::plain(&error), path.display());
-            Failure::new(format!("no manager at {path}: {error}; is hihooi running?"))
+            let remedy = match error.kind() {
+                ErrorKind::PermissionDenied => "do this as the user who started hihooi, or as root",
+                _ => "it is not running, or is starting or stopping",
+            };
+            let error = file_error("connect to", &path, &error);
+            Failure::new(format!("{error}; {remedy}"))
         })?;
         stream.set_read_timeout(limit).map_err(|error| Failure::new(lost(&error)))?;
         Admin::start(Box::new(stream), LOCAL_USER, application)
