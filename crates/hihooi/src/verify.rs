@@ -166,7 +166,9 @@ impl Admin {
                     return Err(Failure::new(ErrorFields::read(&body).map_err(bad)?.message()));
                 }
                 tag::AUTHENTICATION if body[..] != [0, 0, 0, 0] => {
-                    return Err(Failure::new("the manager asks for a password"));
+                    return Err(Failure::new(
+                        "the manager asks for a password: pass its data directory with --data instead",
+                    ));
                 }
                 tag::READY_FOR_QUERY => return Ok(table),
                 _ => {}
