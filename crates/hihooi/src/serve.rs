@@ -33,6 +33,8 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     };
     let outcome = manager.run(&url, |_| None, &mut signals).await;
     tokio::select! {
+        // It begins to stop, also if that is asked for twice at once.
+        biased;
         () = manager.stop() => {}
         () = signals.next() => {}
     }

@@ -221,6 +221,8 @@ async fn serve(
     };
     let outcome = manager.run(&url, |site| running.trouble(site), signals).await;
     tokio::select! {
+        // It begins to stop, also if that is asked for twice at once.
+        biased;
         () = manager.stop() => {}
         () = signals.next() => {
             running.stop.send_replace(Stop::Immediate);

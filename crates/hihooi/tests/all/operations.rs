@@ -187,13 +187,20 @@ fn is_found_after_a_crash(cluster: &Cluster) {
     assert_eq!(status, 0, "{text}");
     // One that doesn't end in time is not called stopped.
     cluster.signal_manager(Signal::SIGSTOP);
-    let (text, status) = said("stop", &data, &["--immediate", "--timeout", "1"]);
+    let (text, status) = said("stop", &data, &["--timeout", "1"]);
     assert_eq!(status, 1, "{text}");
     assert_names(&text, &["has not ended after 1 s", "primary, replica1 still running"]);
     assert!(cluster.manager_runs());
     cluster.signal_manager(Signal::SIGCONT);
     eventually("it ends", || !cluster.manager_runs());
     assert!(cluster.postmaster("primary").is_some(), "serve leaves servers alone");
+
+    cluster.up();
+    assert_eq!(said("stop", &data, &["--immediate"]).1, 0);
+    assert!(!cluster.manager_runs());
+    let log = fs::read_to_string(data.join("primary.log")).expect("its log");
+    let last = log.rsplit_once("received ").expect("it was stopped").1;
+    assert!(last.starts_with("immediate shutdown request"), "{last}");
 }
 
 /// A number that was left behind may be another program's by now: it is never signalled.
@@ -241,7 +248,7 @@ fn pages_and_completions_name_all_commands() {
     let script = harness::succeed(Command::new(harness::program()).args(["completions", "bash"]));
     for command in ["up", "serve", "stop", "status", "verify", "rebuild", "check", "plan"] {
         let page = fs::read_to_string(folder.path().join(format!("hihooi-{command}.1")));
-        assert_names(&page.expect("a page"), &[".TH", "NAME", "OPTIONS"]);
+        assert_names(&page.expect("a page"), &[".TH", ".SH NAME", ".SH OPTIONS"]);
         assert!(script.contains(&format!("hihooi,{command})")), "{command}");
     }
 }
