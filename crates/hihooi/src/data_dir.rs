@@ -143,8 +143,8 @@ impl DataDir {
                 // The text only helps whoever reads the message below.
                 let _ =
                     lock.set_len(0).and_then(|()| write!(lock, "{} {command}", std::process::id()));
-                // This lock excludes nobody, it tells who we are (`holder.rs`). Where a file system can't have it,
-                // only `hihooi stop` doesn't know us.
+                // This lock excludes nobody, it tells who we are (`holder.rs`), until this process closes the file, or
+                // opens it again and closes it. Where a file system can't have it, only `hihooi stop` doesn't know us.
                 let _ = fcntl(&*lock, FcntlArg::F_SETLK(&WHOLE_FILE));
                 Ok(Lock(lock))
             }

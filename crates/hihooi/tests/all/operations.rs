@@ -118,7 +118,7 @@ fn a_cluster_is_operated() {
 
 /// systemd hears that clients are served, how many replicas do that, and that the relay isn't stuck.
 fn is_notified(notified: &mut Listener) {
-    assert_eq!(notified.count("READY=1"), 1);
+    eventually("it is ready", || notified.count("READY=1") == 1);
     eventually("replicas are counted", || notified.count("STATUS=1 of 1 replicas serve reads") > 0);
     let (before, began) = (notified.count("WATCHDOG=1"), Instant::now());
     eventually("it isn't stuck", || notified.count("WATCHDOG=1") >= before + 4);
@@ -236,7 +236,9 @@ fn the_unit_is_valid() {
         eprintln!("no systemd-analyze here: not verified");
         return;
     };
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    // Other units of this machine may have faults.
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains("hihooi.service"), "{said}");
 }
 
 /// Pages and completions are made of all commands.
