@@ -1,7 +1,6 @@
 //! `hihooi check`: whether the servers meet hihooi's requirements, and what to change.
 
-use std::process::ExitCode;
-
+use hihooi_postgres::apply;
 use hihooi_postgres::collations::Collations;
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::identity::Identity;
@@ -10,13 +9,14 @@ use hihooi_postgres::site::{Role, Site};
 
 use crate::cli::ServeArgs;
 use crate::config::Config;
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::settings;
 
 /// Runs the command; it fails when a server is not fit.
 #[must_use]
-pub fn run(args: &ServeArgs) -> ExitCode {
+pub fn run(args: &ServeArgs) -> Exit {
     process::run(check(args))
 }
 
@@ -81,8 +81,10 @@ async fn replica_problems(
 ) -> hihooi_postgres::connection::Result<Vec<Problem>> {
     let answer = connection
         .query(
-            "SELECT current_setting('is_superuser'), pg_is_in_recovery(), \
-             current_setting('max_replication_slots')::int",
+            "SELECT current_setting('is_superuser'), pg_is_in_recovery(), name, setting \
+             FROM pg_settings \
+             WHERE name IN ('max_replication_slots', 'max_active_replication_origins') \
+             ORDER BY name LIMIT 1",
         )
         .await?;
     let row = answer.rows.into_iter().next().unwrap_or_default();
@@ -95,8 +97,10 @@ async fn replica_problems(
     if value(1) == "t" {
         unfit("it is a physical standby: only replicas that hihooi writes are supported so far");
     }
-    if value(2).parse::<u32>().unwrap_or(0) == 0 {
-        unfit("max_replication_slots is 0: set it to 32 and restart the server");
+    // PostgreSQL 18 has a setting of its own for the number of origins.
+    if value(3).parse::<usize>().unwrap_or(0) < apply::CONNECTIONS {
+        let (name, origins) = (value(2), value(3));
+        unfit(&format!("{name} is {origins}: set it to 32 and restart the server"));
     }
     Ok(problems)
 }

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use hihooi_check::{History, Judge, Level, Summary, Verdict};
 use hihooi_postgres::cluster::plain;
 use serde::Serialize;
 
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::print;
 
@@ -59,19 +59,19 @@ pub struct CheckHistoryArgs {
 }
 
 /// Runs the command: 0 the level holds, 1 it is violated, 2 this could not be determined or not be printed.
-pub fn run(args: &CheckHistoryArgs) -> ExitCode {
+pub fn run(args: &CheckHistoryArgs) -> Exit {
     judged(args).unwrap_or_else(|why| {
         eprintln!("hihooi: {why}");
-        ExitCode::from(2)
+        Exit::Unknown
     })
 }
 
-fn judged(args: &CheckHistoryArgs) -> Result<ExitCode> {
+fn judged(args: &CheckHistoryArgs) -> Result<Exit> {
     let history =
         read(args).map_err(|why| Failure::new(format!("{}: {why}", args.file.display())))?;
     let report = Report::of(&history, args.level);
     print::results(&if args.json { report.json() } else { report.text() })?;
-    Ok(ExitCode::from(u8::from(!report.verdict.holds())))
+    Ok(Exit::answer(report.verdict.holds()))
 }
 
 fn read(args: &CheckHistoryArgs) -> std::result::Result<History, String> {

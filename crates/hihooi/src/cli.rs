@@ -10,6 +10,7 @@ use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
 use crate::config::{Config, Database, Level, SiteConfig, TlsMode, User};
 use crate::plan::PlanCommand;
+use crate::process::LogFormat;
 
 /// Replication middleware for PostgreSQL: one port, many servers, strictly consistent.
 #[derive(Parser, Debug)]
@@ -25,7 +26,9 @@ const EXAMPLES: &str = "Examples:
   psql -h 127.0.0.1 -p 6432 -U postgres postgres
   psql -h 127.0.0.1 -p 6432 -U postgres hihooi -c 'SHOW REPLICAS'
   curl http://127.0.0.1:9432/metrics   what Prometheus gets
+  hihooi status                        whether it runs, and how its servers are
   hihooi verify                        compares the replicas with the primary
+  hihooi stop
   hihooi serve --config DIR/hihooi.toml";
 
 /// The subcommands.
@@ -37,6 +40,12 @@ pub enum Command {
     /// Run the manager for servers that are already running
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Stop the `up` or `serve` that runs on a data directory
+    #[command(after_help = STOP_EXAMPLES)]
+    Stop(StopArgs),
+    /// Tell whether hihooi runs on a data directory, and how its servers are
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
     /// Compare the replicas with the primary through a running manager
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
@@ -61,6 +70,19 @@ pub enum Command {
         #[command(subcommand)]
         command: BenchCommand,
     },
+    /// Print a script that completes hihooi's options in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write the pages of all commands
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// Write hihooi.1 and a page for each command to this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 const UP_EXAMPLES: &str = "Examples:
@@ -71,16 +93,43 @@ const UP_EXAMPLES: &str = "Examples:
 
 The first `up` on a data directory creates the cluster; later ones start the same cluster again.
 Unless told otherwise, all ports listen on loopback only, and no password is asked for. The superuser and the
-database are called `postgres`. Ctrl-C stops the cluster; a second Ctrl-C stops it immediately.";
+database are called `postgres`. Ctrl-C stops the cluster; a second Ctrl-C stops it immediately.
+
+Exit status: 0 stopped as requested, 1 failed (the last line says why).";
 
 const SERVE_EXAMPLES: &str = "Examples:
   hihooi serve --config ./hihooi-data/hihooi.toml
   hihooi serve --data /var/lib/hihooi \\
     --site name=primary,role=primary,host=10.0.0.1,port=5432 \\
-    --site name=replica1,role=replica,host=10.0.0.2,port=5432";
+    --site name=replica1,role=replica,host=10.0.0.2,port=5432
+
+Exit status: 0 stopped as requested, 1 failed (the last line says why).";
+
+const STOP_EXAMPLES: &str = "Examples:
+  hihooi stop
+  hihooi stop --data /srv/hihooi --timeout 300
+  hihooi stop --immediate
+
+Statements that are running have one second to finish. `up` then stops its servers, which roll back what is open and
+write a checkpoint; `serve` leaves the servers alone. With --immediate, `up` stops them at once: the next start
+recovers them from their WAL, and nothing that was committed is lost.
+
+Exit status: 0 it has stopped, 1 it has not stopped in time, or can't be stopped, 3 it was not running.";
+
+const STATUS_EXAMPLES: &str = "Examples:
+  hihooi status
+  hihooi status --data /srv/hihooi
+  hihooi status --json
+
+It asks the running process through the socket DIR/admin.sock, which only the user who started hihooi, and root,
+can use. No password is needed.
+
+Exit status: 0 the primary and all replicas serve, 1 it is running but not all of them serve, 2 it is running but
+does not tell (starting, stopping, stuck), 3 it is not running.";
 
 const VERIFY_EXAMPLES: &str = "Examples:
   hihooi verify
+  hihooi verify --data /srv/hihooi           needs no password
   hihooi verify --listen 127.0.0.1:7000
 
 Exit status: 0 equal, 1 different, 2 not compared.";
@@ -91,10 +140,23 @@ const REBUILD_EXAMPLES: &str = "Examples:
 
 Use it if replicas can't apply changes any more, because the replication slot is lost or can't be
 decoded, if `hihooi verify` found differences, or if a replica's data is damaged. Stop `hihooi up` before,
-and start it again afterwards. The primary keeps all its data, and each server its configuration files.";
+and start it again afterwards. The primary keeps all its data, and each server its configuration files.
+
+Exit status: 0 rebuilt (or only shown), 1 failed.";
 
 const CHECK_EXAMPLES: &str = "Examples:
-  hihooi check --config ./hihooi-data/hihooi.toml";
+  hihooi check --config ./hihooi-data/hihooi.toml
+
+Exit status: 0 all servers are fit, 1 one is not fit or can't be reached.";
+
+const COMPLETIONS_EXAMPLES: &str = "Examples:
+  hihooi completions bash > /etc/bash_completion.d/hihooi
+  hihooi completions zsh > /usr/local/share/zsh/site-functions/_hihooi
+  hihooi completions fish > ~/.config/fish/completions/hihooi.fish";
+
+const MAN_EXAMPLES: &str = "Examples:
+  hihooi man | man -l -
+  hihooi man --dir /usr/local/share/man/man1";
 
 /// Arguments of `up`.
 #[derive(Args, Clone, Debug)]
@@ -130,9 +192,38 @@ pub struct ServeArgs {
     pub settings: Overrides,
 }
 
+/// Arguments of `stop`.
+#[derive(Args, Debug)]
+pub struct StopArgs {
+    /// Data directory of the `up` or `serve` [default: ./hihooi-data, for root /var/lib/hihooi]
+    #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Wait for nothing: cut clients off, and have the servers of `up` end at once
+    #[arg(long)]
+    pub immediate: bool,
+    /// How long to wait until it has ended, seconds
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    pub timeout: u64,
+}
+
+/// Arguments of `status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Data directory of the `up` or `serve` [default: ./hihooi-data, for root /var/lib/hihooi]
+    #[arg(long, env = "HIHOOI_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `verify`.
 #[derive(Args, Debug)]
 pub struct VerifyArgs {
+    /// Data directory of the running manager, which is reached by its own user without a password, through
+    /// DIR/admin.sock; --listen does not count then
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
     /// Address of the running manager
     #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR",
           default_value = crate::config::DEFAULT_LISTEN)]
@@ -250,6 +341,9 @@ pub struct Overrides {
     /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug
     #[arg(long, env = "HIHOOI_LOG", value_name = "FILTER")]
     pub log: Option<String>,
+    /// How to log: lines of text, or JSON objects, one a line
+    #[arg(long, env = "HIHOOI_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
 }
 
 impl Overrides {
@@ -333,6 +427,43 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    /// The exit statuses that a command's help tells: texts for 0 to 3.
+    fn exit_statuses(help: &str) -> Option<[String; 4]> {
+        let told =
+            help.split_once("Exit status: ")?.1.trim().trim_end_matches('.').replace('\n', " ");
+        let mut texts = <[String; 4]>::default();
+        let mut last = 0;
+        for part in told.split(", ") {
+            match part.split_once(' ').and_then(|(n, text)| Some((n.parse::<usize>().ok()?, text)))
+            {
+                Some((status, text)) => (last, texts[status]) = (status, text.to_owned()),
+                None => texts[last] += &format!(", {part}"),
+            }
+        }
+        Some(texts)
+    }
+
+    /// docs/operating.md has the exit statuses that `--help` has.
+    #[test]
+    fn exit_statuses_are_documented() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let page = std::fs::read_to_string(root.join("docs/operating.md")).expect("a page");
+        let cli = Cli::command();
+        let of = |prefix: &str, command: &clap::Command| {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let texts = exit_statuses(&help)?.join(" | ").replace("  ", " ");
+            Some(format!("| `{prefix} {}` | {texts} |", command.get_name()).replace("  ", " "))
+        };
+        let mut rows: Vec<String> =
+            cli.get_subcommands().filter_map(|command| of("hihooi", command)).collect();
+        let bench = cli.find_subcommand("bench").expect("a command");
+        rows.extend(bench.get_subcommands().filter_map(|command| of("hihooi bench", command)));
+        assert!(rows.len() > 8, "{rows:?}");
+        for row in rows {
+            assert!(page.contains(&row), "docs/operating.md lacks: {row}");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! | path | what |
 //! |---|---|
 //! | `hihooi.toml` | configuration; written last, so that it marks a finished cluster |
-//! | `hihooi.lock` | locked while a manager runs |
+//! | `hihooi.lock` | locked while a manager runs; its process id and command |
+//! | `admin.sock` | where a running manager serves the admin database to its own user |
 //! | `hihooi.log` | what `up` logs |
 //! | `creating` | there while the first `up` creates the cluster |
 //! | `rebuilding` | there while `rebuild` replaces the replicas |
@@ -17,13 +18,26 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hihooi_postgres::cluster::file_error;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 
 use crate::failure::{Failure, Result};
 
 /// A data directory, by its absolute path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir(PathBuf);
+
+/// A write lock of a whole file (fcntl, "Advisory record locking").
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the constants are larger types than the fields"
+)]
+pub const WHOLE_FILE: nix::libc::flock = nix::libc::flock {
+    l_type: nix::libc::F_WRLCK as nix::libc::c_short,
+    l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
+    l_start: 0,
+    l_len: 0,
+    l_pid: 0,
+};
 
 /// Held while a manager runs on a data directory.
 #[derive(Debug)]
@@ -105,32 +119,43 @@ impl DataDir {
         Failure::new(format!("{error}; pass another directory with --data"))
     }
 
-    /// Takes the lock of the directory, which exists.
+    /// The file whose lock a running manager holds.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.file("hihooi.lock")
+    }
+
+    /// Takes the lock of the directory, which exists, for a command.
     ///
     /// # Errors
     /// Another manager runs here, or the directory can't be written.
-    pub fn lock(&self) -> Result<Lock> {
+    pub fn lock(&self, command: &str) -> Result<Lock> {
         let opened = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o644)
-            .open(self.file("hihooi.lock"));
+            .open(self.lock_file());
         let file = opened.map_err(|error| self.unusable("write to", &error))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
-                // The number only helps whoever reads the message below.
-                let _ = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
+                // The text only helps whoever reads the message below.
+                let _ =
+                    lock.set_len(0).and_then(|()| write!(lock, "{} {command}", std::process::id()));
+                // This lock excludes nobody, it tells who we are (`holder.rs`), until this process closes the file, or
+                // opens it again and closes it. Where a file system can't have it, only `hihooi stop` doesn't know us.
+                let _ = fcntl(&*lock, FcntlArg::F_SETLK(&WHOLE_FILE));
                 Ok(Lock(lock))
             }
             Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
-                let mut pid = String::new();
-                let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
+                let mut who = String::new();
+                let _ = file.rewind().and_then(|()| file.read_to_string(&mut who));
+                let pid = who.split(' ').next().unwrap_or_default();
+                let here = self.0.display();
                 Err(Failure::new(format!(
-                    "another hihooi (process {pid}) runs on {}: stop it first, or pass another \
-                     directory with --data",
-                    self.0.display()
+                    "another hihooi (process {pid}) runs on {here}: stop it first (`hihooi stop --data \
+                     {here}`), or pass another directory with --data"
                 )))
             }
             Err((_, error)) => {
@@ -166,10 +191,10 @@ mod tests {
     fn one_manager_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let data = DataDir::new(folder.path()).expect("it exists");
-        let held = data.lock().expect("free");
-        let error = data.lock().expect_err("held").to_string();
+        let held = data.lock("up").expect("free");
+        let error = data.lock("up").expect_err("held").to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(held);
-        data.lock().expect("free again");
+        data.lock("up").expect("free again");
     }
 }

@@ -1,5 +1,6 @@
 //! The command `hihooi`.
 
+mod admin_socket;
 mod bench;
 mod check;
 mod check_history;
@@ -8,10 +9,14 @@ mod cluster;
 mod config;
 mod controller;
 mod data_dir;
+mod exit;
 mod failure;
 mod following;
+mod holder;
 mod log_view;
 mod manager;
+mod manual;
+mod notify;
 mod plan;
 mod primary;
 mod print;
@@ -22,6 +27,8 @@ mod replication;
 mod serve;
 mod settings;
 mod signals;
+mod status;
+mod stop;
 mod trimming;
 mod up;
 mod verify;
@@ -33,14 +40,19 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let exit = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Stop(args) => stop::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Rebuild(args) => rebuild::run(&args),
         Command::Check(args) => check::run(&args),
         Command::CheckHistory(args) => check_history::run(&args),
         Command::Plan { command } => plan::run(&command),
         Command::Bench { command } => bench::run(&command),
-    }
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::pages(dir.as_deref()),
+    };
+    exit.into()
 }

@@ -1,6 +1,7 @@
 //! The manager of a cluster whose servers are running: log, collector, appliers and relay, on two threads with
 //! an event loop each, so that neither waits for the other. A third thread serves metrics, if that is wanted.
 
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,14 +10,16 @@ use std::time::Duration;
 
 use hihooi_log::Log;
 use hihooi_postgres::site::{Replica, State};
-use hihooi_server::metrics;
+use hihooi_server::{Listeners, metrics};
 use tokio::runtime::LocalRuntime;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{self, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::admin_socket;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
+use crate::notify::Notify;
 use crate::process::tell;
 use crate::relay;
 use crate::replication::{self, Replication};
@@ -32,8 +35,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Failures of the threads that wait to be heard.
 const FAILURES_MAX: usize = 4;
 
+/// How often the service manager is told what has changed.
+const NOTIFY_EVERY: Duration = Duration::from_secs(1);
+
 /// A running manager.
 pub struct Manager {
+    data: DataDir,
+    notify: Notify,
     replicas: Vec<Arc<Replica>>,
     stop_relay: watch::Sender<bool>,
     stop_replication: watch::Sender<bool>,
@@ -43,7 +51,7 @@ pub struct Manager {
     metrics: Option<JoinHandle<()>>,
     failures: mpsc::Receiver<Failure>,
     /// An operator asked for the end.
-    asked_to_stop: Arc<Notify>,
+    asked_to_stop: Arc<sync::Notify>,
 }
 
 impl Manager {
@@ -59,6 +67,7 @@ impl Manager {
         metrics: Option<TcpListener>,
         reload: Reload,
     ) -> Result<Manager> {
+        let notify = Notify::from_environment();
         let log = Log::open(&data.file("log"))?;
         let replicas: Vec<Arc<Replica>> =
             config.replicas().into_iter().map(|site| Arc::new(Replica::new(site))).collect();
@@ -83,12 +92,16 @@ impl Manager {
         let (stop_relay, stopping) = watch::channel(false);
         let (asks, asked) = metrics::channel();
         let config = config.clone();
-        let asked_to_stop = Arc::new(Notify::new());
+        let asked_to_stop = Arc::new(sync::Notify::new());
         let governed = (reload, asked_to_stop.clone());
-        let relay = move || relay::run(listener, config, parts, governed, asked, stopping);
+        let listeners = Listeners { clients: listener, admin: admin_socket::listen(data) };
+        let alive = notify.clone().keep_alive();
+        let relay = move || relay::run(listeners, config, parts, governed, asked, stopping, alive);
         let relay = spawn("relay", failed.clone(), relay)?;
         let metrics = metrics.map(|socket| serve_metrics(socket, asks, failed)).transpose()?;
         Ok(Manager {
+            data: data.clone(),
+            notify,
             replicas,
             stop_relay,
             stop_replication,
@@ -116,10 +129,12 @@ impl Manager {
             () = signals.next() => return Ok(()),
         }
         let asked_to_stop = self.asked_to_stop.clone();
+        let (replicas, notify) = (self.replicas.clone(), self.notify.clone());
         tokio::select! {
             () = signals.next() => Ok(()),
             () = asked_to_stop.notified() => Ok(()),
             failure = self.failed() => Err(failure),
+            never = keep_notified(&replicas, &notify, url) => match never {},
         }
     }
 
@@ -137,6 +152,7 @@ impl Manager {
             });
         }
         tell(format!("ready at {url}"));
+        self.notify.ready();
     }
 
     /// The replicas that don't serve at once.
@@ -163,6 +179,8 @@ impl Manager {
 
     /// Closes all clients, then ends replication in good order.
     pub async fn stop(self) {
+        self.notify.stopping();
+        admin_socket::remove(&self.data);
         let _ = self.stop_relay.send(true);
         join(self.relay).await;
         if let Some(metrics) = self.metrics {
@@ -171,6 +189,26 @@ impl Manager {
         let _ = self.stop_replication.send(true);
         join(self.replication).await;
     }
+}
+
+/// Tells the service manager how many replicas serve, whenever that has changed.
+async fn keep_notified(replicas: &[Arc<Replica>], notify: &Notify, url: &str) -> Infallible {
+    let mut told = String::new();
+    while notify.is_wanted() {
+        let status = summary(replicas, url);
+        if status != told {
+            notify.status(&status);
+            told = status;
+        }
+        tokio::time::sleep(NOTIFY_EVERY).await;
+    }
+    std::future::pending().await
+}
+
+fn summary(replicas: &[Arc<Replica>], url: &str) -> String {
+    let serves = |replica: &&Arc<Replica>| replica.state().applies();
+    let serving = replicas.iter().filter(serves).count();
+    format!("{serving} of {} replicas serve reads; clients connect to {url}", replicas.len())
 }
 
 fn serve_metrics(

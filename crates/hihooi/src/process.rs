@@ -6,32 +6,33 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use hihooi_postgres::cluster::{file_error, plain};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::config::{Config, listen_address};
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 
 /// Connections that wait to be accepted: thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
 
 /// Runs a command on an event loop; a failure is printed as one line.
-pub fn run(command: impl Future<Output = Result<()>>) -> ExitCode {
+pub fn run(command: impl Future<Output = Result<()>>) -> Exit {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(command),
         Err(error) => Err(Failure::new(error)),
     };
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Done,
         Err(failure) => {
             eprintln!("hihooi: {failure}");
-            ExitCode::FAILURE
+            Exit::Failed
         }
     }
 }
@@ -41,24 +42,48 @@ pub fn tell(text: String) {
     let _ = writeln!(std::io::stdout(), "hihooi: {text}");
 }
 
+/// How the operator's log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// Lines that are JSON objects: timestamp, level, target, message, and what else an event has.
+    Json,
+}
+
 /// Sends the operator's log to a file, or to standard error.
 ///
 /// # Errors
 /// A bad filter or a file that can't be written.
-pub fn log_to(file: Option<&Path>, filter: Option<&str>) -> Result<()> {
+pub fn log_to(file: Option<&Path>, filter: Option<&str>, format: LogFormat) -> Result<()> {
     let default = if file.is_some() { "info" } else { "warn" };
     let filter = EnvFilter::try_new(filter.unwrap_or(default))
         .map_err(|error| Failure::new(format!("bad --log: {error}")))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    match file {
+    let writer = match file {
         Some(path) => {
             let file = open_log(path)?;
             *LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some((path.to_owned(), file));
-            builder.with_writer(|| ToLog).init();
+            BoxMakeWriter::new(|| ToLog)
         }
-        None => builder.with_writer(std::io::stderr).init(),
+        None => BoxMakeWriter::new(std::io::stderr),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    match format {
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Text if file.is_none() && goes_to_the_journal() => {
+            builder.with_ansi(false).without_time().init();
+        }
+        LogFormat::Text => builder.with_ansi(false).init(),
     }
     Ok(())
+}
+
+/// Whether standard error is systemd's journal, which has times of its own (systemd.exec, `$JOURNAL_STREAM`).
+fn goes_to_the_journal() -> bool {
+    let Ok(file) = nix::sys::stat::fstat(std::io::stderr()) else { return false };
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    stream == format!("{}:{}", file.st_dev, file.st_ino)
 }
 
 /// The operator's log, if it is a file.

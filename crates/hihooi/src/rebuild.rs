@@ -1,7 +1,6 @@
 //! `hihooi rebuild`: replaces the replicas of a cluster of `up` by new copies of its primary.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use hihooi_postgres::cluster::binaries::Binaries;
 use hihooi_postgres::cluster::clone;
@@ -13,12 +12,13 @@ use crate::cli::RebuildArgs;
 use crate::cluster::{self, Found};
 use crate::config::Config;
 use crate::data_dir::DataDir;
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::process::{self, tell};
 
 /// Runs the command.
 #[must_use]
-pub fn run(args: &RebuildArgs) -> ExitCode {
+pub fn run(args: &RebuildArgs) -> Exit {
     process::run(rebuild(args))
 }
 
@@ -35,7 +35,7 @@ async fn rebuild(args: &RebuildArgs) -> Result<()> {
     let owner = cluster::owner(&data);
     let os_user = OsUser::choose(args.os_user.as_deref().or(owner.as_deref()))?;
     let binaries = Binaries::find(args.pg_bin.as_deref(), cluster::made_with(&data))?;
-    let _lock = data.lock()?;
+    let _lock = data.lock("rebuild")?;
     let servers = cluster::servers(&data, &config, &binaries, &os_user)?;
     let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
     let plan = Plan::new(primary, replicas)?;

@@ -1,12 +1,11 @@
 //! Starts the relay, which serves the clients.
 
 use std::cell::RefCell;
-use std::net::TcpListener;
 use std::sync::Arc;
 
-use hihooi_server::Replication;
 use hihooi_server::metrics::Asked;
 use hihooi_server::operator::Operator;
+use hihooi_server::{Listeners, Replication};
 use tokio::sync::{Notify, watch};
 
 use crate::config::Config;
@@ -14,18 +13,21 @@ use crate::failure::{Failure, Result};
 use crate::replication::Parts;
 use crate::settings::{self, Reload};
 
-/// Serves clients until `shutdown` turns true. Tells `stop` when an operator asks for the end.
+/// Serves clients until `shutdown` turns true. Tells `stop` when an operator asks for the end. `alive` runs on the same
+/// event loop, so that it shows that this isn't stuck.
 ///
 /// # Errors
 /// One line when the listening socket fails.
 pub async fn run(
-    listener: TcpListener,
+    listeners: Listeners,
     config: Config,
     parts: Parts,
     (reload, stop): (Reload, Arc<Notify>),
     asked: Asked,
     shutdown: watch::Receiver<bool>,
+    alive: impl Future<Output = ()> + 'static,
 ) -> Result<()> {
+    tokio::task::spawn_local(alive);
     let settings = settings::settings(&config, &config)?;
     let appliers = parts.appliers;
     let replication = Replication {
@@ -43,7 +45,7 @@ pub async fn run(
         apply_stats: std::sync::Arc::new(move |replica| Some(appliers.get(replica)?.stats())),
     };
     let operator = operator(config, reload, stop);
-    hihooi_server::run(listener, settings, operator, replication, asked, shutdown)
+    hihooi_server::run(listeners, settings, operator, replication, asked, shutdown)
         .await
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }

@@ -1,9 +1,8 @@
 //! `hihooi serve`: the manager alone, for servers that are already running.
 
-use std::process::ExitCode;
-
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
 use crate::process::{self, allow_files, listen, listen_for_metrics, log_to, ready_url};
@@ -12,7 +11,7 @@ use crate::signals::Signals;
 
 /// Runs the command.
 #[must_use]
-pub fn run(args: &ServeArgs) -> ExitCode {
+pub fn run(args: &ServeArgs) -> Exit {
     process::run(serve(args))
 }
 
@@ -20,11 +19,11 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new()?;
     let config = args.config()?;
     settings::doors(&config)?;
-    log_to(None, args.settings.log.as_deref())?;
+    log_to(None, args.settings.log.as_deref(), args.settings.log_format)?;
     allow_files(&config);
     let data = DataDir::new(&config.data)?;
     data.make(false)?;
-    let _lock = data.lock()?;
+    let _lock = data.lock("serve")?;
     data.check_whole()?;
     let listener = listen(&config.listen)?;
     let metrics = listen_for_metrics(&config)?;
@@ -38,6 +37,8 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     };
     let outcome = manager.run(&url, |_| None, &mut signals).await;
     tokio::select! {
+        // It begins to stop, also if that is asked for twice at once.
+        biased;
         () = manager.stop() => {}
         () = signals.next() => {}
     }

@@ -9,14 +9,18 @@ use tokio::sync::Notify;
 use crate::failure::{Failure, Result};
 use crate::process;
 
-/// Whoever waits for a request to stop: Ctrl-C or `kill`. SIGHUP has the configuration read again, and the log file
-/// opened anew, for those who moved it away; a closed terminal sends it too, and ends nothing.
+/// Whoever waits for a request to stop: Ctrl-C or `kill`. SIGQUIT counts as two requests, of which the second
+/// asks to stop at once, as it does in PostgreSQL. SIGHUP has the configuration read again, and the log file opened
+/// anew, for those who moved it away; a closed terminal sends it too, and ends nothing.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    quit: Signal,
     on_hangup: Signal,
     /// Told when SIGHUP has come.
     pub hangup: Arc<Notify>,
+    /// SIGQUIT has come, of which only half was told.
+    is_immediate: bool,
 }
 
 impl Signals {
@@ -29,17 +33,26 @@ impl Signals {
         Ok(Signals {
             interrupt: on(SignalKind::interrupt())?,
             terminate: on(SignalKind::terminate())?,
+            quit: on(SignalKind::quit())?,
             on_hangup: on(SignalKind::hangup())?,
             hangup: Arc::new(Notify::new()),
+            is_immediate: false,
         })
     }
 
     /// Waits for the next request to stop.
     pub async fn next(&mut self) {
+        if std::mem::take(&mut self.is_immediate) {
+            return;
+        }
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => return,
                 _ = self.terminate.recv() => return,
+                _ = self.quit.recv() => {
+                    self.is_immediate = true;
+                    return;
+                }
                 _ = self.on_hangup.recv() => {
                     process::open_log_anew();
                     self.hangup.notify_one();

@@ -1,7 +1,6 @@
 //! `hihooi up`: creates (the first time) and runs a whole cluster on this machine.
 
 use std::net::TcpListener;
-use std::process::ExitCode;
 
 use hihooi_postgres::cluster::binaries::Binaries;
 use hihooi_postgres::cluster::os_user::OsUser;
@@ -11,10 +10,11 @@ use hihooi_postgres::cluster::supervise::{Trouble, supervise};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cli::UpArgs;
+use crate::cli::{Overrides, UpArgs};
 use crate::cluster::{self, DEFAULT_REPLICAS, Found};
 use crate::config::{Config, METRICS_DISTANCE, RoleName};
 use crate::data_dir::{DataDir, Lock};
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
 use crate::process::{self, listen, ready_url, tell};
@@ -23,14 +23,15 @@ use crate::signals::Signals;
 
 /// Runs the command.
 #[must_use]
-pub fn run(args: &UpArgs) -> ExitCode {
+pub fn run(args: &UpArgs) -> Exit {
     process::run(up(args))
 }
 
 async fn up(args: &UpArgs) -> Result<()> {
     let mut signals = Signals::new()?;
     let mut ground = Ground::check(args)?;
-    process::log_to(Some(&ground.data.file("hihooi.log")), args.settings.log.as_deref())?;
+    let Overrides { log, log_format, .. } = &args.settings;
+    process::log_to(Some(&ground.data.file("hihooi.log")), log.as_deref(), *log_format)?;
     let servers = tokio::select! {
         made = ground.servers(args) => made?,
         () = signals.next() => {
@@ -81,13 +82,13 @@ impl Ground {
         let made_with = if found == Found::Cluster { cluster::made_with(&data) } else { None };
         let binaries = Binaries::find(args.pg_bin.as_deref(), made_with)?;
         // The lock comes first where it can: who holds it has taken the port as well.
-        let early = if data.exists() { Some(data.lock()?) } else { None };
+        let early = if data.exists() { Some(data.lock("up")?) } else { None };
         let listener = listen(&config.listen)?;
         let lock = match early {
             Some(lock) => lock,
             None => {
                 data.make(os_user != OsUser::Same)?;
-                data.lock()?
+                data.lock("up")?
             }
         };
         os_user.check_reaches(data.path())?;
@@ -178,7 +179,14 @@ impl Running {
 
     /// Stops all servers: cleanly, or at once when another signal comes.
     async fn stop(self, signals: &mut Signals) {
-        self.stop.send_replace(Stop::Fast);
+        // Another signal may have come before.
+        self.stop.send_if_modified(|how| match how {
+            Stop::No => {
+                *how = Stop::Fast;
+                true
+            }
+            Stop::Fast | Stop::Immediate => false,
+        });
         let all_ended = async {
             for keeper in self.keepers {
                 // A keeper that panicked has left its server behind; the next `up` adopts it.
@@ -232,6 +240,8 @@ async fn serve(
     };
     let outcome = manager.run(&url, |site| running.trouble(site), signals).await;
     tokio::select! {
+        // It begins to stop, also if that is asked for twice at once.
+        biased;
         () = manager.stop() => {}
         () = signals.next() => {
             running.stop.send_replace(Stop::Immediate);

@@ -1,20 +1,27 @@
 //! `hihooi verify`: makes the running manager compare the replicas with the primary, through the admin
 //! database, and prints the result.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::process::ExitCode;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use hihooi_postgres::cluster::file_error;
 use hihooi_wire::backend::{self, ErrorFields, tag};
 use hihooi_wire::{frame, frontend, startup};
 
+use crate::admin_socket;
 use crate::cli::VerifyArgs;
 use crate::config::listen_address;
+use crate::data_dir::DataDir;
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 
 /// The admin database.
 const ADMIN_DATABASE: &str = "hihooi";
+/// Who connects to a data directory's own socket, where no role is asked for.
+const LOCAL_USER: &str = "hihooi";
 /// The column of a result row that tells whether its replica is equal.
 const VERDICT_COLUMN: &str = "result";
 /// What it says then.
@@ -22,19 +29,21 @@ const EQUAL: &str = "equal";
 
 /// Runs the command; the exit status is 0 equal, 1 different, 2 not compared.
 #[must_use]
-pub fn run(args: &VerifyArgs) -> ExitCode {
+pub fn run(args: &VerifyArgs) -> Exit {
     match verify(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(is_equal) => Exit::answer(is_equal),
         Err(failure) => {
             eprintln!("hihooi: {failure}");
-            ExitCode::from(2)
+            Exit::Unknown
         }
     }
 }
 
 fn verify(args: &VerifyArgs) -> Result<bool> {
-    let mut admin = Admin::connect(args)?;
+    let mut admin = match &args.data {
+        Some(data) => Admin::at(&DataDir::new(data)?, "hihooi verify", None)?,
+        None => Admin::connect(args)?,
+    };
     let table = admin.query("VERIFY")?;
     print!("{}", table.to_text());
     table.is_equal()
@@ -42,9 +51,11 @@ fn verify(args: &VerifyArgs) -> Result<bool> {
 
 /// A result, as text.
 #[derive(Debug, Default)]
-struct Table {
-    columns: Vec<String>,
-    rows: Vec<Vec<String>>,
+pub struct Table {
+    /// The columns' names.
+    pub columns: Vec<String>,
+    /// The rows; NULL is empty.
+    pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
@@ -55,7 +66,7 @@ impl Table {
     }
 
     /// Columns of equal width, as psql prints them.
-    fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let lines = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |at: usize| lines().filter_map(|l| l.get(at)).map(|v| v.chars().count()).max();
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| width(at).unwrap_or(0)).collect();
@@ -70,10 +81,14 @@ impl Table {
 }
 
 /// A session with the admin database.
-struct Admin {
-    stream: TcpStream,
+pub struct Admin {
+    stream: Box<dyn Stream>,
     input: BytesMut,
 }
+
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
 
 impl Admin {
     fn connect(args: &VerifyArgs) -> Result<Admin> {
@@ -82,20 +97,43 @@ impl Admin {
             let error = hihooi_postgres::cluster::plain(&error);
             Failure::new(format!("no manager at {address}: {error}; is `hihooi up` running?"))
         })?;
+        Admin::start(Box::new(stream), &args.user, "hihooi verify")
+    }
+
+    /// A session with the manager of a data directory, as the user who runs it. The limit is for each answer.
+    ///
+    /// # Errors
+    /// None can be reached.
+    pub fn at(data: &DataDir, application: &str, limit: Option<Duration>) -> Result<Admin> {
+        let path = admin_socket::path(data);
+        let stream = UnixStream::connect(&path).map_err(|error| {
+            let remedy = match error.kind() {
+                ErrorKind::PermissionDenied => "do this as the user who started hihooi, or as root",
+                _ => "it is not running, or is starting or stopping",
+            };
+            let error = file_error("connect to", &path, &error);
+            Failure::new(format!("{error}; {remedy}"))
+        })?;
+        stream.set_read_timeout(limit).map_err(|error| Failure::new(lost(&error)))?;
+        Admin::start(Box::new(stream), LOCAL_USER, application)
+    }
+
+    fn start(stream: Box<dyn Stream>, user: &str, application: &str) -> Result<Admin> {
         let mut admin = Admin { stream, input: BytesMut::new() };
         let mut packet = BytesMut::new();
-        let parameters = [
-            ("user", args.user.as_str()),
-            ("database", ADMIN_DATABASE),
-            ("application_name", "hihooi verify"),
-        ];
+        let parameters =
+            [("user", user), ("database", ADMIN_DATABASE), ("application_name", application)];
         startup::startup(parameters, &mut packet);
         admin.send(&packet)?;
         admin.answer()?;
         Ok(admin)
     }
 
-    fn query(&mut self, text: &str) -> Result<Table> {
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// It is refused, or the manager is lost.
+    pub fn query(&mut self, text: &str) -> Result<Table> {
         let mut packet = BytesMut::new();
         frontend::query(text.as_bytes(), &mut packet);
         self.send(&packet)?;
@@ -128,7 +166,9 @@ impl Admin {
                     return Err(Failure::new(ErrorFields::read(&body).map_err(bad)?.message()));
                 }
                 tag::AUTHENTICATION if body[..] != [0, 0, 0, 0] => {
-                    return Err(Failure::new("the manager asks for a password"));
+                    return Err(Failure::new(
+                        "the manager asks for a password: pass its data directory with --data instead",
+                    ));
                 }
                 tag::READY_FOR_QUERY => return Ok(table),
                 _ => {}
@@ -149,6 +189,9 @@ impl Admin {
             match self.stream.read(&mut some) {
                 Ok(0) => return Err(Failure::new("the manager closed the connection")),
                 Ok(len) => self.input.extend_from_slice(&some[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(Failure::new("the manager does not answer"));
+                }
                 Err(error) => return Err(Failure::new(lost(&error))),
             }
         }

@@ -17,6 +17,7 @@ mod costs;
 mod defaults;
 mod handshake;
 mod idle;
+mod local;
 pub mod metrics;
 mod objects;
 pub mod operator;
@@ -63,21 +64,30 @@ use hihooi_session::sites::SiteId;
 /// After a failure to accept (no file descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Where clients come from.
+#[derive(Debug)]
+pub struct Listeners {
+    /// All clients.
+    pub clients: std::net::TcpListener,
+    /// The operator, for the admin database alone: whoever may connect here may do anything there.
+    pub admin: Option<std::os::unix::net::UnixListener>,
+}
+
 /// Serves clients until `shutdown` turns true, and tells how they are served where it is `asked`. To be run on a [`tokio::runtime::LocalRuntime`],
 /// with which all that it began ends.
 ///
 /// # Errors
 /// The listening socket can't be used.
 pub async fn run(
-    listener: std::net::TcpListener,
+    listeners: Listeners,
     settings: Settings,
     operator: Operator,
     replication: Replication,
     asked: metrics::Asked,
     mut shutdown: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
+    listeners.clients.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listeners.clients)?;
     let (relay, events) = Relay::new(settings, operator, replication);
     let relay = Rc::new(relay);
     let reload = Rc::new(Notify::new());
@@ -93,6 +103,9 @@ pub async fn run(
     }
     for site in relay.sites.ids() {
         spawn_local(silence::watch(relay.clone(), site));
+    }
+    if let Some(admin) = listeners.admin {
+        spawn_local(local::serve(local::listener(admin)?, relay.clone()));
     }
     let accepting = relay.clone();
     let accepting = spawn_local(async move { accept(&listener, &accepting).await });

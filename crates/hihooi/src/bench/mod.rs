@@ -2,9 +2,9 @@
 
 mod history;
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
+
+use crate::exit::Exit;
 
 /// The benchmarks.
 #[derive(Subcommand, Debug)]
@@ -16,7 +16,7 @@ pub enum BenchCommand {
 
 /// Runs one of them.
 #[must_use]
-pub fn run(command: &BenchCommand) -> ExitCode {
+pub fn run(command: &BenchCommand) -> Exit {
     match command {
         BenchCommand::History(args) => history::run(args),
     }

@@ -6,10 +6,10 @@ mod isolation;
 mod scale_out;
 
 use std::fmt::Display;
-use std::process::ExitCode;
 
 use clap::{Arg, Subcommand};
 
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print;
 
@@ -34,7 +34,7 @@ fn negative_is_a_value(arg: Arg) -> Arg {
 }
 
 /// Runs one of them; exit status 2 for bad input.
-pub fn run(command: &PlanCommand) -> ExitCode {
+pub fn run(command: &PlanCommand) -> Exit {
     match command {
         PlanCommand::ScaleOut(args) => finish(scale_out::plan(args)),
         PlanCommand::Balance(args) => finish(balance::plan(args)),
@@ -44,12 +44,12 @@ pub fn run(command: &PlanCommand) -> ExitCode {
 
 /// Prints the result: exit status 0. If the input is bad or the result can't be written, prints one line on
 /// standard error: exit status 2.
-fn finish(answer: Result<String, impl Display>) -> ExitCode {
+fn finish(answer: Result<String, impl Display>) -> Exit {
     match answer.map_err(Failure::new).and_then(|text| print::results(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Done,
         Err(why) => {
             eprintln!("hihooi: {why}");
-            ExitCode::from(2)
+            Exit::Unknown
         }
     }
 }

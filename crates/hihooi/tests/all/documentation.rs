@@ -83,6 +83,20 @@ fn algorithms_of_the_paper_are_found_both_ways() {
 }
 
 #[test]
+fn metrics_that_are_named_exist() {
+    let (page, known) =
+        (read(root().join("docs/operating.md")), read(root().join("docs/metrics.md")));
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let mut count = 0;
+    for (_, rest) in page.match_indices("`hihooi_").map(|(at, _)| page.split_at(at + 1)) {
+        let name = rest.split(|c| !is_part(c)).next().expect("its beginning");
+        assert!(known.contains(&format!("| `{name}` |")), "docs/operating.md: {name}");
+        count += 1;
+    }
+    assert!(count > 5);
+}
+
+#[test]
 fn links_lead_somewhere() {
     let mut documents = vec![root().join("README.md")];
     files(&root().join("docs"), &[".md"], &mut documents);

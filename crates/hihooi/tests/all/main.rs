@@ -28,6 +28,7 @@ mod locks;
 mod long_fork;
 mod max_apply_delay;
 mod metrics;
+mod operations;
 mod operator;
 mod overlooked;
 mod passwords;

@@ -227,7 +227,7 @@ pub(super) fn databases(relay: &Relay, mut table: Table) -> Table {
         "yes".into(),
         count(replicated).into(),
         SLOT.into(),
-        (*relay.log.appended().borrow()).0.into(),
+        relay.log.appended().borrow().0.into(),
         relay.collector.slot_retained_bytes().into(),
         relay.log.durable_len().into(),
     ]);
@@ -321,8 +321,8 @@ pub(super) fn log(relay: &Relay, mut table: Table) -> Table {
     let log = &relay.log;
     table.row([
         log.first().0.into(),
-        (*log.appended().borrow()).0.into(),
-        (*log.durable().borrow()).0.into(),
+        log.appended().borrow().0.into(),
+        log.durable().borrow().0.into(),
         log.durable_len().into(),
         log.failed().or_else(|| log.stalled()).into(),
     ]);

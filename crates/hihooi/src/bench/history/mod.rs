@@ -15,7 +15,6 @@ mod workload;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,6 +32,7 @@ use self::recording::Record;
 use self::workload::Draw;
 use crate::config::{DEFAULT_LISTEN, Level, listen_address};
 use crate::data_dir::DataDir;
+use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::print;
 use crate::signals::Signals;
@@ -110,18 +110,17 @@ pub struct HistoryArgs {
 }
 
 /// Runs the command: 0 the guarantees were kept, 1 they were violated, 2 this could not be determined.
-pub fn run(args: &HistoryArgs) -> ExitCode {
+pub fn run(args: &HistoryArgs) -> Exit {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let judged = runtime.map_err(Failure::new).and_then(|runtime| {
         let recorded = runtime.block_on(record(args))?;
         report(args, &recorded)
     });
     match judged {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(kept) => Exit::answer(kept),
         Err(failure) => {
             eprintln!("hihooi: {failure}");
-            ExitCode::from(2)
+            Exit::Unknown
         }
     }
 }
