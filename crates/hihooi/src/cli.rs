@@ -9,8 +9,8 @@ use hihooi_replication::schedule::Method;
 use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
 use crate::config::{Config, Database, Level, SiteConfig, TlsMode, User};
+use crate::logging::LogFormat;
 use crate::plan::PlanCommand;
-use crate::process::LogFormat;
 
 /// Replication middleware for PostgreSQL: one port, many servers, strictly consistent.
 #[derive(Parser, Debug)]
@@ -338,12 +338,12 @@ pub struct Overrides {
     /// or serial [default: graph]
     #[arg(long, env = "HIHOOI_APPLY_METHOD", value_name = "METHOD")]
     pub apply_method: Option<Method>,
-    /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug
+    /// What to log: error, warn, info, debug, or a filter such as hihooi_server=debug [default: info with up, else warn]
     #[arg(long, env = "HIHOOI_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// How to log: lines of text, or JSON objects, one a line
-    #[arg(long, env = "HIHOOI_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
+    /// How to log: lines of text, or JSON objects, one a line [default: text]
+    #[arg(long, env = "HIHOOI_LOG_FORMAT", value_name = "FORMAT", value_enum)]
+    pub log_format: Option<LogFormat>,
 }
 
 impl Overrides {
@@ -377,6 +377,10 @@ impl Overrides {
         put(&self.consistency_sync_timeout_ms, &mut config.consistency.sync_timeout_ms);
         if self.metrics_listen.is_some() {
             config.metrics.listen.clone_from(&self.metrics_listen);
+        }
+        put(&self.log_format, &mut config.logging.format);
+        if self.log.is_some() {
+            config.logging.filter.clone_from(&self.log);
         }
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
         put(&self.replica_max_apply_delay_ms, &mut config.all_replicas.max_apply_delay_ms);

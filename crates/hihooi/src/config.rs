@@ -15,6 +15,7 @@ use hihooi_server::tls::TlsFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use self::clients::{Limits, User};
+use crate::logging::Logging;
 
 /// Where clients connect unless told otherwise.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:6432";
@@ -63,6 +64,9 @@ pub struct Config {
     /// Metrics and health checks.
     #[serde(skip_serializing_if = "Metrics::is_default")]
     pub metrics: Metrics,
+    /// The operator's log.
+    #[serde(rename = "log", skip_serializing_if = "Logging::is_default")]
+    pub logging: Logging,
     /// What holds for all servers.
     #[serde(rename = "sites")]
     pub all_sites: AllSites,
@@ -250,6 +254,7 @@ impl Default for Config {
             pool: Pool::default(),
             consistency: Consistency::default(),
             metrics: Metrics::default(),
+            logging: Logging::default(),
             all_sites: AllSites::default(),
             all_replicas: AllReplicas::default(),
             apply: Apply::default(),
@@ -313,6 +318,13 @@ fn default_data(root: bool) -> PathBuf {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadConfig(String);
+
+impl BadConfig {
+    /// A reason, in one line.
+    pub fn new(text: String) -> BadConfig {
+        BadConfig(text)
+    }
+}
 
 impl Config {
     /// Reads a configuration file. Relative paths in it count from its directory.
@@ -420,6 +432,7 @@ impl Config {
             return Err(BadConfig("pool.size must be at least 1".to_owned()));
         }
         self.limits.check()?;
+        self.logging.check()?;
         let timeout_ms = self.all_sites.timeout_ms;
         if !(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&timeout_ms) {
             return Err(BadConfig(format!(

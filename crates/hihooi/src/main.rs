@@ -14,6 +14,7 @@ mod failure;
 mod following;
 mod holder;
 mod log_view;
+mod logging;
 mod manager;
 mod manual;
 mod notify;

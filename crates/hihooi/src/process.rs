@@ -1,18 +1,12 @@
-//! What the commands have in common: the event loop of the main thread, logging, the listening socket, and
+//! What the commands have in common: the event loop of the main thread, the listening socket, and
 //! output for the user.
 
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use hihooi_postgres::cluster::{file_error, plain};
+use hihooi_postgres::cluster::plain;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::config::{Config, listen_address};
 use crate::exit::Exit;
@@ -40,88 +34,6 @@ pub fn run(command: impl Future<Output = Result<()>>) -> Exit {
 /// A line for the user, who may have closed the terminal.
 pub fn tell(text: String) {
     let _ = writeln!(std::io::stdout(), "hihooi: {text}");
-}
-
-/// How the operator's log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// Lines that are JSON objects: timestamp, level, target, message, and what else an event has.
-    Json,
-}
-
-/// Sends the operator's log to a file, or to standard error.
-///
-/// # Errors
-/// A bad filter or a file that can't be written.
-pub fn log_to(file: Option<&Path>, filter: Option<&str>, format: LogFormat) -> Result<()> {
-    let default = if file.is_some() { "info" } else { "warn" };
-    let filter = EnvFilter::try_new(filter.unwrap_or(default))
-        .map_err(|error| Failure::new(format!("bad --log: {error}")))?;
-    let writer = match file {
-        Some(path) => {
-            let file = open_log(path)?;
-            *LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some((path.to_owned(), file));
-            BoxMakeWriter::new(|| ToLog)
-        }
-        None => BoxMakeWriter::new(std::io::stderr),
-    };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    match format {
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-        LogFormat::Text if file.is_none() && goes_to_the_journal() => {
-            builder.with_ansi(false).without_time().init();
-        }
-        LogFormat::Text => builder.with_ansi(false).init(),
-    }
-    Ok(())
-}
-
-/// Whether standard error is systemd's journal, which has times of its own (systemd.exec, `$JOURNAL_STREAM`).
-fn goes_to_the_journal() -> bool {
-    let Ok(file) = nix::sys::stat::fstat(std::io::stderr()) else { return false };
-    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    stream == format!("{}:{}", file.st_dev, file.st_ino)
-}
-
-/// The operator's log, if it is a file.
-static LOG: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
-
-/// Writes to the operator's log.
-struct ToLog;
-
-impl Write for ToLog {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some((_, file)) => file.write(bytes),
-            None => Ok(bytes.len()),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn open_log(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    Ok(opened.map_err(|error| file_error("write", path, &error))?)
-}
-
-/// Opens the log file anew: it may have been moved away. Goes on with the old one if that fails.
-pub fn open_log_anew() {
-    let opened = match &mut *LOG.lock().unwrap_or_else(PoisonError::into_inner) {
-        Some((path, file)) => open_log(path).map(|anew| *file = anew),
-        None => return,
-    };
-    match opened {
-        Ok(()) => {
-            tracing::info!("SIGHUP: the log file is reopened")
-        }
-        Err(failure) => tracing::error!("SIGHUP: the log file can't be reopened: {failure}"),
-    }
 }
 
 /// Files and sockets besides those of clients that have logged in: of those that have not, of servers, of the log.

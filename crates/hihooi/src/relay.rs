@@ -58,6 +58,7 @@ fn operator(config: Config, reload: Reload, stop: Arc<Notify>) -> Operator {
             let wanted = reread()?;
             let now = in_force.borrow().reloaded(&wanted)?;
             let settings = settings::settings(&now, &wanted)?;
+            now.logging.reload();
             *in_force.borrow_mut() = now;
             Ok(settings)
         };

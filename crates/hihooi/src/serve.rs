@@ -5,7 +5,7 @@ use crate::data_dir::DataDir;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::manager::Manager;
-use crate::process::{self, allow_files, listen, listen_for_metrics, log_to, ready_url};
+use crate::process::{self, allow_files, listen, listen_for_metrics, ready_url};
 use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
@@ -19,7 +19,7 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let mut signals = Signals::new()?;
     let config = args.config()?;
     settings::doors(&config)?;
-    log_to(None, args.settings.log.as_deref(), args.settings.log_format)?;
+    config.logging.begin(None)?;
     allow_files(&config);
     let data = DataDir::new(&config.data)?;
     data.make(false)?;

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::config::{Config, TlsMode};
 use crate::failure::{Failure, Result};
+use crate::logging::Logging;
 
 /// When and how the configuration is read again.
 pub struct Reload {
@@ -77,6 +78,7 @@ impl Config {
             pool: wanted.pool.clone(),
             limits: wanted.limits.clone(),
             consistency: wanted.consistency.clone(),
+            logging: Logging { filter: wanted.logging.filter.clone(), ..self.logging.clone() },
             sites,
             // What takes a restart.
             listen: self.listen.clone(),
@@ -139,6 +141,8 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("consistency.wait_ms", consistency.wait_ms.to_string()),
         ("consistency.sync_timeout_ms", consistency.sync_timeout_ms.to_string()),
         ("metrics.listen", config.metrics.address().unwrap_or("off").to_owned()),
+        ("log.filter", config.logging.filter.clone().unwrap_or_default()),
+        ("log.format", config.logging.format.to_string()),
         ("sites.timeout_ms", config.all_sites.timeout_ms.to_string()),
         ("replica.max_apply_delay_ms", config.all_replicas.max_apply_delay_ms.to_string()),
         ("apply.method", config.apply.method.to_string()),
@@ -185,7 +189,7 @@ mod tests {
              [limits]\nclients_max = 1\nclients_per_user_max = 1\nclients_per_database_max = 1\n\
              login_ms_max = 1000\nidle_ms_max = 1\ntransaction_idle_ms_max = 1\n\
              [consistency]\ndefault = 'strict'\nwait_ms = 1\nsync_timeout_ms = 1\n\
-             [metrics]\nlisten = ':1'\n[sites]\ntimeout_ms = 100\n\
+             [metrics]\nlisten = ':1'\n[log]\nfilter = 'debug'\nformat = 'json'\n[sites]\ntimeout_ms = 100\n\
              [replica]\nmax_apply_delay_ms = 1\n[apply]\nmethod = 'serial'\n\
              [[user]]\nname = 'm'\nadmin = 'read'\n[[database]]\nname = 'd'",
         );
@@ -214,6 +218,7 @@ mod tests {
                 "listen",
                 "data",
                 "metrics.listen",
+                "log.format",
                 "sites.timeout_ms",
                 "replica.max_apply_delay_ms",
                 "apply.method",

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::failure::{Failure, Result};
-use crate::process;
+use crate::logging;
 
 /// Whoever waits for a request to stop: Ctrl-C or `kill`. SIGQUIT counts as two requests, of which the second
 /// asks to stop at once, as it does in PostgreSQL. SIGHUP has the configuration read again, and the log file opened
@@ -54,7 +54,7 @@ impl Signals {
                     return;
                 }
                 _ = self.on_hangup.recv() => {
-                    process::open_log_anew();
+                    logging::open_log_anew();
                     self.hangup.notify_one();
                 }
             }

@@ -10,7 +10,7 @@ use hihooi_postgres::cluster::supervise::{Trouble, supervise};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cli::{Overrides, UpArgs};
+use crate::cli::UpArgs;
 use crate::cluster::{self, DEFAULT_REPLICAS, Found};
 use crate::config::{Config, METRICS_DISTANCE, RoleName};
 use crate::data_dir::{DataDir, Lock};
@@ -30,8 +30,7 @@ pub fn run(args: &UpArgs) -> Exit {
 async fn up(args: &UpArgs) -> Result<()> {
     let mut signals = Signals::new()?;
     let mut ground = Ground::check(args)?;
-    let Overrides { log, log_format, .. } = &args.settings;
-    process::log_to(Some(&ground.data.file("hihooi.log")), log.as_deref(), *log_format)?;
+    ground.config.logging.begin(Some(&ground.data.file("hihooi.log")))?;
     let servers = tokio::select! {
         made = ground.servers(args) => made?,
         () = signals.next() => {

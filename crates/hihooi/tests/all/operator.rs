@@ -145,10 +145,12 @@ fn settings_are_reloaded_under_sessions() {
     assert_eq!(refusal(cluster.try_connect(&[])), too_many);
     assert!(governed.role("bob").is_ok(), "others have places of their own");
 
-    // By the signal, and back.
-    governed.set(&[]);
+    // By the signal, and back; the log tells more now.
+    assert_eq!(cluster.logged(&["DEBUG"]), 0);
+    governed.set(&[("[sites]", "[log]\nfilter = \"debug\"\n[sites]")]);
     cluster.signal_manager(Signal::SIGHUP);
     eventually("it was read again", || cluster.try_connect(&[]).is_ok());
+    eventually("the log tells more", || cluster.logged(&["DEBUG"]) > 0);
     after.run("INSERT INTO kept VALUES (4)");
 
     // What is wrong changes nothing.
