@@ -6,6 +6,7 @@ mod check_history;
 mod cli;
 mod cluster;
 mod config;
+mod connect;
 mod controller;
 mod data_dir;
 mod failure;

@@ -58,7 +58,8 @@ pub async fn run(
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }
 
-/// How clients come in: by which proofs, and how they are encrypted, if at all.
+/// How clients come in: by which proofs, and how they are encrypted, if at all. Also reads the certificates for
+/// connections to servers, so that what is wrong with them is told at once.
 ///
 /// # Errors
 /// What is wrong with a file, with its name.
@@ -69,6 +70,10 @@ pub fn doors(config: &Config) -> Result<(Option<Authentication>, Option<Tls>)> {
     let is_required = config.tls.mode == TlsMode::Require;
     let load =
         |files| Tls::load(files, is_required).map_err(|why| Failure::new(format!("TLS: {why}")));
+    for site in &config.sites {
+        let checked = site.site().address.tls.load();
+        checked.map_err(|why| Failure::new(format!("site {:?}: TLS: {why}", site.name)))?;
+    }
     Ok((authentication.transpose()?, files.map(load).transpose()?))
 }
 
@@ -103,7 +108,8 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("apply.method".to_owned(), config.apply.method.to_string()),
     ];
     for site in &config.sites {
-        keys.push((format!("site.{}", site.name), format!("{}:{}", site.host, site.port)));
+        let value = format!("{}:{} tls={}", site.host, site.port, site.tls);
+        keys.push((format!("site.{}", site.name), value));
     }
     let databases: Vec<&str> = config.databases.iter().map(|each| each.name.as_str()).collect();
     keys.push(("database".to_owned(), databases.join(", ")));

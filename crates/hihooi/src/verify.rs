@@ -1,16 +1,14 @@
 //! `hihooi verify`: makes the running manager compare the replicas with the primary, through the admin
 //! database, and prints the result.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::ExitCode;
 
-use bytes::{Buf, BytesMut};
+use hihooi_postgres::cluster::plain;
+use hihooi_postgres::connection::{Connection, Error, Login};
 use hihooi_wire::backend::{self, ErrorFields, tag};
-use hihooi_wire::{frame, frontend, startup};
+use hihooi_wire::{ProtocolError, frontend};
 
 use crate::cli::VerifyArgs;
-use crate::config::listen_address;
 use crate::failure::{Failure, Result};
 
 /// The admin database.
@@ -23,7 +21,9 @@ const EQUAL: &str = "equal";
 /// Runs the command; the exit status is 0 equal, 1 different, 2 not compared.
 #[must_use]
 pub fn run(args: &VerifyArgs) -> ExitCode {
-    match verify(args) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let verified = runtime.map_err(Failure::new).and_then(|it| it.block_on(verify(args)));
+    match verified {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(failure) => {
@@ -33,9 +33,9 @@ pub fn run(args: &VerifyArgs) -> ExitCode {
     }
 }
 
-fn verify(args: &VerifyArgs) -> Result<bool> {
-    let mut admin = Admin::connect(args)?;
-    let table = admin.query("VERIFY")?;
+async fn verify(args: &VerifyArgs) -> Result<bool> {
+    let mut admin = Admin::connect(args).await?;
+    let table = admin.query("VERIFY").await?;
     print!("{}", table.to_text());
     table.is_equal()
 }
@@ -70,93 +70,65 @@ impl Table {
 }
 
 /// A session with the admin database.
-struct Admin {
-    stream: TcpStream,
-    input: BytesMut,
-}
+struct Admin(Connection);
 
 impl Admin {
-    fn connect(args: &VerifyArgs) -> Result<Admin> {
-        let address = listen_address(&args.listen).map_err(Failure::new)?;
-        let stream = TcpStream::connect(address).map_err(|error| {
-            let error = hihooi_postgres::cluster::plain(&error);
-            Failure::new(format!("no manager at {address}: {error}; is `hihooi up` running?"))
-        })?;
-        let mut admin = Admin { stream, input: BytesMut::new() };
-        let mut packet = BytesMut::new();
-        let parameters = [
-            ("user", args.user.as_str()),
-            ("database", ADMIN_DATABASE),
-            ("application_name", "hihooi verify"),
-        ];
-        startup::startup(parameters, &mut packet);
-        admin.send(&packet)?;
-        admin.answer()?;
-        Ok(admin)
-    }
-
-    fn query(&mut self, text: &str) -> Result<Table> {
-        let mut packet = BytesMut::new();
-        frontend::query(text.as_bytes(), &mut packet);
-        self.send(&packet)?;
-        self.answer()
-    }
-
-    fn send(&mut self, packet: &[u8]) -> Result<()> {
-        self.stream.write_all(packet).map_err(|error| Failure::new(lost(&error)))
+    async fn connect(args: &VerifyArgs) -> Result<Admin> {
+        let address = args.ssl.address(&args.listen)?;
+        let login = Login {
+            address: address.clone(),
+            user: args.user.clone(),
+            database: ADMIN_DATABASE.to_owned(),
+            parameters: vec![("application_name".to_owned(), "hihooi verify".to_owned())],
+            secret: None,
+        };
+        let opened = Connection::open(&login).await;
+        opened.map(Admin).map_err(|error| match error {
+            Error::Server(fields) => Failure::new(fields.message()),
+            Error::Lost { source, .. } => {
+                let error = plain(&source);
+                Failure::new(format!("no manager at {address}: {error}; is `hihooi up` running?"))
+            }
+            other => Failure::new(other),
+        })
     }
 
     /// Reads up to ReadyForQuery; notices are printed as they come.
-    fn answer(&mut self) -> Result<Table> {
+    async fn query(&mut self, text: &str) -> Result<Table> {
         let mut table = Table::default();
+        let Admin(connection) = self;
+        frontend::query(text.as_bytes(), connection.buffer());
+        connection.flush().await.map_err(lost)?;
         loop {
-            let (tag, body) = self.message()?;
-            let bad = |error: hihooi_wire::ProtocolError| Failure::new(error);
-            match tag {
-                tag::NOTICE => println!("{}", ErrorFields::read(&body).map_err(bad)?.message()),
+            let message = connection.next_or_notice().await.map_err(lost)?;
+            let (body, bad) = (&message.body, |error: ProtocolError| Failure::new(error));
+            match message.tag {
+                tag::NOTICE => println!("{}", ErrorFields::read(body).map_err(bad)?.message()),
                 tag::ROW_DESCRIPTION => {
-                    let columns = backend::read_row_description(&body).map_err(bad)?;
+                    let columns = backend::read_row_description(body).map_err(bad)?;
                     table.columns = columns.into_iter().map(|(name, _)| name).collect();
                 }
                 tag::DATA_ROW => {
-                    let row = backend::read_data_row(&body).map_err(bad)?;
+                    let row = backend::read_data_row(body).map_err(bad)?;
                     let text =
                         |v: Option<&[u8]>| String::from_utf8_lossy(v.unwrap_or_default()).into();
                     table.rows.push(row.into_iter().map(text).collect());
                 }
                 tag::ERROR => {
-                    return Err(Failure::new(ErrorFields::read(&body).map_err(bad)?.message()));
-                }
-                tag::AUTHENTICATION if body[..] != [0, 0, 0, 0] => {
-                    return Err(Failure::new("the manager asks for a password"));
+                    return Err(Failure::new(ErrorFields::read(body).map_err(bad)?.message()));
                 }
                 tag::READY_FOR_QUERY => return Ok(table),
                 _ => {}
             }
         }
     }
-
-    fn message(&mut self) -> Result<(u8, BytesMut)> {
-        loop {
-            if let Some(head) = frame::peek(&self.input).map_err(Failure::new)?
-                && self.input.len() >= head.len
-            {
-                let mut body = self.input.split_to(head.len);
-                body.advance(frame::HEADER_LEN);
-                return Ok((head.tag, body));
-            }
-            let mut some = [0; 8192];
-            match self.stream.read(&mut some) {
-                Ok(0) => return Err(Failure::new("the manager closed the connection")),
-                Ok(len) => self.input.extend_from_slice(&some[..len]),
-                Err(error) => return Err(Failure::new(lost(&error))),
-            }
-        }
-    }
 }
 
-fn lost(error: &std::io::Error) -> String {
-    format!("lost the manager: {}", hihooi_postgres::cluster::plain(error))
+fn lost(error: Error) -> Failure {
+    match error {
+        Error::Lost { source, .. } => Failure::new(format!("lost the manager: {}", plain(&source))),
+        other => Failure::new(other),
+    }
 }
 
 #[cfg(test)]

@@ -439,6 +439,7 @@ impl<S: Stream> Admin<S> {
                 Some(site.address.port.to_string()),
                 Some(state),
                 Some(self.relay.counters[id].active.get().to_string()),
+                self.relay.tls_of_sites[id].get().map(str::to_owned),
             ]);
         }
         table

@@ -136,6 +136,10 @@ pub(super) const COMMANDS: &[Command] = &[
                 "a replica's state as in SHOW REPLICAS; the primary's is `serving` or `unreachable`",
             ),
             ("active", "number of clients' statements that are running there"),
+            (
+                "tls",
+                "the version of TLS that connections to it are encrypted with; NULL if they are not encrypted",
+            ),
         ],
     },
     Command {
