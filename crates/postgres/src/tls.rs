@@ -4,6 +4,7 @@
 //! unencrypted behind the server's consent is refused. Files are read again when they have changed.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -228,9 +229,16 @@ impl Connector {
         let refuse = |why: String| Error::Encryption { address: address.clone(), why };
         let lost = |source| Error::Lost { address: address.clone(), source };
         let config = self.config().map_err(refuse)?;
-        let name = ServerName::try_from(address.host.clone()).map_err(|_| {
-            refuse(format!("{:?} can't be the name in a certificate", address.host))
-        })?;
+        let name = match ServerName::try_from(address.host.clone()) {
+            Ok(name) => name,
+            // Nothing compares it: one that isn't sent to the server either.
+            Err(_) if self.mode() != Mode::VerifyFull => {
+                ServerName::from(IpAddr::from(Ipv4Addr::UNSPECIFIED))
+            }
+            Err(_) => {
+                return Err(refuse(format!("no certificate can be for {:?}", address.host)));
+            }
+        };
         let mut request = bytes::BytesMut::new();
         hihooi_wire::startup::ssl_request(&mut request);
         stream.write_all(&request).await.map_err(lost)?;

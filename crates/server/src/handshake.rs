@@ -225,7 +225,8 @@ impl Cancel {
     pub async fn send(self, relay: &Relay) {
         // Nobody waits for the outcome of a cancel request; PostgreSQL tells none either.
         let RunningOn { site, identity, .. } = &self.0;
-        let _ = connection::cancel(relay.address(*site), &identity.key).await;
+        // Boxed: it is rare, and every session would keep room for it.
+        let _ = Box::pin(connection::cancel(relay.address(*site), &identity.key)).await;
     }
 }
 

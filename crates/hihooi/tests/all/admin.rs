@@ -13,7 +13,7 @@ use crate::harness::{
 
 const SHOWS: &[(&str, &[&str])] = &[
     ("SHOW REPLICAS", &["replica", "state", "lag_entries", "lag_ms", "reason"]),
-    ("SHOW SERVERS", &["site", "role", "host", "port"]),
+    ("SHOW SERVERS", &["site", "role", "host", "port", "tls"]),
     ("SHOW STATS", &["site", "reads", "writes", "commits", "errors"]),
     ("SHOW CLIENTS", &["user", "database"]),
     ("SHOW CONFIG", &["key", "value"]),
