@@ -240,17 +240,27 @@ impl Connection {
         let stream = tls::connect(&login.address).await?;
         let may_be_plain =
             login.address.tls.mode() == Mode::Prefer && matches!(stream, Socket::Tls(_));
-        match Connection::start_over(stream, login).await {
+        let mut prover = Prover::new(login, stream.end_point());
+        match Connection::start_over(stream, login, &mut prover).await {
             // As libpq, for a server whose rules allow this role without TLS only.
-            Err(error) if may_be_plain && error.code() == Some(NOT_ALLOWED) => {
-                let stream = Socket::Plain(tls::connect_plainly(&login.address).await?);
-                Connection::start_over(stream, login).await.map_err(|_| error)
+            Err(error)
+                if may_be_plain && !prover.was_asked() && error.code() == Some(NOT_ALLOWED) =>
+            {
+                let again = async {
+                    let stream = Socket::Plain(tls::connect_plainly(&login.address).await?);
+                    Connection::start_over(stream, login, &mut Prover::new(login, None)).await
+                };
+                again.await.map_err(|_| error)
             }
             started => started,
         }
     }
 
-    async fn start_over(stream: Socket, login: &Login) -> Result<Connection> {
+    async fn start_over(
+        stream: Socket,
+        login: &Login,
+        prover: &mut Prover<'_>,
+    ) -> Result<Connection> {
         let mut connection = Connection {
             address: login.address.clone(),
             stream,
@@ -264,12 +274,11 @@ impl Connection {
         let further = login.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         startup::startup(fixed.into_iter().chain(further), &mut connection.output);
         connection.flush().await?;
-        connection.finish_startup(login).await?;
+        connection.finish_startup(prover).await?;
         Ok(connection)
     }
 
-    async fn finish_startup(&mut self, login: &Login) -> Result<()> {
-        let mut prover = Prover::new(login, self.stream.end_point());
+    async fn finish_startup(&mut self, prover: &mut Prover<'_>) -> Result<()> {
         loop {
             let message = self.next().await?;
             match message.tag {

@@ -73,6 +73,11 @@ impl<'a> Prover<'a> {
         Prover { login, end_point, stage: Stage::Unasked }
     }
 
+    /// Whether the server asked for a proof.
+    pub(crate) fn was_asked(&self) -> bool {
+        !matches!(self.stage, Stage::Unasked)
+    }
+
     /// Answers the body of an Authentication message.
     ///
     /// # Errors

@@ -253,16 +253,27 @@ fn all_connections_to_servers_are_encrypted() {
     });
     // Much at once, both ways, more than a record of TLS or a socket's buffer holds.
     alice("INSERT INTO t SELECT i, repeat(i::text, 2000) FROM generate_series(2, 2000) i");
-    let long = "x".repeat(8_000_000);
-    let file = encrypted.folder.path().join("insert.sql");
-    fs::write(&file, format!("INSERT INTO t VALUES (5000, '{long}')")).expect("own folder");
-    alice(&format!("\\i {}", file.display()));
+    let long = "x".repeat(100_000);
+    alice(&format!("INSERT INTO t VALUES (5000, '{long}')"));
     let wide = alice("SELECT v FROM t WHERE id > 1 ORDER BY id");
     let expected: String = (2..=2000).map(|i: u32| i.to_string().repeat(2000) + "\n").collect();
     assert!(wide == format!("{expected}{long}\n"), "{} bytes", wide.len());
+    // More than the sockets hold, to a server that reads slowly: the end of it must wait for the server, too.
+    let rows = encrypted.folder.path().join("rows");
+    fs::write(&rows, format!("{long}\n").repeat(200)).expect("own folder");
+    let copied = encrypted.alice(&[
+        "CREATE TEMP TABLE slow (v text)",
+        "CREATE FUNCTION pg_temp.waits() RETURNS trigger LANGUAGE plpgsql AS
+         'BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END'",
+        "CREATE TRIGGER waits BEFORE INSERT ON slow FOR EACH ROW EXECUTE FUNCTION pg_temp.waits()",
+        &format!("\\copy slow FROM '{}'", rows.display()),
+        "SELECT 'copied'",
+    ]);
+    assert!(copied.ends_with("copied\n"), "{copied}");
     cluster.assert_verified();
 
-    // A pooled connection remains, so what there is can be seen.
+    // Pooled connections remain, so what there is can be seen.
+    alice("UPDATE t SET v = 'three' WHERE id = 1");
     let seen = "SELECT coalesce(nullif(application_name, ''), usename), ssl, version
                 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                 WHERE pid <> pg_backend_pid() AND backend_type IN ('client backend', 'walsender')";
