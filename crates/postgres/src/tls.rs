@@ -292,6 +292,19 @@ impl Connector {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "the server's certificate has expired".to_owned()
             }
+            CertificateError::Other(other) => match other.to_string().as_str() {
+                "UnsupportedCertVersion" => {
+                    "the server's certificate is of version 1 of X.509, which names no host: \
+                     make one of version 3, with subjectAltName"
+                        .to_owned()
+                }
+                "CaUsedAsEndEntity" => {
+                    "the server's certificate is that of an authority (CA:TRUE): let an authority \
+                     issue another one for the server"
+                        .to_owned()
+                }
+                other => format!("the server's certificate can't be accepted: {other}"),
+            },
             other => format!("the server's certificate can't be accepted: {other}"),
         }
     }
