@@ -9,6 +9,7 @@ use hihooi_replication::schedule::Method;
 use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
 use crate::config::{Config, Database, Level, SiteConfig, TlsMode, User};
+use crate::connect::SslArgs;
 use crate::logging::LogFormat;
 use crate::plan::PlanCommand;
 
@@ -131,6 +132,7 @@ const VERIFY_EXAMPLES: &str = "Examples:
   hihooi verify
   hihooi verify --data /srv/hihooi           needs no password
   hihooi verify --listen 127.0.0.1:7000
+  hihooi verify --listen db.example.com:6432 --sslmode verify-full --sslrootcert ca.crt
 
 Exit status: 0 equal, 1 different, 2 not compared.";
 
@@ -181,7 +183,8 @@ pub struct ServeArgs {
     /// Configuration file
     #[arg(long, env = "HIHOOI_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A server (repeatable; replaces those of the file): name=…,role=…,host=…,port=…,user=…,weight=…
+    /// A server (repeatable; replaces those of the file): name=…,role=…,host=…,port=…,user=…,weight=…,
+    /// tls=…,ca_file=…,cert_file=…,key_file=…
     #[arg(long = "site", env = "HIHOOI_SITES", value_delimiter = ';', value_name = "SITE")]
     pub sites: Vec<SiteConfig>,
     /// The replicated database [default: postgres]
@@ -231,6 +234,9 @@ pub struct VerifyArgs {
     /// Role to connect as: one of admin_users
     #[arg(long, env = "HIHOOI_ADMIN_USER", value_name = "NAME", default_value = "postgres")]
     pub user: String,
+    /// Encryption of the connection.
+    #[command(flatten)]
+    pub ssl: SslArgs,
 }
 
 /// Arguments of `rebuild`.

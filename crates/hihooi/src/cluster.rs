@@ -18,6 +18,7 @@ use hihooi_postgres::cluster::postmaster::{Stop, halt};
 use hihooi_postgres::cluster::server::{STOP_LIMIT, SUPERUSER, Server};
 use hihooi_postgres::cluster::{file_error, plain};
 use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::tls::Mode;
 use hihooi_postgres::{setup, site};
 
 use crate::config::{Config, Kind, RoleName, SITES_MAX, SiteConfig};
@@ -111,6 +112,11 @@ pub fn plan(listen_port: u16, replicas: usize) -> Result<Vec<SiteConfig>> {
         port,
         user: SUPERUSER.to_owned(),
         weight: None,
+        // They listen on loopback only, and have no TLS.
+        tls: Mode::Disable,
+        ca_file: None,
+        cert_file: None,
+        key_file: None,
     };
     Ok(ports.into_iter().enumerate().map(site).collect())
 }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::site::{Role, Site};
+use hihooi_postgres::tls::{Connector, Mode, Settings};
 use hihooi_replication::schedule::Method;
 pub use hihooi_server::Consistency as Level;
 use hihooi_server::tls::TlsFiles;
@@ -208,6 +209,18 @@ pub struct SiteConfig {
     /// With 0 it is read only while no other replica can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// How connections to it are encrypted.
+    #[serde(default)]
+    pub tls: Mode,
+    /// The authorities that its certificate may come from, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// hihooi's own certificate, if the server asks for one, followed by those that certify it, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<PathBuf>,
+    /// The private key of `cert_file`, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
 }
 
 /// The role of a site that can be configured.
@@ -342,7 +355,7 @@ impl Config {
         let mut config =
             Config::parse(&text).map_err(|e| BadConfig(format!("{}: {e}", path.display())))?;
         if let Some(directory) = path.parent() {
-            let Config { auth, tls, data, .. } = &mut config;
+            let Config { auth, tls, data, sites, .. } = &mut config;
             let files = [
                 &mut auth.hba_file,
                 &mut auth.ident_file,
@@ -350,7 +363,8 @@ impl Config {
                 &mut tls.key_file,
                 &mut tls.ca_file,
             ];
-            for path in files.into_iter().flatten().chain([data]) {
+            let of_sites = sites.iter_mut().flat_map(SiteConfig::files_mut);
+            for path in files.into_iter().chain(of_sites).flatten().chain([data]) {
                 *path = directory.join(&*path);
             }
         }
@@ -409,6 +423,7 @@ impl Config {
         }
         for (at, site) in self.sites.iter().enumerate() {
             site.check_weight()?;
+            site.check_tls()?;
             if self.sites[..at].iter().any(|other| other.name == site.name) {
                 return bad(format!("two sites have the name {:?}", site.name));
             }
@@ -546,6 +561,24 @@ impl SiteConfig {
         }
     }
 
+    fn files_mut(&mut self) -> [&mut Option<PathBuf>; 3] {
+        [&mut self.ca_file, &mut self.cert_file, &mut self.key_file]
+    }
+
+    fn check_tls(&self) -> Result<(), BadConfig> {
+        let of_site = |why| BadConfig(format!("site {:?}: {why}", self.name));
+        self.tls_settings().check().map_err(of_site)
+    }
+
+    fn tls_settings(&self) -> Settings {
+        Settings {
+            mode: self.tls,
+            ca_file: self.ca_file.clone(),
+            cert_file: self.cert_file.clone(),
+            key_file: self.key_file.clone(),
+        }
+    }
+
     /// The site as the rest of the process knows it.
     #[must_use]
     pub fn site(&self) -> Site {
@@ -555,7 +588,11 @@ impl SiteConfig {
                 RoleName::Primary => Role::Primary,
                 RoleName::Replica => Role::Replica,
             },
-            address: Address { host: self.host.clone(), port: self.port },
+            address: Address {
+                host: self.host.clone(),
+                port: self.port,
+                tls: Connector::new(self.tls_settings()),
+            },
             user: self.user.clone(),
         }
     }
@@ -570,7 +607,7 @@ impl FromStr for SiteConfig {
         for pair in text.split(',') {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
                 BadConfig(format!(
-                    "{pair:?} is not key=value (name, role, kind, host, port, user, weight)"
+                    "{pair:?} is not key=value (name, role, kind, host, port, user, weight, tls, ca_file, cert_file, key_file)"
                 ))
             })?;
             let value = match (key.trim(), value.trim().parse::<i64>()) {
@@ -594,17 +631,28 @@ fn read_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Level, D::Er
     name.parse().map_err(|known| de::Error::custom(format!("unknown level {name:?}. {known}")))
 }
 
+/// The host that `host:port`, `:port` or `port` names.
+#[must_use]
+pub fn host_of(text: &str) -> String {
+    let full = in_full(text);
+    let host = full.rsplit_once(':').map_or(full.as_str(), |(host, _)| host);
+    host.trim_matches(['[', ']']).to_owned()
+}
+
+fn in_full(text: &str) -> String {
+    match text.strip_prefix(':') {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None if text.parse::<u16>().is_ok() => format!("127.0.0.1:{text}"),
+        None => text.to_owned(),
+    }
+}
+
 /// The address that `host:port`, `:port` or `port` stands for.
 ///
 /// # Errors
 /// What is wrong with it, in one line.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let full = match text.strip_prefix(':') {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None if text.parse::<u16>().is_ok() => format!("127.0.0.1:{text}"),
-        None => text.to_owned(),
-    };
-    let mut found = full.to_socket_addrs().map_err(|_| {
+    let mut found = in_full(text).to_socket_addrs().map_err(|_| {
         format!("{text:?} is not a valid listen address: write host:port, such as {DEFAULT_LISTEN}")
     })?;
     found.next().ok_or_else(|| format!("{text:?} has no address"))
@@ -654,6 +702,10 @@ kind = "applied"
 host = "127.0.0.1"
 port = 7002
 weight = 3
+tls = "verify-full"
+ca_file = "ca.crt"
+cert_file = "hihooi.crt"
+key_file = "hihooi.key"
 [[database]]
 name = "postgres"
 "#;
@@ -670,6 +722,7 @@ name = "postgres"
         assert_eq!(config.apply.method, Method::Algorithm2);
         assert_eq!(config.sites[1].user, "postgres");
         assert_eq!(config.weights(), [3]);
+        assert_eq!((config.sites[0].tls, config.sites[1].tls), (Mode::Prefer, Mode::VerifyFull));
         assert_eq!(Config::parse(&config.to_text()), Ok(config));
     }
 
@@ -737,6 +790,42 @@ name = "postgres"
     }
 
     #[test]
+    fn encryption_of_a_site_is_what_its_keys_say() {
+        let site =
+            |more: &str| format!("name=r1,role=replica,host=h,port=1{more}").parse::<SiteConfig>();
+        let full = site(",tls=verify-full,ca_file=/etc/ca.crt").expect("valid");
+        assert_eq!((full.tls, full.check_tls()), (Mode::VerifyFull, Ok(())));
+        assert_eq!(full.ca_file.as_deref(), Some(Path::new("/etc/ca.crt")));
+        assert_eq!(site("").expect("valid").tls, Mode::Prefer);
+        let unknown = site(",tls=verify-ca").expect_err("unknown").to_string();
+        assert!(unknown.contains("verify-ca") && unknown.contains("verify-full"), "{unknown}");
+        for (keys, words) in [
+            // Nobody is to believe that a certificate is checked if it isn't.
+            (",tls=require,ca_file=a", "say verify-full"),
+            (",ca_file=a", "say verify-full"),
+            (",tls=verify-full", "ca-certificates.crt"),
+            (",cert_file=a", "key_file"),
+            (",key_file=a", "cert_file"),
+            (",tls=disable,cert_file=a,key_file=b", "without TLS"),
+        ] {
+            let error = site(keys).expect("valid").check_tls().expect_err(keys).to_string();
+            assert!(error.starts_with("site \"r1\": "), "{error}");
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        assert_eq!(site(",tls=require,cert_file=a,key_file=b").expect("valid").check_tls(), Ok(()));
+    }
+
+    #[test]
+    fn files_of_sites_count_from_the_files_directory() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("hihooi.toml");
+        std::fs::write(&path, EXAMPLE).expect("own directory");
+        let config = Config::read(&path).expect("valid");
+        assert_eq!(config.sites[1].ca_file, Some(folder.path().join("ca.crt")));
+        assert_eq!(config.sites[1].key_file, Some(folder.path().join("hihooi.key")));
+    }
+
+    #[test]
     fn a_weight_is_a_replicas_and_has_bounds() {
         let check = |from: &str, to: &str| {
             Config::parse(&EXAMPLE.replace(from, to)).and_then(|config| config.check())
@@ -754,6 +843,18 @@ name = "postgres"
         ] {
             let error = check(from, to).expect_err(to).to_string();
             assert!(error.contains(&says) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_addresses() {
+        for (text, host) in [
+            ("7000", "127.0.0.1"),
+            (":7000", "127.0.0.1"),
+            ("db.example:7000", "db.example"),
+            ("[::1]:7000", "::1"),
+        ] {
+            assert_eq!(host_of(text), host);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The command `hihooi`.
 
+mod admin_client;
 mod admin_socket;
 mod bench;
 mod check;
@@ -7,6 +8,7 @@ mod check_history;
 mod cli;
 mod cluster;
 mod config;
+mod connect;
 mod controller;
 mod data_dir;
 mod exit;

@@ -15,14 +15,18 @@ use crate::failure::{Failure, Result};
 /// Connections that wait to be accepted: thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
 
+/// Runs work on an event loop.
+///
+/// # Errors
+/// Its own.
+pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(Failure::new)?.block_on(work)
+}
+
 /// Runs a command on an event loop; a failure is printed as one line.
 pub fn run(command: impl Future<Output = Result<()>>) -> Exit {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = match runtime {
-        Ok(runtime) => runtime.block_on(command),
-        Err(error) => Err(Failure::new(error)),
-    };
-    match ended {
+    match block_on(command) {
         Ok(()) => Exit::Done,
         Err(failure) => {
             eprintln!("hihooi: {failure}");

@@ -44,7 +44,8 @@ pub fn settings(config: &Config, wanted: &Config) -> Result<Settings> {
     })
 }
 
-/// How clients come in: by which proofs, and how they are encrypted, if at all.
+/// How clients come in: by which proofs, and how they are encrypted, if at all. Also reads the certificates for
+/// connections to servers, so that what is wrong with them is told at once.
 ///
 /// # Errors
 /// What is wrong with a file, with its name.
@@ -55,6 +56,10 @@ pub fn doors(config: &Config) -> Result<(Option<Authentication>, Option<Tls>)> {
     let is_required = config.tls.mode == TlsMode::Require;
     let load =
         |files| Tls::load(files, is_required).map_err(|why| Failure::new(format!("TLS: {why}")));
+    for site in &config.sites {
+        let checked = site.site().address.tls.load();
+        checked.map_err(|why| Failure::new(format!("site {:?}: TLS: {why}", site.name)))?;
+    }
     Ok((authentication.transpose()?, files.map(load).transpose()?))
 }
 
@@ -150,7 +155,8 @@ fn shown(config: &Config) -> Vec<(String, String)> {
     .map(|(key, value)| (key.to_owned(), value))
     .into();
     for site in &config.sites {
-        keys.push((format!("site.{}", site.name), format!("{}:{}", site.host, site.port)));
+        let value = format!("{}:{} tls={}", site.host, site.port, site.tls);
+        keys.push((format!("site.{}", site.name), value));
         if let Some(weight) = site.weight {
             keys.push((format!("site.{}.weight", site.name), weight.to_string()));
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::admin_client::{Admin, Table};
 use crate::cli::StatusArgs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
@@ -15,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::holder::Holder;
 use crate::print;
-use crate::verify::{Admin, Table};
+use crate::process;
 
 /// How long the manager may take for each answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -75,7 +76,7 @@ fn look(args: &StatusArgs) -> Result<Status> {
         holder.since.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
     if holder.command == "rebuild" {
         status.verdict = "the replicas are being rebuilt".to_owned();
-    } else if let Err(why) = status.ask(&data) {
+    } else if let Err(why) = process::block_on(status.ask(&data)) {
         status.verdict = format!("running, but it does not tell how its servers are: {why}");
     }
     Ok(status)
@@ -83,12 +84,12 @@ fn look(args: &StatusArgs) -> Result<Status> {
 
 impl Status {
     /// Asks the manager.
-    fn ask(&mut self, data: &DataDir) -> Result<()> {
-        let mut admin = Admin::at(data, "hihooi status", Some(ANSWER_LIMIT))?;
-        let version = admin.query("SHOW VERSION")?;
-        let config = admin.query("SHOW CONFIG")?;
-        let servers = records(&admin.query("SHOW SERVERS")?);
-        let replicas = records(&admin.query("SHOW REPLICAS")?);
+    async fn ask(&mut self, data: &DataDir) -> Result<()> {
+        let mut admin = Admin::at(data, "hihooi status", Some(ANSWER_LIMIT)).await?;
+        let version = admin.query("SHOW VERSION").await?;
+        let config = admin.query("SHOW CONFIG").await?;
+        let servers = records(&admin.query("SHOW SERVERS").await?);
+        let replicas = records(&admin.query("SHOW REPLICAS").await?);
         self.version = version.rows.first().and_then(|row| row.first()).cloned();
         let listen = config.rows.iter().find(|row| row[0] == "listen");
         self.listen = listen.map(|row| row[1].clone());

@@ -12,22 +12,37 @@ use bytes::{Buf, Bytes, BytesMut};
 use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 use hihooi_wire::{ProtocolError, frame, frontend, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::login::{Prover, Secret};
+use crate::socket::Socket;
+use crate::tls::{self, Connector, Mode};
 
 /// How long a server may take to accept a connection and finish start-up.
 const CONNECT_MS_MAX: u64 = 10_000;
+/// How long a server may take to carry out a cancel request.
+const CANCEL_MS_MAX: u64 = 2_000;
+/// SQLSTATE of a connection that the rules of `pg_hba.conf` don't allow.
+const NOT_ALLOWED: &str = "28000";
 /// Read this much at once.
 const READ_LEN: usize = 64 * 1024;
 
-/// Where a server listens.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// Where a server listens, and how connections to it are encrypted.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     /// Host name or IP address.
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// What encrypts connections, if anything.
+    pub tls: Connector,
+}
+
+impl Address {
+    /// One whose connections are not encrypted.
+    #[must_use]
+    pub fn plain(host: impl Into<String>, port: u16) -> Address {
+        Address { host: host.into(), port, tls: Connector::disabled() }
+    }
 }
 
 impl fmt::Display for Address {
@@ -49,6 +64,14 @@ pub enum Error {
         address: Address,
         /// What the operating system said.
         source: std::io::Error,
+    },
+    /// It would not be protected as its settings ask for.
+    #[error("{address}: {why}")]
+    Encryption {
+        /// The server.
+        address: Address,
+        /// In one line.
+        why: String,
     },
     /// The server speaks something else than the protocol.
     #[error("unexpected answer from the server: {0}")]
@@ -98,7 +121,7 @@ pub type Row = Vec<Option<String>>;
 #[derive(Debug)]
 pub struct Parts {
     /// The socket.
-    pub stream: TcpStream,
+    pub stream: Socket,
     /// Bytes that came from the server and were not looked at yet.
     pub input: BytesMut,
     /// Number and cancel key of the backend.
@@ -191,7 +214,7 @@ impl Login {
 /// An open session on a server.
 pub struct Connection {
     address: Address,
-    stream: TcpStream,
+    stream: Socket,
     input: BytesMut,
     output: BytesMut,
     key: BackendKey,
@@ -214,10 +237,39 @@ impl Connection {
     }
 
     async fn start(login: &Login) -> Result<Connection> {
-        let lost = |source| Error::Lost { address: login.address.clone(), source };
-        let target = (login.address.host.as_str(), login.address.port);
-        let stream = TcpStream::connect(target).await.map_err(lost)?;
-        stream.set_nodelay(true).map_err(lost)?;
+        let stream = tls::connect(&login.address).await?;
+        let may_be_plain =
+            login.address.tls.mode() == Mode::Prefer && matches!(stream, Socket::Tls(_));
+        let mut prover = Prover::new(login, stream.end_point());
+        match Connection::start_over(stream, login, &mut prover).await {
+            // As libpq, for a server whose rules allow this role without TLS only.
+            Err(error)
+                if may_be_plain && !prover.was_asked() && error.code() == Some(NOT_ALLOWED) =>
+            {
+                let again = async {
+                    let stream = Socket::Plain(tls::connect_plainly(&login.address).await?);
+                    Connection::start_over(stream, login, &mut Prover::new(login, None)).await
+                };
+                again.await.map_err(|_| error)
+            }
+            started => started,
+        }
+    }
+
+    /// Opens a session over a connection that is open, and waits until it is ready.
+    ///
+    /// # Errors
+    /// The server's own error, or that it is lost.
+    pub async fn open_over(stream: Socket, login: &Login) -> Result<Connection> {
+        let mut prover = Prover::new(login, stream.end_point());
+        Connection::start_over(stream, login, &mut prover).await
+    }
+
+    async fn start_over(
+        stream: Socket,
+        login: &Login,
+        prover: &mut Prover<'_>,
+    ) -> Result<Connection> {
         let mut connection = Connection {
             address: login.address.clone(),
             stream,
@@ -231,12 +283,11 @@ impl Connection {
         let further = login.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         startup::startup(fixed.into_iter().chain(further), &mut connection.output);
         connection.flush().await?;
-        connection.finish_startup(login).await?;
+        connection.finish_startup(prover).await?;
         Ok(connection)
     }
 
-    async fn finish_startup(&mut self, login: &Login) -> Result<()> {
-        let mut prover = Prover::new(login);
+    async fn finish_startup(&mut self, prover: &mut Prover<'_>) -> Result<()> {
         loop {
             let message = self.next().await?;
             match message.tag {
@@ -256,6 +307,12 @@ impl Connection {
                 _ => {}
             }
         }
+    }
+
+    /// The version of TLS, if the connection is encrypted.
+    #[must_use]
+    pub fn tls_version(&self) -> Option<&'static str> {
+        self.stream.tls_version()
     }
 
     /// Number and cancel key of the backend.
@@ -289,7 +346,11 @@ impl Connection {
 
     /// Sends what is in the buffer.
     pub async fn flush(&mut self) -> Result<()> {
-        let sent = self.stream.write_all(&self.output).await;
+        let sent = async {
+            self.stream.write_all(&self.output).await?;
+            self.stream.flush().await // TLS may hold something back
+        };
+        let sent = sent.await;
         self.output.clear();
         sent.map_err(|source| self.lost(source))
     }
@@ -297,9 +358,19 @@ impl Connection {
     /// The next message, notices and parameter changes aside. Cancel-safe.
     pub async fn next(&mut self) -> Result<Message> {
         loop {
+            let message = self.next_or_notice().await?;
+            if message.tag != tag::NOTICE {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// The next message, parameter changes aside. Cancel-safe.
+    pub async fn next_or_notice(&mut self) -> Result<Message> {
+        loop {
             while let Some(message) = self.buffered()? {
                 match message.tag {
-                    tag::NOTICE | tag::NOTIFICATION => {}
+                    tag::NOTIFICATION => {}
                     tag::PARAMETER_STATUS => self.keep_parameter(&message.body)?,
                     tag::READY_FOR_QUERY => {
                         self.status = message
@@ -426,6 +497,24 @@ impl Connection {
         let _ = self.flush().await;
         let _ = self.stream.shutdown().await;
     }
+}
+
+/// Asks a server to cancel what a backend runs, and waits until it has done so, which may have been too late. The
+/// request is encrypted as other connections are: it contains the backend's cancel key.
+///
+/// # Errors
+/// The server can't be reached.
+pub async fn cancel(address: &Address, key: &BackendKey) -> Result<()> {
+    let lost = |source| Error::Lost { address: address.clone(), source };
+    let mut stream = tls::connect(address).await?;
+    let mut packet = BytesMut::new();
+    startup::cancel(key.process, &key.secret, &mut packet);
+    stream.write_all(&packet).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)?;
+    // The server closes the connection when it has sent the signal.
+    let limit = Duration::from_millis(CANCEL_MS_MAX);
+    let _ = tokio::time::timeout(limit, stream.read(&mut [0])).await;
+    Ok(())
 }
 
 /// The error in a server's ErrorResponse.

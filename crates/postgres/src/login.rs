@@ -4,12 +4,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use hihooi_auth::md5;
 use hihooi_auth::passfile::Passfile;
 use hihooi_auth::scram::client::{Binding, Client, Proved};
-use hihooi_auth::scram::{self, Keys, Nonce, SCRAM_SHA_256};
+use hihooi_auth::scram::{self, Keys, Nonce, SCRAM_SHA_256, SCRAM_SHA_256_PLUS};
 use hihooi_wire::authentication::{self, Request};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -50,6 +51,8 @@ impl std::fmt::Debug for Password {
 /// A login on its way.
 pub(crate) struct Prover<'a> {
     login: &'a Login,
+    /// The hash of the server's certificate, if the connection is encrypted and it is known.
+    end_point: Option<Arc<[u8]>>,
     stage: Stage,
 }
 
@@ -66,8 +69,13 @@ enum Stage {
 }
 
 impl<'a> Prover<'a> {
-    pub(crate) fn new(login: &'a Login) -> Prover<'a> {
-        Prover { login, stage: Stage::Unasked }
+    pub(crate) fn new(login: &'a Login, end_point: Option<Arc<[u8]>>) -> Prover<'a> {
+        Prover { login, end_point, stage: Stage::Unasked }
+    }
+
+    /// Whether the server asked for a proof.
+    pub(crate) fn was_asked(&self) -> bool {
+        !matches!(self.stage, Stage::Unasked)
     }
 
     /// Answers the body of an Authentication message.
@@ -104,8 +112,9 @@ impl<'a> Prover<'a> {
             (Request::Sasl(offered), Stage::Unasked)
                 if offered.contains(&SCRAM_SHA_256.as_bytes()) =>
             {
-                let (client, first) = Client::begin(Binding::None, &nonce()?);
-                authentication::sasl_initial(SCRAM_SHA_256.as_bytes(), &first, out);
+                let binding = self.binding(&offered);
+                let (client, first) = Client::begin(binding, &nonce()?);
+                authentication::sasl_initial(binding.mechanism().as_bytes(), &first, out);
                 Stage::Begun(client)
             }
             (Request::SaslContinue(data), Stage::Begun(client)) => {
@@ -141,6 +150,19 @@ impl<'a> Prover<'a> {
             }
         };
         Ok(())
+    }
+
+    /// Over TLS, the exchange is bound to the server's certificate, so that it can't be relayed. If the server doesn't
+    /// offer that we tell it so, signed: it refuses if its offer was changed on the way (RFC 5802, section 6). A
+    /// certificate whose hash isn't defined (RFC 5929) can't be bound to.
+    fn binding(&self, offered: &[&[u8]]) -> Binding<'_> {
+        match &self.end_point {
+            Some(hash) if offered.contains(&SCRAM_SHA_256_PLUS.as_bytes()) => {
+                Binding::EndPoint(hash)
+            }
+            Some(_) => Binding::NotOffered,
+            None => Binding::None,
+        }
     }
 
     fn secret(&self) -> Result<Secret> {

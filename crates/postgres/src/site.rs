@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     fn replica() -> Replica {
-        let address = Address { host: "127.0.0.1".to_owned(), port: 1 };
+        let address = Address::plain("127.0.0.1", 1);
         let (name, user) = ("replica1".to_owned(), "postgres".to_owned());
         Replica::new(Site { name, role: Role::Replica, address, user })
     }

@@ -10,6 +10,7 @@ use std::task::{Poll, ready};
 use bytes::{Bytes, BytesMut};
 use hihooi_log::BackendRecord;
 use hihooi_postgres::connection::{BackendKey, Parts};
+use hihooi_postgres::socket::Socket;
 use hihooi_session::downstream::Downstream;
 use hihooi_session::relaying::{self, Hold};
 use hihooi_session::upstream::Upstream;
@@ -20,7 +21,7 @@ use crate::configuration::Given;
 use crate::permits::Permit;
 use crate::pool::Pool;
 use crate::room::Place;
-use crate::socket::{self, Stream};
+use crate::socket;
 use crate::startup_key::StartupKey;
 use hihooi_session::sites::SiteId;
 
@@ -47,7 +48,7 @@ pub struct Backend {
     /// Who it is at the server.
     pub identity: Rc<Identity>,
     /// The socket.
-    pub stream: Box<dyn Stream>,
+    pub stream: Socket,
     /// What was said on it; not here while it is lent to a session.
     pub up: Option<Box<Upstream>>,
     /// When it came back to the pool.
@@ -83,7 +84,7 @@ impl Backend {
             startup,
             given,
             identity: Rc::new(Identity { key: parts.key, record }),
-            stream: Box::new(parts.stream),
+            stream: parts.stream,
             idle_since: Instant::now(),
             last_session: 0,
             cancels: Rc::default(),
@@ -161,7 +162,7 @@ impl Backend {
             while !bytes.is_empty() {
                 ready!(socket::poll_write(&mut self.stream, cx, bytes))?;
             }
-            Poll::Ready(Ok(()))
+            socket::poll_flush(&mut self.stream, cx)
         })
         .await
     }

@@ -5,6 +5,8 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use hihooi_postgres::connection;
+use hihooi_postgres::socket::{Encrypted, Socket};
 use hihooi_sql::SearchPath;
 use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::{self, Report, Status};
@@ -17,9 +19,7 @@ use crate::client::Client;
 use crate::clients::Stranger;
 use crate::pool::Refusal;
 use crate::relay::{Peer, Relay, RunningOn};
-use crate::socket::Socket;
 use crate::startup_key::{StartupKey, Welcome};
-use crate::tls::Encrypted;
 use hihooi_session::sites::SiteId;
 use hihooi_session::state;
 
@@ -113,7 +113,7 @@ async fn open(
                 let encrypted = tls?.accept(stream).await.ok()?;
                 startup_over_tls(encrypted, relay, stranger).await
             }
-            Socket::Tls(_) => None,
+            Socket::Unix(_) | Socket::Tls(_) => None,
         },
         First::Done => None,
     }
@@ -254,7 +254,9 @@ impl Cancel {
     /// Sends it and waits until it has arrived.
     pub async fn send(self, relay: &Relay) {
         // Nobody waits for the outcome of a cancel request; PostgreSQL tells none either.
-        let _ = send_cancel(relay, &self.0).await;
+        let RunningOn { site, identity, .. } = &self.0;
+        // Boxed: it is rare, and every session would keep room for it.
+        let _ = Box::pin(connection::cancel(relay.address(*site), &identity.key)).await;
     }
 }
 
@@ -262,20 +264,6 @@ impl Drop for Cancel {
     fn drop(&mut self) {
         self.0.cancels.set(self.0.cancels.get() - 1);
     }
-}
-
-async fn send_cancel(relay: &Relay, running: &RunningOn) -> std::io::Result<()> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let address = relay.address(running.site);
-    let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-    let mut packet = bytes::BytesMut::new();
-    let key = &running.identity.key;
-    startup::cancel(key.process, &key.secret, &mut packet);
-    stream.write_all(&packet).await?;
-    let limit = std::time::Duration::from_secs(2);
-    // The server closes the connection when it has sent the signal.
-    let _ = tokio::time::timeout(limit, stream.read(&mut [0])).await;
-    Ok(())
 }
 
 /// Tries the start-up parameters at the primary, once for all clients that use the same.

@@ -274,6 +274,8 @@ pub struct Relay {
     pub is_primary_silent: Cell<bool>,
     /// Whether a site answered the last probe without an error; true before the first.
     pub answers: PerSite<Cell<bool>>,
+    /// The version of TLS that our connections to a site have, if they are encrypted.
+    pub tls_of_sites: PerSite<Cell<Option<&'static str>>>,
     /// Counters per site.
     pub counters: PerSite<Counters>,
     /// What is counted for metrics only.
@@ -369,6 +371,7 @@ impl Relay {
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             answers: sites.map(|_| Cell::new(true)),
+            tls_of_sites: sites.map(|_| Cell::new(None)),
             counters: sites.map(|_| Counters::default()),
             meters: Meters::new(&sites),
             suspected: sites.map(|_| Notify::new()),

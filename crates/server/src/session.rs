@@ -341,6 +341,8 @@ impl<S: Stream> Served<S> {
             return false;
         };
         if output.is_empty() {
+            // A connection that broke is noticed by whoever reads from it.
+            let _ = socket::poll_flush(&mut server.stream, cx);
             return false;
         }
         let event = match socket::poll_write(&mut server.stream, cx, output) {

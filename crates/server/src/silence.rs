@@ -57,6 +57,8 @@ pub async fn watch(relay: Rc<Relay>, site: SiteId) {
             };
             relay.answers[site].set(is_good);
         }
+        let version = probe.connection.as_ref().and_then(Connection::tls_version);
+        relay.tls_of_sites[site].set(version);
         if probe.loaded != probe.compared {
             // What fails now is tried the next time.
             let read = timeout(half, relay.pools.read_configuration(site)).await;
@@ -116,7 +118,7 @@ impl Probe {
 fn is_answer(error: &Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, UnexpectedEof};
     match error {
-        Error::Server(_) | Error::Protocol(_) => true,
+        Error::Server(_) | Error::Protocol(_) | Error::Encryption { .. } => true,
         Error::Lost { source, .. } => {
             matches!(
                 source.kind(),
@@ -173,7 +175,7 @@ mod tests {
             (ErrorKind::TimedOut, false),
             (ErrorKind::HostUnreachable, false),
         ] {
-            let address = Address { host: "127.0.0.1".to_owned(), port: 1 };
+            let address = Address::plain("127.0.0.1", 1);
             assert_eq!(is_answer(&Error::Lost { address, source: kind.into() }), answers, "{kind}");
         }
         assert!(is_answer(&Error::Protocol("a password is asked for".to_owned())));

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,86 +12,6 @@ use bytes::{Buf, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-
-use crate::tls::Encrypted;
-
-/// A client's socket.
-#[derive(Debug)]
-pub enum Socket {
-    /// TCP.
-    Plain(TcpStream),
-    /// TLS over TCP.
-    Tls(Box<Encrypted>),
-}
-
-impl Socket {
-    /// The version of TLS, if it is encrypted.
-    #[must_use]
-    pub fn tls_version(&self) -> Option<&'static str> {
-        match self {
-            Socket::Plain(_) => None,
-            Socket::Tls(encrypted) => Some(encrypted.version()),
-        }
-    }
-
-    /// The client's certificate, if it has one that was certified by one of the authorities.
-    #[must_use]
-    pub fn certificate(&self) -> Option<&[u8]> {
-        match self {
-            Socket::Plain(_) => None,
-            Socket::Tls(encrypted) => encrypted.certificate().map(AsRef::as_ref),
-        }
-    }
-
-    /// The hash of our certificate, to which a SCRAM exchange can be bound, if it is encrypted.
-    #[must_use]
-    pub fn end_point(&self) -> Option<Arc<[u8]>> {
-        match self {
-            Socket::Plain(_) => None,
-            Socket::Tls(encrypted) => encrypted.end_point.clone(),
-        }
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Socket::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Socket::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Socket::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_shutdown(cx),
-        }
-    }
-}
 
 /// So long after its last packet, a client's machine is asked for a sign of life, and then at these intervals: one that
 /// is gone is noticed, and a network that forgets idle connections keeps ours.

@@ -49,6 +49,12 @@ impl Startup {
     }
 }
 
+/// Writes the request for TLS.
+pub fn ssl_request(out: &mut BytesMut) {
+    out.put_i32(8);
+    out.put_i32(SSL_REQUEST);
+}
+
 /// Takes the first packet off the buffer; `None` while it is not whole.
 pub fn parse(buffer: &mut BytesMut) -> Result<Option<Packet>> {
     let Some(&header) = buffer.first_chunk::<4>() else { return Ok(None) };

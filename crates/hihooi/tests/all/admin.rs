@@ -18,7 +18,7 @@ const SHOWS: &[(&str, &[&str])] = &[
         "SHOW REPLICAS",
         &["replica", "state", "lag_entries", "lag_ms", "reason", "since", "kind", "retained_bytes"],
     ),
-    ("SHOW SERVERS", &["site", "role", "host", "port"]),
+    ("SHOW SERVERS", &["site", "role", "host", "port", "tls"]),
     ("SHOW POOLS", &["site", "user", "database", "used", "idle", "size", "waiting", "maxwait_ms"]),
     ("SHOW STATS", &["site", "reads", "writes", "commits", "errors"]),
     ("SHOW CLIENTS", &["user", "database", "tls", "auth", "wait_ms"]),

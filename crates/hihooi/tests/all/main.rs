@@ -45,6 +45,7 @@ mod snapshots;
 mod stopping;
 mod sync;
 mod tls;
+mod tls_servers;
 mod tools;
 mod transparency;
 mod types;

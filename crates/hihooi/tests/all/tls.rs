@@ -25,7 +25,7 @@ use crate::harness::{
     target_is_plain, tool,
 };
 
-const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+pub const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 const ALPN: &[u8] = b"postgresql";
 
 /// Certificates of an authority, in a folder: its own, a server's, and a client's for `postgres`.
@@ -83,7 +83,7 @@ impl Authority {
     }
 
     /// What trusts it, with a protocol's name or none.
-    fn client(&self, alpn: Option<&[u8]>) -> Arc<ClientConfig> {
+    pub fn client(&self, alpn: Option<&[u8]>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let own = CertificateDer::from_pem_file(self.path("ca.crt")).expect("its certificate");
         roots.add(own).expect("an authority");
@@ -114,7 +114,7 @@ fn tcp(port: u16) -> TcpStream {
 }
 
 /// A client's TLS, its handshake done.
-fn encrypt(
+pub fn encrypt(
     mut tcp: TcpStream,
     config: Arc<ClientConfig>,
 ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
@@ -219,6 +219,34 @@ fn tls_can_be_required() {
     assert_eq!(connected(cluster.port, "sslmode=allow"), Ok(true));
     let refused = connected(cluster.port, "sslmode=disable").expect_err("it is required");
     assert_names(&refused, &["requires TLS", "sslmode=require"]);
+
+    // Our own commands have the same choice.
+    let others = Authority::new("others");
+    let (good, bad) = (authority.text("ca.crt"), others.text("ca.crt"));
+    let run = |command: &str, options: &[&str]| {
+        let mut hihooi = Command::new(harness::program());
+        let listen = format!("localhost:{}", cluster.port);
+        hihooi.args(command.split(' ')).args(["--listen", &listen]).args(options);
+        let output = finish(&mut hihooi);
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    };
+    let verify = |options: &[&str]| run("verify", options);
+    for options in [[].as_slice(), &["--sslmode", "require"]] {
+        assert_names(&verify(options).expect("they are equal"), &["replica1", "equal"]);
+    }
+    verify(&["--sslmode", "verify-full", "--sslrootcert", &good]).expect("they are equal");
+    for (options, words) in [
+        (["--sslmode", "disable"].as_slice(), "requires TLS"),
+        (&["--sslmode", "verify-full", "--sslrootcert", &bad], "an authority that is not in"),
+        (&["--sslmode", "verify-full"], "ca-certificates.crt"),
+        (&["--sslrootcert", &good], "say verify-full"),
+        (&["--sslmode", "verify-ca"], "disable, prefer, require and verify-full"),
+    ] {
+        assert_names(&verify(options).expect_err(words), &[words]);
+    }
+    let history = "bench history --level gssi --transactions 40 --sslmode require";
+    run(history, &[]).expect("its guarantees are kept");
 }
 
 /// TLS without asking for it needs the protocol's name; what comes behind the request, but before TLS, ends the

@@ -66,7 +66,7 @@ impl Server {
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> Address {
-        Address { host: Ipv4Addr::LOCALHOST.to_string(), port: self.port }
+        Address::plain(Ipv4Addr::LOCALHOST.to_string(), self.port)
     }
 
     /// Creates the empty data directory, owned by the user that runs the server.

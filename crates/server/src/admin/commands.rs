@@ -166,6 +166,10 @@ pub(super) const COMMANDS: &[Command] = &[
                 "a replica's state as in SHOW REPLICAS; the primary's is `serving` or `unreachable`",
             ),
             int("active", "number of clients' statements that are running there"),
+            text(
+                "tls",
+                "the version of TLS that connections to it are encrypted with; NULL if they are not encrypted",
+            ),
         ],
     },
     Command {

@@ -163,6 +163,7 @@ pub(super) fn servers(relay: &Relay, mut table: Table) -> Table {
             site.address.port.into(),
             state.into(),
             relay.counters[id].active.get().into(),
+            relay.tls_of_sites[id].get().into(),
         ]);
     }
     table

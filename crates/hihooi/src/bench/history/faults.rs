@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use hihooi_postgres::cluster::pidfile::{self, Occupant};
 use hihooi_postgres::cluster::plain;
 use hihooi_postgres::connection::{Address, Connection, Login};
+use hihooi_postgres::tls::{Connector, Mode, Settings};
 use nix::sys::signal::Signal;
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -142,7 +143,10 @@ impl Target {
         let rows = self.command("SHOW SERVERS").await?;
         let server = |row: BTreeMap<String, String>| {
             let port = row["port"].parse().map_err(Failure::new)?;
-            let address = Address { host: row["host"].clone(), port };
+            // As hihooi's own connections.
+            let mode = if row["tls"].is_empty() { Mode::Prefer } else { Mode::Require };
+            let tls = Connector::new(Settings { mode, ..Settings::default() });
+            let address = Address { host: row["host"].clone(), port, tls };
             Ok(Server { name: row["site"].clone(), address })
         };
         rows.into_iter().map(server).collect()

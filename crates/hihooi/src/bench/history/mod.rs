@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use hihooi_postgres::connection::{Address, Connection, Login};
+use hihooi_postgres::connection::{Connection, Login};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use tokio::sync::watch;
@@ -30,7 +30,8 @@ use self::client::{Client, Counts, Shared};
 use self::faults::{Fault, Injected, Target};
 use self::recording::Record;
 use self::workload::Draw;
-use crate::config::{DEFAULT_LISTEN, Level, listen_address};
+use crate::config::{DEFAULT_LISTEN, Level};
+use crate::connect::SslArgs;
 use crate::data_dir::DataDir;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -107,6 +108,9 @@ pub struct HistoryArgs {
     /// Check against the guarantees of this level instead of the sessions' level
     #[arg(long, value_name = "LEVEL")]
     pub judge: Option<Level>,
+    /// Encryption of the sessions.
+    #[command(flatten)]
+    pub ssl: SslArgs,
 }
 
 /// Runs the command: 0 the guarantees were kept, 1 they were violated, 2 this could not be determined.
@@ -150,9 +154,8 @@ async fn record(args: &HistoryArgs) -> Result<Recorded> {
 
 /// As other clients connect: nothing is set but the name.
 fn login(args: &HistoryArgs, database: &str) -> Result<Login> {
-    let address = listen_address(&args.listen).map_err(Failure::new)?;
     Ok(Login {
-        address: Address { host: address.ip().to_string(), port: address.port() },
+        address: args.ssl.address(&args.listen)?,
         user: args.user.clone(),
         database: database.to_owned(),
         parameters: vec![("application_name".to_owned(), APPLICATION.to_owned())],

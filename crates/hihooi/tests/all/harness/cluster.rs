@@ -130,14 +130,19 @@ impl Cluster {
         }
     }
 
-    /// Starts `hihooi serve` on the servers that run, and waits for its ready line.
+    /// Starts `hihooi serve` on the servers that run, and waits for its ready line, and until all replicas serve.
     pub fn serve(&self) {
+        self.serve_without_waiting_for_all();
+        self.await_replicas();
+    }
+
+    /// Starts `hihooi serve` when a replica is known to stay out: waits only for the ready line.
+    pub fn serve_without_waiting_for_all(&self) {
         let mut command = Command::new(super::program());
         command.args(["serve", "--config"]).arg(self.data().join("hihooi.toml"));
         command.envs(self.options.environment.iter().cloned());
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         self.await_ready(self.spawn_manager(command));
-        self.await_replicas();
     }
 
     /// Starts the manager when a replica is known to stay out: waits only for the ready line.

@@ -130,7 +130,7 @@ impl Server {
     }
 
     pub fn address(&self) -> Address {
-        Address { host: "127.0.0.1".to_owned(), port: self.port }
+        Address::plain("127.0.0.1", self.port)
     }
 
     pub fn login(&self, user: &str, database: &str) -> Login {
@@ -228,7 +228,7 @@ impl Collector {
     pub fn start_at(port: u16, log: Log) -> Collector {
         let config = CollectorConfig {
             name: "primary".to_owned(),
-            address: Address { host: "127.0.0.1".to_owned(), port },
+            address: Address::plain("127.0.0.1", port),
             user: "postgres".to_owned(),
             database: "postgres".to_owned(),
             incarnation: 1,

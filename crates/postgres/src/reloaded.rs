@@ -1,5 +1,5 @@
 //! What is made of files, such as certificates and rules of authentication, and made again when these have changed:
-//! a client that comes gets what the files say then, without a restart. Looking costs a `stat` for each file.
+//! a connection that begins gets what the files say then, without a restart. Looking costs a `stat` for each file.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct Reloaded<T> {
 }
 
 /// Makes it, reading files through its argument; what is wrong with them.
-type Load<T> = dyn Fn(&Files) -> Result<T, String>;
+type Load<T> = dyn Fn(&Files) -> Result<T, String> + Send;
 
 struct Current<T> {
     value: T,
@@ -40,7 +40,7 @@ impl<T: Clone> Reloaded<T> {
     /// Those of `load`, which name the file.
     pub fn new(
         what: &'static str,
-        load: impl Fn(&Files) -> Result<T, String> + 'static,
+        load: impl Fn(&Files) -> Result<T, String> + Send + 'static,
     ) -> Result<Reloaded<T>, String> {
         let files = Files::default();
         let value = load(&files)?;
