@@ -8,6 +8,7 @@ use hihooi_sql::{Analysis, Hint, Isolation, Kind, Replica, Statement, Unsafe};
 use hihooi_wire::frontend::{self, Bind, Target, tag};
 
 use crate::answers::{Audience, Sent};
+use crate::block::Block;
 use crate::consistency::Consistency;
 use crate::events::Env;
 use crate::own_types::{self, Objects};
@@ -99,6 +100,9 @@ impl Session {
         }
         if self.block.is_none() && self.isolation == Isolation::Serializable {
             return Err(Reason::Isolation);
+        }
+        if self.block.as_ref().is_some_and(Block::has_failed) {
+            return Err(Reason::ExplicitBlock); // a server says so
         }
         if env.is_catalog_stale() {
             return Err(Reason::NotFresh);

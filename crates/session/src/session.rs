@@ -177,7 +177,7 @@ pub struct Session {
     pub(crate) parked: Option<Box<Upstream>>,
     /// What the session does with portals that have more rows.
     pub(crate) fetching: Fetching,
-    /// The unnamed portal was opened elsewhere than where the transaction is: it is gone.
+    /// The unnamed portal was opened elsewhere than where the transaction is, or by a simple query: it is gone.
     pub(crate) portal_elsewhere: bool,
     /// A block that no server has begun.
     pub(crate) block: Option<Block>,
@@ -196,6 +196,8 @@ pub struct Session {
     /// What they were before SET LOCAL, until the transaction ends.
     pub(crate) own_before: Option<OwnSettings>,
     pub(crate) last_route: Route,
+    /// What begins or ends a transaction was bound to a portal, which may yet be executed.
+    pub(crate) has_bound_control: bool,
     /// Writes whose COMMIT was sent.
     pub(crate) flight: Flight,
     pub(crate) writes_begun: u64,
@@ -245,6 +247,7 @@ impl Session {
             own: opened.own,
             own_before: None,
             last_route: Route::primary(Reason::NoReplica),
+            has_bound_control: false,
             flight: Flight::default(),
             writes_begun: 0,
             numbers_at: None,
@@ -468,7 +471,9 @@ impl Session {
         self.doubts.was_ahead = self.is_ahead_of_catalog(env);
         self.doubts.was_unread = env.is_catalog_unread();
         match message.tag {
-            tag::QUERY if !self.gathered.is_empty() && self.open != Open::Skipping => {
+            // In a failed unit, up to its Sync.
+            tag::QUERY | tag::FUNCTION_CALL if self.is_skipping() => {}
+            tag::QUERY | tag::FUNCTION_CALL if !self.gathered.is_empty() => {
                 // What the client sent without Sync runs first.
                 self.next = Some(message);
                 self.run_gathered(env, out);
@@ -477,8 +482,14 @@ impl Session {
                 self.next = Some(message);
                 self.phase = Phase::AwaitingCatalog;
             }
-            tag::QUERY => self.simple(message, env, out),
-            tag::FUNCTION_CALL => self.function_call(message, env, out),
+            tag::QUERY => {
+                self.names.keep_changes(); // of a unit without Sync in front of it
+                self.simple(message, env, out);
+            }
+            tag::FUNCTION_CALL => {
+                self.names.keep_changes();
+                self.function_call(message, env, out);
+            }
             tag::TERMINATE => self.end(End::Client, out),
             // Left over from a COPY that failed (manual, "COPY Operations").
             tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => {}
@@ -487,6 +498,12 @@ impl Session {
             }
             _ => self.gather(message, env, out),
         }
+    }
+
+    /// Whether messages are ignored until the next Sync, by the session or by the server.
+    fn is_skipping(&self) -> bool {
+        let server_skips = || self.up.as_ref().is_some_and(|up| up.answers.is_skipping());
+        self.open == Open::Skipping || server_skips()
     }
 
     fn gather(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {

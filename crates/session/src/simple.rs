@@ -17,7 +17,7 @@ use crate::own_settings::Answer;
 use crate::passwords::Held;
 use crate::read::Wanted;
 use crate::route::{Reason, Route};
-use crate::session::{End, Open, Phase, Session, may_change_path};
+use crate::session::{End, Phase, Session, may_change_path};
 use crate::unit::{Ends, Op, Unit};
 use crate::upstream::Upstream;
 use crate::values::RunValues;
@@ -34,10 +34,6 @@ pub(crate) enum How {
 impl Session {
     /// Runs a simple query.
     pub(crate) fn simple(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
-        let skips = self.up.as_ref().is_some_and(|up| up.answers.is_skipping());
-        if self.open == Open::Skipping || skips {
-            return; // in a failed unit, up to its Sync
-        }
         let Ok(text) = frontend::read_query(message.body()) else {
             let report = Report::fatal("08P01", "invalid string in message");
             return self.end(End::Fatal(report), out);

@@ -12,7 +12,7 @@ use hihooi_replication::ids::Xid;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Ddl, Kind, SessionCommand, Statement};
 use hihooi_wire::backend::Status;
-use hihooi_wire::frontend::tag;
+use hihooi_wire::frontend::{self, tag};
 
 use crate::answers::Audience;
 use crate::consistency::Consistency;
@@ -128,6 +128,14 @@ impl Op {
         }
     }
 
+    /// Whether it makes ready what begins or ends a transaction, but for COMMIT.
+    fn binds_control(&self) -> bool {
+        let is_control = |kind: &Kind| {
+            matches!(kind, Kind::Begin(_) | Kind::Rollback { .. } | Kind::PrepareTransaction(_))
+        };
+        matches!(self, Op::Bind { .. }) && self.statement().is_some_and(|one| is_control(&one.kind))
+    }
+
     fn binds_commit(&self) -> bool {
         matches!(self, Op::Bind { .. })
             && matches!(self.statement(), Some(Statement { kind: Kind::Commit { .. }, .. }))
@@ -222,6 +230,24 @@ impl Flight {
     }
 }
 
+/// Whether what begins or ends a transaction is made ready, but not run right behind that.
+fn leaves_control(ops: &[Op]) -> bool {
+    (0..ops.len()).any(|at| ops[at].binds_control() && is_left(ops, at))
+}
+
+/// Whether the portal of a Bind isn't executed right behind it.
+fn is_left(ops: &[Op], at: usize) -> bool {
+    let Op::Bind { message, .. } = &ops[at] else { return false };
+    let portal = frontend::Bind::read(message.body()).map(|bind| bind.portal).ok();
+    let runs = match ops[at + 1..].iter().find(|op| !op.describes()) {
+        Some(Op::Portal(message)) if message.tag == tag::EXECUTE => {
+            frontend::read_execute(message.body()).map(|(portal, _)| portal).ok()
+        }
+        _ => None,
+    };
+    runs.is_none() || runs != portal
+}
+
 /// What a unit waits for when a part of it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
@@ -253,6 +279,12 @@ impl Session {
                 self.show_prepared(up);
             }
         }
+        self.has_bound_control |= *next == 0 && leaves_control(&unit.ops);
+        if self.has_bound_control && *next == 0 {
+            // Where transactions begin and end isn't known before the answers say so.
+            let write = self.begin_write(Items::Everything, true, out);
+            self.flight.opaque.push(write);
+        }
         let is_copy = |op: &Op| matches!(op.statement(), Some(s) if s.kind == Kind::CopyIn);
         while let Some(op) = unit.ops.get(*next) {
             let is_lone = *next == 0 && is_first && unit.ends != Ends::Flush && runs_one(unit);
@@ -282,7 +314,7 @@ impl Session {
         out: &mut Actions,
     ) {
         let op = &unit.ops[index];
-        if op.binds_commit() && !unit.ops[index..].iter().any(Op::executes) {
+        if op.binds_commit() && is_left(&unit.ops, index) {
             self.transaction.has_bound_commit = true;
         } else if op.statement().is_some() {
             self.prepare_for(up, op, is_lone, env, out);

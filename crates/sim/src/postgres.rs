@@ -40,6 +40,8 @@ pub struct Cluster {
     locks: BTreeMap<String, u64>,
     /// The next statement that runs is cancelled.
     pub cancels_next: bool,
+    /// Clients may send what no script does; it is a syntax error then.
+    pub takes_anything: bool,
 }
 
 impl Cluster {
@@ -169,9 +171,15 @@ impl Connection {
             return self.copied(tag);
         }
         match tag {
+            // (PostgreSQL skips simple queries as well.)
+            _ if self.skips && !matches!(tag, sent::SYNC | sent::TERMINATE) => {}
             sent::QUERY => {
-                let text = text(frontend::read_query(body).expect("a query"));
                 self.is_unsynced = false;
+                let Ok(query) = frontend::read_query(body) else {
+                    self.fail(&malformed("a query"));
+                    return self.ready();
+                };
+                let text = text(query);
                 self.statements.remove(&b""[..]);
                 self.query(&text);
             }
@@ -188,7 +196,6 @@ impl Connection {
             }
             sent::FLUSH | sent::COPY_DATA | sent::COPY_DONE | sent::COPY_FAIL => {}
             sent::TERMINATE => self.roll_back(),
-            _ if self.skips => {}
             sent::FUNCTION_CALL => {
                 self.is_unsynced = false;
                 self.say(|out| {
@@ -249,6 +256,7 @@ impl Connection {
         if let Some(xid) = self.xid.take() {
             self.cluster.borrow_mut().locks.retain(|_, owner| *owner != xid);
         }
+        self.portals.clear();
         self.appends.clear();
         self.savepoints.clear();
         self.has_ddl = false;
@@ -302,6 +310,7 @@ impl Connection {
             return self.ready();
         }
         for part in parts {
+            self.portals.remove(&b""[..]); // it runs by one of its own
             match self.run(part, true) {
                 Ok(()) if self.copies.is_some() => {
                     self.copies = Some(Copying::Simple);
@@ -323,7 +332,7 @@ impl Connection {
     fn extended(&mut self, message: u8, body: &[u8]) -> Result<(), Failure> {
         match message {
             sent::PARSE => {
-                let parse = Parse::read(body).expect("a Parse");
+                let parse = Parse::read(body).map_err(|_| malformed("a Parse"))?;
                 let name = parse.statement.to_vec();
                 let query = text(parse.query);
                 parsed(&query)?;
@@ -335,18 +344,22 @@ impl Connection {
                 self.say(|out| backend::empty(tag::PARSE_COMPLETE, out));
             }
             sent::BIND => {
-                let bind = Bind::read(body).expect("a Bind");
+                let bind = Bind::read(body).map_err(|_| malformed("a Bind"))?;
                 let query = self.statement(bind.statement)?;
                 self.not_failed(&query)?;
                 self.portals.insert(bind.portal.to_vec(), query);
                 self.say(|out| backend::empty(tag::BIND_COMPLETE, out));
             }
             sent::DESCRIBE => {
-                let (target, name) = frontend::read_target(message, body).expect("a Describe");
+                let named = frontend::read_target(message, body);
+                let (target, name) = named.map_err(|_| malformed("a Describe"))?;
                 let query = match target {
                     Target::Statement => self.statement(name)?,
                     Target::Portal => self.portal(name)?,
                 };
+                if returns_rows(&self.meant(&query)) {
+                    self.not_failed(&query)?; // the types of columns may have to be looked up
+                }
                 if target == Target::Statement {
                     self.say(|out| {
                         frontend::message(tag::PARAMETER_DESCRIPTION, out, |out| {
@@ -361,7 +374,8 @@ impl Connection {
                 }
             }
             sent::CLOSE => {
-                let (target, name) = frontend::read_target(message, body).expect("a Close");
+                let named = frontend::read_target(message, body);
+                let (target, name) = named.map_err(|_| malformed("a Close"))?;
                 match target {
                     Target::Statement => self.statements.remove(name),
                     Target::Portal => self.portals.remove(name),
@@ -369,7 +383,8 @@ impl Connection {
                 self.say(|out| backend::empty(tag::CLOSE_COMPLETE, out));
             }
             sent::EXECUTE => {
-                let (name, rows) = frontend::read_execute(body).expect("an Execute");
+                let (name, rows) =
+                    frontend::read_execute(body).map_err(|_| malformed("an Execute"))?;
                 let query = self.portal(name)?;
                 self.is_limited = rows > 0 && first_word(&query) == "select";
                 let ran = self.run(&query, false);
@@ -396,7 +411,7 @@ impl Connection {
 
     fn not_failed(&self, query: &str) -> Result<(), Failure> {
         let ends = ["commit", "rollback"].contains(&first_word(query).as_str());
-        if self.status == Status::Failed && !ends {
+        if self.status == Status::Failed && !ends && !query.is_empty() {
             return Err(("25P02", "current transaction is aborted".to_owned()));
         }
         Ok(())
@@ -416,6 +431,7 @@ impl Connection {
     }
 
     fn set(&mut self, name: &str, value: &str) {
+        let name = &name.to_lowercase();
         if self.settings_before.is_none() {
             self.settings_before = Some(self.settings.clone());
         }
@@ -520,8 +536,10 @@ impl Connection {
             }
             // (All transactions read the same here.)
             "set" if query.to_lowercase().starts_with("set transaction ") => self.done("SET"),
+            // (Nothing that a transaction sets for itself makes a difference here.)
+            "set" if query.to_lowercase().starts_with("set local ") => self.done("SET"),
             "set" => {
-                let (name, value) = query["set ".len()..].split_once(" = ").expect("set a = b");
+                let (name, value) = self.parts(query, "set ", " = ")?;
                 self.set(name, value.trim_matches('\''));
                 self.done("SET");
             }
@@ -564,7 +582,7 @@ impl Connection {
                 self.done("COPY 1");
             }
             "prepare" => {
-                let (name, meant) = query["prepare ".len()..].split_once(" as ").expect("as");
+                let (name, meant) = self.parts(query, "prepare ", " as ")?;
                 self.sql_statements.insert(name.to_owned(), meant.to_owned());
                 self.done("PREPARE");
             }
@@ -584,9 +602,26 @@ impl Connection {
             "discard" => self.done("DISCARD"),
             // Of a portal that had more rows; there are none.
             "rest" => self.done("SELECT 0"),
-            other => panic!("a statement {other:?}"),
+            _ => return Err(self.syntax_error(query)),
         }
         Ok(())
+    }
+
+    /// What no script sends.
+    fn syntax_error(&self, query: &str) -> Failure {
+        assert!(self.cluster.borrow().takes_anything, "a statement {query:?}");
+        ("42601", "syntax error".to_owned())
+    }
+
+    /// What stands around a word in a statement that begins so.
+    fn parts<'a>(
+        &self,
+        query: &'a str,
+        begins: &str,
+        word: &str,
+    ) -> Result<(&'a str, &'a str), Failure> {
+        let rest = query.get(begins.len()..).unwrap_or_default();
+        rest.split_once(word).ok_or_else(|| self.syntax_error(query))
     }
 
     /// The newest savepoint of the name at the end of a query.
@@ -622,7 +657,9 @@ impl Connection {
             self.row(&[xid.as_deref()]);
         } else if let Some(set) = query.split_once("set_config(").map(|(_, set)| set) {
             let mut parts = set.split(',').map(|part| part.trim().trim_matches('\''));
-            let (name, value) = (parts.next().expect("a name"), parts.next().expect("a value"));
+            let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
+                return Err(self.syntax_error(query));
+            };
             self.set(name, value);
             self.row(&[Some(value)]);
         } else if query.contains("password_encryption") {
@@ -683,6 +720,10 @@ fn last_name(query: &str) -> String {
         Some(quoted) => quoted.rsplit('"').next().unwrap_or_default().to_owned(),
         None => query.rsplit(' ').next().unwrap_or_default().to_lowercase(),
     }
+}
+
+fn malformed(what: &str) -> Failure {
+    ("08P01", format!("{what} is malformed"))
 }
 
 fn parsed(query: &str) -> Result<(), Failure> {

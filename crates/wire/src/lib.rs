@@ -12,6 +12,8 @@ pub mod backend;
 pub mod frame;
 pub mod frontend;
 pub mod startup;
+#[cfg(test)]
+mod strangers;
 
 use std::ffi::CStr;
 

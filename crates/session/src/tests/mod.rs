@@ -3,5 +3,6 @@
 //! find.
 
 mod faults;
+mod random;
 mod scripts;
 mod world;

@@ -16,6 +16,7 @@
 //! `Cs name`, `Cp portal`, `S`, `H` (Flush), `d` (COPY data), `c` (its end), `f` (its failure). `-` is the
 //! empty name. `Pt oid name text` has a parameter of that type (replicas know 30000 as 20000).
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -63,6 +64,26 @@ fn golden() -> String {
 /// All scripts.
 pub(super) fn scripts() -> Vec<Script> {
     golden().split("== ").skip(1).map(Script::read).collect()
+}
+
+/// The messages of all scripts in which the client gets what a server would answer; not what ends the session, nor
+/// statements that a block parses later than a server would (docs/blocks.md), nor hihooi's own, nor what
+/// lists prepared statements: these are prepared in front of the unit then, also what it prepares itself.
+pub(super) fn messages() -> Vec<Vec<u8>> {
+    let scripts = scripts();
+    let of_servers = scripts.iter().filter(|script| !script.is_own);
+    let lines: BTreeSet<&str> = of_servers
+        .flat_map(|script| script.given.iter().flatten())
+        .filter_map(|line| line.strip_prefix("> ").filter(|line| *line != "X"))
+        .filter(|line| !(line.starts_with('P') && line.contains("syntax error")))
+        .filter(|line| !line.contains("hihooi") && !line.contains("pg_prepared_statements"))
+        .collect();
+    let write = |line: &str| {
+        let mut out = BytesMut::new();
+        write_message(line, &mut out);
+        out.to_vec()
+    };
+    lines.into_iter().map(write).collect()
 }
 
 impl Script {
