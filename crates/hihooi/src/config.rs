@@ -1,7 +1,7 @@
 //! Configuration: the file `hihooi.toml`, its defaults, and the options and environment variables that override
 //! it. An unknown key is an error that names the key and its line.
 
-mod clients;
+mod user;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,11 @@ use hihooi_postgres::site::{Role, Site};
 use hihooi_postgres::tls::{Connector, Mode, Settings};
 use hihooi_replication::schedule::Method;
 pub use hihooi_server::Consistency as Level;
+use hihooi_server::settings::Limits;
 use hihooi_server::tls::TlsFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub use self::clients::{Limits, User};
+pub use self::user::User;
 use crate::logging::Logging;
 
 /// Where clients connect unless told otherwise.
@@ -446,7 +447,7 @@ impl Config {
         if self.pool.size == 0 {
             return Err(BadConfig("pool.size must be at least 1".to_owned()));
         }
-        self.limits.check()?;
+        self.limits.check().map_err(BadConfig)?;
         self.logging.check()?;
         let timeout_ms = self.all_sites.timeout_ms;
         if !(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&timeout_ms) {
@@ -745,6 +746,9 @@ name = "postgres"
             ("sites.timeout_ms", "[sites]\ntimeout_ms = 0"),
             ("sites.timeout_ms", "[sites]\ntimeout_ms = 86400001"),
             ("replica.max_apply_delay_ms", "[replica]\nmax_apply_delay_ms = 86400001"),
+            ("limits.login_ms_max", "[limits]\nlogin_ms_max = 0"),
+            ("limits.idle_ms_max", "[limits]\nidle_ms_max = 2147483648"),
+            ("limits.transaction_idle_ms_max", "[limits]\ntransaction_idle_ms_max = 2147483648"),
         ] {
             let config = Config::parse(text).expect("valid");
             let error = config.check_limits().expect_err(text).to_string();

@@ -35,7 +35,7 @@ pub fn settings(config: &Config, wanted: &Config) -> Result<Settings> {
         pool_size: config.pool.size,
         pool_wait_ms_max: config.pool.wait_ms_max,
         pool_idle_ms_max: config.pool.idle_ms_max,
-        limits: config.limits.settings(),
+        limits: config.limits.clone(),
         consistency: config.consistency.default,
         wait_ms: config.consistency.wait_ms,
         sync_timeout_ms: config.consistency.sync_timeout_ms,

@@ -260,20 +260,15 @@ mod tests {
 
     use super::*;
 
-    const NONE: Limits = Limits {
-        clients_max: 0,
-        clients_per_user_max: 0,
-        clients_per_database_max: 0,
-        login_ms_max: 0,
-        idle_ms_max: 0,
-        transaction_idle_ms_max: 0,
-    };
-
     #[test]
     fn clients_are_bounded_in_all_by_role_and_by_database() {
         let clients = Rc::new(Clients::default());
-        let limits =
-            Limits { clients_max: 4, clients_per_user_max: 2, clients_per_database_max: 3, ..NONE };
+        let limits = Limits {
+            clients_max: 4,
+            clients_per_user_max: 2,
+            clients_per_database_max: 3,
+            ..Limits::default()
+        };
         let enter = |user: &str, database: &str| clients.enter(user, database, &limits);
         let told = |refused: Result<Entered, Report>| refused.expect_err("too many").message;
         let first = enter("a", "x").expect("a place");
@@ -288,7 +283,8 @@ mod tests {
         drop(first);
         assert!(clients.check(&limits).is_ok());
         let _again = enter("a", "x").expect("there is a place again");
-        assert!(clients.enter("a", "x", &NONE).is_ok(), "0 is no bound");
+        let none = Limits { clients_max: 0, ..Limits::default() };
+        assert!(clients.enter("a", "x", &none).is_ok(), "0 is no bound");
     }
 
     /// Who is silent gives way to who comes, the longest first; who waits for us doesn't.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hihooi_session::consistency::Consistency;
 use hihooi_session::session::IdleLimits;
+use serde::{Deserialize, Serialize};
 
 use crate::authentication::Authentication;
 use crate::pool::Bounds;
@@ -49,8 +50,14 @@ pub enum Access {
     Full,
 }
 
-/// Bounds for clients (I8); 0 is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Longest time of `[limits]`, milliseconds: 24 days, as for PostgreSQL's time limits.
+const LIMIT_MS_MAX: u64 = i32::MAX as u64;
+/// Shortest `login_ms_max`, as for PostgreSQL's `authentication_timeout`.
+const LOGIN_MS_MIN: u64 = 1_000;
+
+/// Bounds for clients (I8), the section `[limits]` of the configuration; 0 is none.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Clients at once.
     pub clients_max: usize,
@@ -58,7 +65,7 @@ pub struct Limits {
     pub clients_per_user_max: usize,
     /// Clients of one database at once.
     pub clients_per_database_max: usize,
-    /// How long a client may take until it has proved who it is, milliseconds.
+    /// How long a client may take until it has proved who it is, milliseconds; at least a second.
     pub login_ms_max: u64,
     /// How long a client may be idle outside of a transaction, milliseconds.
     pub idle_ms_max: u64,
@@ -89,10 +96,42 @@ impl Settings {
     }
 }
 
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            clients_max: 10_000,
+            clients_per_user_max: 0,
+            clients_per_database_max: 0,
+            login_ms_max: 60_000,
+            idle_ms_max: 0,
+            transaction_idle_ms_max: 0,
+        }
+    }
+}
+
 impl Limits {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// One line that says what to change.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, ms, min) in [
+            ("login_ms_max", self.login_ms_max, LOGIN_MS_MIN),
+            ("idle_ms_max", self.idle_ms_max, 0),
+            ("transaction_idle_ms_max", self.transaction_idle_ms_max, 0),
+        ] {
+            if !(min..=LIMIT_MS_MAX).contains(&ms) {
+                return Err(format!(
+                    "limits.{key} must be between {min} and {LIMIT_MS_MAX}, not {ms}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// How long a client may take until it has proved who it is.
     pub(crate) fn login_max(&self) -> Duration {
-        bound(self.login_ms_max).unwrap_or(Duration::MAX)
+        Duration::from_millis(self.login_ms_max)
     }
 
     /// How long clients may be idle.

@@ -52,13 +52,13 @@ impl Session {
 
     /// Work is written to a server: the one that has the session's transaction, or would have, or another.
     pub(crate) fn note_portal_at(&mut self, what: &What, is_home: bool) {
-        match what {
-            // It destroys the unnamed portal, but for one of ours, by which it may be run.
-            What::Query(_) => self.portal_elsewhere = true,
-            What::Unit(unit) if unit.ops.iter().any(binds_unnamed) => {
-                self.portal_elsewhere = !is_home;
-            }
-            What::Unit(_) | What::Storing(_) => {}
+        let binds = match what {
+            What::Query(_) => true,
+            What::Unit(unit) => unit.ops.iter().any(binds_unnamed),
+            What::Storing(_) => false,
+        };
+        if binds {
+            self.portal_elsewhere = !is_home;
         }
     }
 

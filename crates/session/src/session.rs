@@ -177,7 +177,7 @@ pub struct Session {
     pub(crate) parked: Option<Box<Upstream>>,
     /// What the session does with portals that have more rows.
     pub(crate) fetching: Fetching,
-    /// The unnamed portal was opened elsewhere than where the transaction is, or by a simple query: it is gone.
+    /// The unnamed portal was opened elsewhere than where the transaction is: it is gone.
     pub(crate) portal_elsewhere: bool,
     /// A block that no server has begun.
     pub(crate) block: Option<Block>,

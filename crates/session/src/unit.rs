@@ -295,6 +295,9 @@ impl Session {
                 return Written::Part;
             }
         }
+        if unit.audience == Audience::Simple && self.flight.is_in_block {
+            up.write_close_unnamed_portal(); // a simple query leaves none in its transaction
+        }
         self.unit_is_open();
         let copies = unit.audience == Audience::Client && unit.ops.iter().any(is_copy);
         if unit.ends == Ends::Flush || copies {

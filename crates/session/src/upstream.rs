@@ -401,6 +401,12 @@ impl Upstream {
         self.answers.sent(sent, audience);
     }
 
+    /// Writes a Close of the unnamed portal, in which a statement of a simple query ran.
+    pub(crate) fn write_close_unnamed_portal(&mut self) {
+        frontend::close(Target::Portal, b"", &mut self.output);
+        self.answers.sent(Sent::Close(None), Audience::Hidden);
+    }
+
     /// Writes a Close for a client's statement that the server keeps for others.
     pub fn write_close_nothing(&mut self, audience: Audience) {
         frontend::close(Target::Statement, b"hihooi_none", &mut self.output);

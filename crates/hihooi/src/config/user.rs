@@ -1,36 +1,13 @@
-//! The sections `[limits]`, which bounds clients, and `[[user]]`.
+//! The section `[[user]]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use hihooi_server::settings::{self, Access};
+use hihooi_server::settings::Access;
 use serde::{Deserialize, Serialize};
 
 use super::{BadConfig, Config};
-
-/// Longest time of `[limits]`, milliseconds: 24 days.
-pub const LIMIT_MS_MAX: u64 = i32::MAX as u64;
-/// Shortest `limits.login_ms_max`, as for PostgreSQL's `authentication_timeout`.
-pub const LOGIN_MS_MIN: u64 = 1_000;
-
-/// Bounds for clients; 0 is none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Clients at once.
-    pub clients_max: usize,
-    /// Clients of one role at once.
-    pub clients_per_user_max: usize,
-    /// Clients of one database at once.
-    pub clients_per_database_max: usize,
-    /// How long a client may take until it has proved who it is, milliseconds ([`LOGIN_MS_MIN`] to [`LIMIT_MS_MAX`]).
-    pub login_ms_max: u64,
-    /// How long a client may be idle outside of a transaction, milliseconds.
-    pub idle_ms_max: u64,
-    /// How long a client may be idle in a transaction, milliseconds.
-    pub transaction_idle_ms_max: u64,
-}
 
 /// A role that the operator has something to say about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,53 +27,6 @@ pub enum AdminAccess {
     Read,
     /// All.
     Full,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            clients_max: 10_000,
-            clients_per_user_max: 0,
-            clients_per_database_max: 0,
-            login_ms_max: 60_000,
-            idle_ms_max: 0,
-            transaction_idle_ms_max: 0,
-        }
-    }
-}
-
-impl Limits {
-    /// Checks the numbers.
-    ///
-    /// # Errors
-    /// One line that says what to change.
-    pub fn check(&self) -> Result<(), BadConfig> {
-        for (key, ms, min) in [
-            ("login_ms_max", self.login_ms_max, LOGIN_MS_MIN),
-            ("idle_ms_max", self.idle_ms_max, 0),
-            ("transaction_idle_ms_max", self.transaction_idle_ms_max, 0),
-        ] {
-            if !(min..=LIMIT_MS_MAX).contains(&ms) {
-                return Err(BadConfig(format!(
-                    "limits.{key} must be between {min} and {LIMIT_MS_MAX}, not {ms}"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// As the relay takes them.
-    #[must_use]
-    pub fn settings(&self) -> settings::Limits {
-        settings::Limits {
-            clients_max: self.clients_max,
-            clients_per_user_max: self.clients_per_user_max,
-            clients_per_database_max: self.clients_per_database_max,
-            login_ms_max: self.login_ms_max,
-            idle_ms_max: self.idle_ms_max,
-            transaction_idle_ms_max: self.transaction_idle_ms_max,
-        }
-    }
 }
 
 impl Config {
@@ -169,18 +99,5 @@ mod tests {
             assert!(!error.contains('\n'), "{error}");
         }
         assert!(Config::parse("[[user]]\nname = 'b'").is_err(), "nothing is said of it");
-    }
-
-    #[test]
-    fn limits_out_of_bounds_are_refused_by_their_keys() {
-        assert_eq!(Limits::default().check(), Ok(()));
-        for text in
-            ["login_ms_max = 0", "idle_ms_max = 2147483648", "transaction_idle_ms_max = 2147483648"]
-        {
-            let config = Config::parse(&format!("[limits]\n{text}")).expect("valid");
-            let error = config.check_limits().expect_err(text).to_string();
-            let key = text.split(' ').next().expect("a key");
-            assert!(error.starts_with(&format!("limits.{key} ")), "{error}");
-        }
     }
 }
