@@ -50,6 +50,11 @@ impl Reply {
     }
 }
 
+/// What metrics are told.
+pub fn metrics_at(port: u16) -> String {
+    get(port, "/metrics").body
+}
+
 /// What a GET of a path is answered.
 fn get(port: u16, path: &str) -> Reply {
     get_with(port, path, "").expect("metrics are served")
