@@ -1,8 +1,8 @@
 //! `pg_hba.conf`: by which method a connection must authenticate (manual, "The pg_hba.conf File"), as
 //! PostgreSQL 18 reads it. The first rule that matches a connection decides; without any it is refused.
 //!
-//! Departures: host names are refused, as are the methods that ask another service (gss, sspi, ident, ldap,
-//! radius, pam, bsd, oauth); addresses must be written in full. `hostgssenc` never matches. An IPv4 client at an
+//! Departures: the methods that ask another service are refused (gss, sspi, ident, ldap, radius, pam, bsd, oauth);
+//! addresses must be written in full. `hostgssenc` never matches. An IPv4 client at an
 //! IPv6 socket is matched by its IPv4 address; PostgreSQL's own sockets never see one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,9 @@ pub struct Attempt<'a> {
     /// This host's own addresses and netmasks, which `samehost` and `samenet` mean; needed if
     /// [`Rules::need_networks`].
     pub networks: &'a [Network],
+    /// The name of its host: that to which the address leads, and which leads back to the address. It may be left out
+    /// unless [`Rules::need_host_name`].
+    pub host_name: Option<&'a str>,
 }
 
 /// Which connections a rule is for, by how they arrive.
@@ -219,6 +222,17 @@ impl Rules {
         self.0.iter().any(|rule| rule.addresses.need_networks())
     }
 
+    /// Whether the name of the client's host could decide: a rule that has such a name fits otherwise, and none before
+    /// it decides.
+    #[must_use]
+    pub fn need_host_name(&self, attempt: &Attempt<'_>, is_member: &dyn Fn(&str) -> bool) -> bool {
+        let deciding = self.0.iter().find(|rule| {
+            (rule.addresses.need_name() && rule.matches_otherwise(attempt, is_member))
+                || rule.matches(attempt, is_member)
+        });
+        attempt.address.is_some() && deciding.is_some_and(|rule| rule.addresses.need_name())
+    }
+
     /// The rules in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter()
@@ -227,20 +241,32 @@ impl Rules {
 
 impl Rule {
     fn matches(&self, attempt: &Attempt<'_>, is_member: &dyn Fn(&str) -> bool) -> bool {
-        self.matches_connection(attempt)
+        self.matches_address(attempt) && self.matches_otherwise(attempt, is_member)
+    }
+
+    fn matches_address(&self, attempt: &Attempt<'_>) -> bool {
+        let Attempt { host_name, networks, .. } = *attempt;
+        attempt.address.is_none_or(|address| {
+            self.addresses.contain(address.to_canonical(), host_name, networks)
+        })
+    }
+
+    /// Whether a connection is one that the rule is for, if its address is.
+    fn matches_otherwise(&self, attempt: &Attempt<'_>, is_member: &dyn Fn(&str) -> bool) -> bool {
+        self.is_for(attempt)
             && self.databases.iter().any(|database| database.matches(attempt, is_member))
             && self.roles.iter().any(|role| role.matches(attempt.user, is_member))
     }
 
-    fn matches_connection(&self, attempt: &Attempt<'_>) -> bool {
-        let Some(address) = attempt.address else { return self.connection == Connection::Local };
-        let of_this_kind = match self.connection {
-            Connection::Local | Connection::HostGssEnc => false,
-            Connection::Host | Connection::HostNoGssEnc => true,
-            Connection::HostSsl => attempt.tls,
-            Connection::HostNoSsl => !attempt.tls,
-        };
-        of_this_kind && self.addresses.contain(address.to_canonical(), attempt.networks)
+    fn is_for(&self, attempt: &Attempt<'_>) -> bool {
+        let is_local = attempt.address.is_none();
+        match self.connection {
+            Connection::Local => is_local,
+            Connection::HostGssEnc => false,
+            Connection::Host | Connection::HostNoGssEnc => !is_local,
+            Connection::HostSsl => !is_local && attempt.tls,
+            Connection::HostNoSsl => !is_local && !attempt.tls,
+        }
     }
 }
 

@@ -3,17 +3,16 @@
 //! password, whatever the rules for clients say.
 
 use std::fs;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-
-use socket2::{Domain, SockAddr, Socket, Type};
+use std::path::PathBuf;
 
 use crate::data_dir::DataDir;
+use crate::listening::bind_unix;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
+/// Its owner may connect.
+const OWNER: u32 = 0o600;
 
 /// Where it is.
 #[must_use]
@@ -26,7 +25,8 @@ pub fn path(data: &DataDir) -> PathBuf {
 #[must_use]
 pub fn listen(data: &DataDir) -> Option<UnixListener> {
     let path = path(data);
-    match bind(&path) {
+    // We hold the directory's lock: whoever made one that is there doesn't run any more.
+    match bind_unix(&path, OWNER, BACKLOG) {
         Ok(listener) => Some(listener),
         Err(error) => {
             let path = path.display();
@@ -34,21 +34,6 @@ pub fn listen(data: &DataDir) -> Option<UnixListener> {
             None
         }
     }
-}
-
-/// Nobody can connect before it listens, so nobody does before its permissions are what they should be.
-fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    // We hold the directory's lock: whoever made this doesn't run any more.
-    if let Err(error) = fs::remove_file(path)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    socket.listen(BACKLOG)?;
-    Ok(OwnedFd::from(socket).into())
 }
 
 /// Removes it.

@@ -8,7 +8,7 @@ use hihooi_replication::schedule::Method;
 
 use crate::bench::BenchCommand;
 use crate::check_history::CheckHistoryArgs;
-use crate::config::{Config, Database, Level, SiteConfig, TlsMode, User};
+use crate::config::{Config, Database, Level, Listen, SiteConfig, TlsMode, User};
 use crate::connect::SslArgs;
 use crate::logging::LogFormat;
 use crate::plan::PlanCommand;
@@ -228,9 +228,8 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Address of the running manager
-    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR",
-          default_value = crate::config::DEFAULT_LISTEN)]
-    pub listen: String,
+    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR", default_value_t)]
+    pub listen: Listen,
     /// Role to connect as: one of admin_users
     #[arg(long, env = "HIHOOI_ADMIN_USER", value_name = "NAME", default_value = "postgres")]
     pub user: String,
@@ -259,9 +258,10 @@ pub struct RebuildArgs {
 /// The keys of the configuration file as flags and variables.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Overrides {
-    /// Address that clients connect to [default: 127.0.0.1:6432]
-    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR")]
-    pub listen: Option<String>,
+    /// Addresses that clients connect to, comma-separated: host:port, or the directory of a Unix socket, such as
+    /// /run/hihooi [default: 127.0.0.1:6432]
+    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDRS")]
+    pub listen: Option<Listen>,
     /// Allow listen addresses that other machines can reach without --hba-file, so without passwords
     #[arg(long, env = "HIHOOI_INSECURE")]
     pub insecure: bool,
@@ -482,7 +482,7 @@ mod tests {
         let Command::Up(args) = cli.command else { panic!("not up") };
         let mut config = Config::default();
         args.settings.put_over(&mut config);
-        assert_eq!((config.pool.size, config.listen.as_str()), (7, ":7000"));
+        assert_eq!((config.pool.size, config.listen.to_string().as_str()), (7, ":7000"));
         assert_eq!(config.pool.wait_ms_max, 30_000);
     }
 

@@ -1,6 +1,7 @@
 //! Configuration: the file `hihooi.toml`, its defaults, and the options and environment variables that override
 //! it. An unknown key is an error that names the key and its line.
 
+mod listen;
 mod user;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,6 +17,7 @@ use hihooi_server::settings::Limits;
 use hihooi_server::tls::TlsFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use self::listen::{Listen, Place};
 pub use self::user::User;
 use crate::logging::Logging;
 
@@ -41,8 +43,8 @@ pub const WEIGHT_MAX: u32 = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Address that clients connect to, `host:port`.
-    pub listen: String,
+    /// Where clients connect: `host:port`, or the directory of a Unix socket; several as a list.
+    pub listen: Listen,
     /// Whether `listen` may be an address that other machines reach, although there is no `auth.hba_file`, so that
     /// nobody is asked for a password.
     pub insecure: bool,
@@ -199,9 +201,9 @@ pub struct SiteConfig {
     /// How a replica gets what the primary commits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Host name or address.
+    /// Host name, address, or the directory of a Unix socket.
     pub host: String,
-    /// TCP port.
+    /// Its port.
     pub port: u16,
     /// Superuser to use there.
     #[serde(default = "default_user")]
@@ -257,7 +259,7 @@ fn default_user() -> String {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            listen: DEFAULT_LISTEN.to_owned(),
+            listen: Listen::default(),
             insecure: false,
             data: default_data(nix::unistd::geteuid().is_root()),
             admin_users: vec![default_user()],
@@ -470,10 +472,15 @@ impl Config {
     /// # Errors
     /// One line that says what to do instead.
     pub fn check_listen(&self) -> Result<(), BadConfig> {
-        let address = listen_address(&self.listen).map_err(BadConfig)?;
-        if address.ip().is_loopback() || self.auth.hba_file.is_some() || self.insecure {
+        if self.auth.hba_file.is_some() || self.insecure {
             return Ok(());
         }
+        let others_reach = |place: &Place| match place {
+            Place::Tcp(address) => Some(*address).filter(|address| !address.ip().is_loopback()),
+            Place::Unix(..) => None,
+        };
+        let places = self.listen.places()?;
+        let Some(address) = places.iter().find_map(others_reach) else { return Ok(()) };
         Err(BadConfig(format!(
             "whoever reaches {address} could log in as any role without a password, and run programs with \
              COPY … TO PROGRAM: write rules for that into a file and pass --hba-file, listen on 127.0.0.1, or pass \
@@ -568,6 +575,10 @@ impl SiteConfig {
 
     fn check_tls(&self) -> Result<(), BadConfig> {
         let of_site = |why| BadConfig(format!("site {:?}: {why}", self.name));
+        if self.host.starts_with('/') && matches!(self.tls, Mode::Require | Mode::VerifyFull) {
+            let why = format!("{} is a Unix socket, which has no TLS: leave tls out", self.host);
+            return Err(of_site(why));
+        }
         self.tls_settings().check().map_err(of_site)
     }
 
@@ -634,7 +645,7 @@ fn read_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Level, D::Er
 
 /// The host that `host:port`, `:port` or `port` names.
 #[must_use]
-pub fn host_of(text: &str) -> String {
+fn host_of(text: &str) -> String {
     let full = in_full(text);
     let host = full.rsplit_once(':').map_or(full.as_str(), |(host, _)| host);
     host.trim_matches(['[', ']']).to_owned()
@@ -811,6 +822,7 @@ name = "postgres"
             (",cert_file=a", "key_file"),
             (",key_file=a", "cert_file"),
             (",tls=disable,cert_file=a,key_file=b", "without TLS"),
+            (",tls=require,host=/run/postgresql", "leave tls out"),
         ] {
             let error = site(keys).expect("valid").check_tls().expect_err(keys).to_string();
             assert!(error.starts_with("site \"r1\": "), "{error}");
@@ -899,8 +911,11 @@ name = "postgres"
             ("[::]:1", false, false),
             ("10.0.0.1:1", false, false),
             ("0.0.0.0:1", true, true),
+            ("/run/hihooi", false, true),
+            ("127.0.0.1:1,/run/hihooi,10.0.0.1:1", false, false),
         ] {
-            let config = Config { listen: listen.to_owned(), insecure, ..Config::default() };
+            let config =
+                Config { listen: listen.parse().expect("valid"), insecure, ..Config::default() };
             assert_eq!(config.check_listen().is_ok(), is_good, "{listen}");
         }
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use hihooi_postgres::connection::Address;
 use hihooi_postgres::tls::{Connector, Mode, Settings};
 
-use crate::config::{host_of, listen_address};
+use crate::config::Listen;
 use crate::failure::{Failure, Result};
 
 /// Encryption of a command's own connections.
@@ -21,15 +21,16 @@ pub struct SslArgs {
 }
 
 impl SslArgs {
-    /// Where to connect, `host:port`, and how.
+    /// Where to connect, and how.
     ///
     /// # Errors
     /// One line that says what is wrong.
-    pub fn address(&self, listen: &str) -> Result<Address> {
-        let port = listen_address(listen).map_err(Failure::new)?.port();
+    pub fn address(&self, listen: &Listen) -> Result<Address> {
+        let (host, port) =
+            listen.host_and_port().map_err(|error| Failure::new(error.to_string()))?;
         let (mode, ca_file) = (self.sslmode, self.sslrootcert.clone());
         let tls = Connector::new(Settings { mode, ca_file, ..Settings::default() });
         tls.load().map_err(|why| Failure::new(format!("--sslmode, --sslrootcert: {why}")))?;
-        Ok(Address { host: host_of(listen), port, tls })
+        Ok(Address { host, port, tls })
     }
 }

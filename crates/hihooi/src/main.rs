@@ -15,6 +15,7 @@ mod exit;
 mod failure;
 mod following;
 mod holder;
+mod listening;
 mod log_view;
 mod logging;
 mod manager;

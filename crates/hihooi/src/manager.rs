@@ -19,6 +19,7 @@ use crate::admin_socket;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
+use crate::listening::{Listening, SocketFile};
 use crate::notify::Notify;
 use crate::process::tell;
 use crate::relay;
@@ -41,6 +42,8 @@ const NOTIFY_EVERY: Duration = Duration::from_secs(1);
 /// A running manager.
 pub struct Manager {
     data: DataDir,
+    /// Removed when no client is to come any more.
+    socket_files: Vec<SocketFile>,
     notify: Notify,
     replicas: Vec<Arc<Replica>>,
     stop_relay: watch::Sender<bool>,
@@ -63,7 +66,7 @@ impl Manager {
     pub async fn start(
         config: &Config,
         data: &DataDir,
-        listener: TcpListener,
+        listening: Listening,
         metrics: Option<TcpListener>,
         reload: Reload,
     ) -> Result<Manager> {
@@ -94,13 +97,14 @@ impl Manager {
         let config = config.clone();
         let asked_to_stop = Arc::new(sync::Notify::new());
         let governed = (reload, asked_to_stop.clone());
-        let listeners = Listeners { clients: listener, admin: admin_socket::listen(data) };
+        let listeners = Listeners { clients: listening.sockets, admin: admin_socket::listen(data) };
         let alive = notify.clone().keep_alive();
         let relay = move || relay::run(listeners, config, parts, governed, asked, stopping, alive);
         let relay = spawn("relay", failed.clone(), relay)?;
         let metrics = metrics.map(|socket| serve_metrics(socket, asks, failed)).transpose()?;
         Ok(Manager {
             data: data.clone(),
+            socket_files: listening.files,
             notify,
             replicas,
             stop_relay,
@@ -181,6 +185,7 @@ impl Manager {
     pub async fn stop(self) {
         self.notify.stopping();
         admin_socket::remove(&self.data);
+        drop(self.socket_files);
         let _ = self.stop_relay.send(true);
         join(self.relay).await;
         if let Some(metrics) = self.metrics {

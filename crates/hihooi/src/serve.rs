@@ -4,8 +4,9 @@ use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::listening::{Listening, listen_for_metrics};
 use crate::manager::Manager;
-use crate::process::{self, allow_files, listen, listen_for_metrics, ready_url};
+use crate::process::{self, allow_files};
 use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
@@ -25,14 +26,14 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     data.make(false)?;
     let _lock = data.lock("serve")?;
     data.check_whole()?;
-    let listener = listen(&config.listen)?;
+    let listening = Listening::begin(&config.listen)?;
     let metrics = listen_for_metrics(&config)?;
-    let url = ready_url(&listener, &config);
+    let url = listening.url(&config);
     let args = args.clone();
     let reread = Box::new(move || Ok(args.config()?));
     let reload = Reload { reread, hangup: signals.hangup.clone() };
     let mut manager = tokio::select! {
-        started = Manager::start(&config, &data, listener, metrics, reload) => started?,
+        started = Manager::start(&config, &data, listening, metrics, reload) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |_| None, &mut signals).await;

@@ -122,7 +122,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
     let Config { auth, tls, pool, limits, consistency, .. } = config;
     let users: Vec<String> = config.users.iter().map(ToString::to_string).collect();
     let mut keys: Vec<(String, String)> = [
-        ("listen", config.listen.clone()),
+        ("listen", config.listen.to_string()),
         ("insecure", config.insecure.to_string()),
         ("data", config.data.display().to_string()),
         ("admin_users", config.admin_users.join(", ")),

@@ -16,8 +16,9 @@ use crate::config::{Config, METRICS_DISTANCE, RoleName};
 use crate::data_dir::{DataDir, Lock};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::listening::{self, Listening};
 use crate::manager::Manager;
-use crate::process::{self, listen, ready_url, tell};
+use crate::process::{self, tell};
 use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
@@ -38,10 +39,10 @@ async fn up(args: &UpArgs) -> Result<()> {
             return Err(Failure::new("stopped; the next `hihooi up` creates the cluster again"));
         }
     };
-    let Ground { data, config, listener, lock, .. } = ground;
+    let Ground { data, config, listening, lock, .. } = ground;
     process::allow_files(&config);
     let running = Running::start(servers, &mut signals).await?;
-    let outcome = serve(args, &config, &data, listener, &running, &mut signals).await;
+    let outcome = serve(args, &config, &data, listening, &running, &mut signals).await;
     running.stop(&mut signals).await;
     drop(lock);
     outcome
@@ -54,7 +55,7 @@ struct Ground {
     config: Config,
     binaries: Binaries,
     os_user: OsUser,
-    listener: TcpListener,
+    listening: Listening,
     lock: Lock,
 }
 
@@ -82,7 +83,7 @@ impl Ground {
         let binaries = Binaries::find(args.pg_bin.as_deref(), made_with)?;
         // The lock comes first where it can: who holds it has taken the port as well.
         let early = if data.exists() { Some(data.lock("up")?) } else { None };
-        let listener = listen(&config.listen)?;
+        let listening = Listening::begin(&config.listen)?;
         let lock = match early {
             Some(lock) => lock,
             None => {
@@ -91,7 +92,7 @@ impl Ground {
             }
         };
         os_user.check_reaches(data.path())?;
-        Ok(Ground { data, found, config, binaries, os_user, listener, lock })
+        Ok(Ground { data, found, config, binaries, os_user, listening, lock })
     }
 
     /// The servers; of a new cluster they are made now.
@@ -104,10 +105,9 @@ impl Ground {
             cluster::clear_half_made(&self.data).await?;
         }
         if self.found != Found::Cluster {
-            let address = self.listener.local_addr().map_err(Failure::new)?;
-            let port = address.port();
-            self.config.listen = address.to_string();
-            self.config.sites = cluster::plan(port, args.replicas.unwrap_or(DEFAULT_REPLICAS))?;
+            let Listening { places, port, .. } = &self.listening;
+            self.config.listen = places.clone();
+            self.config.sites = cluster::plan(*port, args.replicas.unwrap_or(DEFAULT_REPLICAS))?;
         }
         let Ground { data, config, binaries, os_user, .. } = self;
         let servers = cluster::servers(data, config, binaries, os_user)?;
@@ -224,17 +224,17 @@ async fn serve(
     args: &UpArgs,
     config: &Config,
     data: &DataDir,
-    listener: TcpListener,
+    listening: Listening,
     running: &Running,
     signals: &mut Signals,
 ) -> Result<()> {
-    let url = ready_url(&listener, config);
+    let url = listening.url(config);
     let mut config = config.clone();
-    let metrics = listen_for_metrics(&mut config, &listener);
+    let metrics = listen_for_metrics(&mut config, listening.port);
     let reread = reread(args.clone(), data, &config);
     let reload = Reload { reread, hangup: signals.hangup.clone() };
     let mut manager = tokio::select! {
-        started = Manager::start(&config, data, listener, metrics, reload) => started?,
+        started = Manager::start(&config, data, listening, metrics, reload) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |site| running.trouble(site), signals).await;
@@ -250,13 +250,13 @@ async fn serve(
 }
 
 /// Takes the address that serves metrics. A cluster runs without them if there is none to be had.
-fn listen_for_metrics(config: &mut Config, listener: &TcpListener) -> Option<TcpListener> {
-    let port = listener.local_addr().ok().and_then(|to| to.port().checked_add(METRICS_DISTANCE));
+fn listen_for_metrics(config: &mut Config, port: u16) -> Option<TcpListener> {
+    let port = port.checked_add(METRICS_DISTANCE);
     let default = port.map_or("off".to_owned(), |port| format!("127.0.0.1:{port}"));
     config.metrics.listen.get_or_insert(default);
-    match process::listen_for_metrics(config) {
+    match listening::listen_for_metrics(config) {
         Ok(Some(socket)) => {
-            tell(format!("metrics at {}", process::metrics_url(&socket)));
+            tell(format!("metrics at {}", listening::metrics_url(&socket)));
             Some(socket)
         }
         Ok(None) => None,

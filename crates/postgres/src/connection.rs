@@ -5,6 +5,7 @@
 //! [`Connection::flush`], then read answers with [`Connection::next`].
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,9 +30,9 @@ const READ_LEN: usize = 64 * 1024;
 /// Where a server listens, and how connections to it are encrypted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// Host name or IP address.
+    /// Host name, IP address, or the directory of a Unix socket, which begins with a slash.
     pub host: String,
-    /// TCP port.
+    /// Its port.
     pub port: u16,
     /// What encrypts connections, if anything.
     pub tls: Connector,
@@ -42,6 +43,13 @@ impl Address {
     #[must_use]
     pub fn plain(host: impl Into<String>, port: u16) -> Address {
         Address { host: host.into(), port, tls: Connector::disabled() }
+    }
+
+    /// The path of the Unix socket that it is, if it is one.
+    #[must_use]
+    pub fn unix_socket(&self) -> Option<PathBuf> {
+        let is_directory = self.host.starts_with('/');
+        is_directory.then(|| Path::new(&self.host).join(format!(".s.PGSQL.{}", self.port)))
     }
 }
 
@@ -247,7 +255,7 @@ impl Connection {
                 if may_be_plain && !prover.was_asked() && error.code() == Some(NOT_ALLOWED) =>
             {
                 let again = async {
-                    let stream = Socket::Plain(tls::connect_plainly(&login.address).await?);
+                    let stream = tls::connect_plainly(&login.address).await?;
                     Connection::start_over(stream, login, &mut Prover::new(login, None)).await
                 };
                 again.await.map_err(|_| error)

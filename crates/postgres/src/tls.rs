@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -321,10 +321,10 @@ fn name_in(presented: &str) -> &str {
 /// # Errors
 /// It can't be reached, or the connection would be weaker than the mode allows.
 pub async fn connect(address: &Address) -> Result<Socket> {
-    let stream = connect_plainly(address).await?;
-    if address.tls.mode() == Mode::Disable {
-        return Ok(Socket::Plain(stream));
-    }
+    let stream = match connect_plainly(address).await? {
+        Socket::Plain(stream) if address.tls.mode() != Mode::Disable => stream,
+        other => return Ok(other),
+    };
     match address.tls.negotiate(stream, address).await {
         Ok(Ok(encrypted)) => Ok(Socket::Tls(Box::new(encrypted))),
         Ok(Err(stream)) => Ok(Socket::Plain(stream)),
@@ -333,7 +333,7 @@ pub async fn connect(address: &Address) -> Result<Socket> {
             if address.tls.mode() == Mode::Prefer && address.tls.load().is_ok() =>
         {
             debug!(%address, why, "a connection without TLS");
-            connect_plainly(address).await.map(Socket::Plain)
+            connect_plainly(address).await
         }
         Err(error) => Err(error),
     }
@@ -343,11 +343,14 @@ pub async fn connect(address: &Address) -> Result<Socket> {
 ///
 /// # Errors
 /// It can't be reached.
-pub(crate) async fn connect_plainly(address: &Address) -> Result<TcpStream> {
+pub(crate) async fn connect_plainly(address: &Address) -> Result<Socket> {
     let lost = |source| Error::Lost { address: address.clone(), source };
+    if let Some(path) = address.unix_socket() {
+        return UnixStream::connect(path).await.map(Socket::Unix).map_err(lost);
+    }
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(lost)?;
     stream.set_nodelay(true).map_err(lost)?;
-    Ok(stream)
+    Ok(Socket::Plain(stream))
 }
 
 /// Accepts any certificate, but only from who has its key: a SCRAM exchange that is bound to it is safe then.

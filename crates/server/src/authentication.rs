@@ -30,6 +30,7 @@ use crate::admin;
 use crate::client::Client;
 use crate::clients::Stranger;
 use crate::defaults::StoredPassword;
+use crate::origin::{self, Origin};
 use crate::relay::Relay;
 use crate::startup_key::StartupKey;
 use crate::tls;
@@ -39,6 +40,8 @@ use hihooi_session::sites::SiteId;
 const PASSWORDS_MAX: usize = 10_000;
 /// Passwords in clear text that are checked at once: each takes a processor.
 const CHECKS_MAX: usize = 2;
+/// Names of hosts that are looked up at once: each may wait for a name server.
+const LOOKUPS_MAX: usize = 32;
 /// The longest proof that a client may send, as in PostgreSQL.
 const ANSWER_LEN_MAX: usize = 10_000;
 
@@ -50,6 +53,8 @@ pub struct Authentication {
     mock: [u8; 32],
     /// Places for checks of passwords in clear text.
     checks: Arc<Semaphore>,
+    /// Places for questions about names of hosts.
+    lookups: Semaphore,
 }
 
 /// How a client proved who it is, in the words of the rules.
@@ -69,12 +74,6 @@ impl Authentication {
     pub fn load(hba: PathBuf, ident: Option<PathBuf>) -> Result<Authentication, String> {
         let rules = Reloaded::new("auth.hba_file", move |files| {
             let rules = Rules::read(&hba, files).map_err(|error| error.to_string())?;
-            if rules.need_networks() {
-                let hba = hba.display();
-                return Err(format!(
-                    "{hba}: samehost and samenet are not supported: name the addresses"
-                ));
-            }
             let maps = match &ident {
                 Some(ident) => Maps::read(ident, files).map_err(|error| error.to_string())?,
                 None => Maps::default(),
@@ -83,7 +82,8 @@ impl Authentication {
         })?;
         let mut mock = [0; 32];
         getrandom::fill(&mut mock).map_err(|error| format!("no random numbers: {error}"))?;
-        Ok(Authentication { rules, mock, checks: Arc::new(Semaphore::new(CHECKS_MAX)) })
+        let (checks, lookups) = (Semaphore::new(CHECKS_MAX), Semaphore::new(LOOKUPS_MAX));
+        Ok(Authentication { rules, mock, checks: Arc::new(checks), lookups })
     }
 }
 
@@ -93,15 +93,15 @@ pub async fn authenticate(
     client: &mut Client<Socket>,
     relay: &Relay,
     key: &StartupKey,
-    address: IpAddr,
+    origin: Origin,
     stranger: &Stranger,
 ) -> Option<How> {
     let settings = relay.settings();
     let Some(authentication) = &settings.authentication else { return Some("trust") };
-    match authentication.check(client, relay, key, address, stranger).await {
+    match authentication.check(client, relay, key, origin, stranger).await {
         Ok(how) => how,
         Err(Refused { told, why }) => {
-            info!(role = key.user, database = key.database, %address, why, "a client is refused");
+            info!(role = key.user, database = key.database, address = %origin, why, "a client is refused");
             told.write(&mut client.down.output);
             client.flush().await;
             None
@@ -116,7 +116,7 @@ impl Authentication {
         client: &mut Client<Socket>,
         relay: &Relay,
         key: &StartupKey,
-        address: IpAddr,
+        origin: Origin,
         stranger: &Stranger,
     ) -> Result<Option<How>, Refused> {
         let (rules, maps) = &*self.rules.get();
@@ -138,14 +138,23 @@ impl Authentication {
             matters.set(true);
             stored.memberships.iter().any(|group| group == role)
         };
+        let networks = if rules.need_networks() { origin::own_networks() } else { Vec::new() };
         let attempt = Attempt {
             user: &key.user,
             database: &key.database,
-            address: Some(address),
+            address: origin.ip(),
             tls: client.stream().tls_version().is_some(),
             replication: false,
-            networks: &[],
+            networks: &networks,
+            host_name: None,
         };
+        let host_name = match origin.ip() {
+            Some(address) if rules.need_host_name(&attempt, &is_member) => {
+                self.host_name(address, stranger).await
+            }
+            _ => None,
+        };
+        let attempt = Attempt { host_name: host_name.as_deref(), ..attempt };
         let found = rules.find(&attempt, &is_member);
         // While the primary is away, a rule that doesn't need it still lets operators see what is wrong.
         let is_unknown = unknown.is_some();
@@ -161,6 +170,9 @@ impl Authentication {
             check_role(key, &stored)?;
         }
         check_certificate(rule, maps, client, key, &is_member)?;
+        if rule.method == Method::Peer {
+            check_peer(rule, maps, client, key, stranger, &is_member).await?;
+        }
         let exchange = {
             let parsed = stored.password.as_deref().and_then(Stored::parse);
             let secret = stored.mock.as_ref().map_or(&self.mock[..], |mock| mock.as_bytes());
@@ -190,6 +202,17 @@ impl Authentication {
             Err(Wrong::Protocol(told)) => Err(Refused { why: told.message.clone(), told }),
             Err(Wrong::Proof) => Err(failed(rule, key, &stored)),
         }
+    }
+}
+
+impl Authentication {
+    async fn host_name(&self, address: IpAddr, stranger: &Stranger) -> Option<String> {
+        stranger
+            .waits(async {
+                let _place = self.lookups.acquire().await.ok()?;
+                origin::host_name(address).await
+            })
+            .await
     }
 }
 
@@ -331,6 +354,29 @@ fn check_certificate(
     let Some(why) = not_mapped else { return Ok(()) };
     let told = format!("certificate authentication failed for user \"{}\"", key.user);
     Err(Refused { told: Report::fatal("28000", told), why })
+}
+
+/// Checks that the system user who has connected may be the role.
+async fn check_peer(
+    rule: &Rule,
+    maps: &Maps,
+    client: &mut Client<Socket>,
+    key: &StartupKey,
+    stranger: &Stranger,
+    is_member: &dyn Fn(&str) -> bool,
+) -> Result<(), Refused> {
+    let user = match client.stream() {
+        Socket::Unix(stream) => stranger.waits(origin::system_user(stream)).await,
+        Socket::Plain(_) | Socket::Tls(_) => Err("it has come by TCP".to_owned()),
+    };
+    let allowed = user.and_then(|user| {
+        let checked = maps.check(rule.map.as_deref(), &user, &key.user, is_member);
+        checked.map_err(|error| error.to_string())
+    });
+    allowed.map_err(|why| {
+        let told = format!("Peer authentication failed for user \"{}\"", key.user);
+        Refused { told: Report::fatal("28000", told), why }
+    })
 }
 
 /// The client's next message, which must be a proof; its body. `None` if the client has gone.

@@ -27,7 +27,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Clients {
     strangers: RefCell<BTreeMap<u64, Rc<Silence>>>,
-    next_stranger: Cell<u64>,
+    strangers_so_far: Cell<u64>,
     /// A stranger has left, or has got what it waited for.
     moved: Notify,
     told: Cell<Option<Instant>>,
@@ -74,7 +74,8 @@ impl Clients {
 
     /// A stranger has come.
     pub fn stranger(self: &Rc<Self>) -> Stranger {
-        let number = self.next_stranger.replace(self.next_stranger.get() + 1);
+        let number = self.strangers_so_far.get() + 1;
+        self.strangers_so_far.set(number);
         let since = Cell::new(Some(Instant::now()));
         let silence = Rc::new(Silence { since, gives_way: Notify::new() });
         self.strangers.borrow_mut().insert(number, silence.clone());
@@ -223,6 +224,12 @@ impl Drop for Entered {
 }
 
 impl Stranger {
+    /// Its number, which no other has; from 1.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Returns when it has to give way to others.
     pub async fn gives_way(&self) {
         self.silence.gives_way.notified().await;

@@ -2,7 +2,6 @@
 //! has the client [prove who it is](crate::authentication), checks the start-up parameters at the primary, and
 //! sends the start-up answer.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use hihooi_postgres::connection;
@@ -17,6 +16,7 @@ use crate::admin;
 use crate::authentication::authenticate;
 use crate::client::Client;
 use crate::clients::Stranger;
+use crate::origin::Origin;
 use crate::pool::Refusal;
 use crate::relay::{Peer, Relay, RunningOn};
 use crate::startup_key::{StartupKey, Welcome};
@@ -57,9 +57,9 @@ pub struct Greeted {
 /// Greets a client, up to the proof of who it is. `None` if it opens no session.
 /// Neither if it takes too long, or has to give way to others.
 pub async fn greet(
-    stream: TcpStream,
+    stream: Socket,
     relay: &Rc<Relay>,
-    address: SocketAddr,
+    origin: Origin,
     stranger: Stranger,
 ) -> Option<Greeted> {
     let limit = relay.settings().limits.login_max();
@@ -67,8 +67,8 @@ pub async fn greet(
         let (mut client, packet) = open(stream, relay, &stranger).await?;
         stranger.spoke();
         let key = admit(&mut client, &packet, relay).await?;
-        let how = authenticate(&mut client, relay, &key, address.ip(), &stranger).await?;
-        let peer = Peer { address, tls: client.stream().tls_version(), how };
+        let how = authenticate(&mut client, relay, &key, origin, &stranger).await?;
+        let peer = Peer { origin, tls: client.stream().tls_version(), how };
         Some(Greeted { client, packet, key, peer })
     };
     tokio::select! {
@@ -79,23 +79,25 @@ pub async fn greet(
 
 /// Reads up to the start-up packet.
 async fn open(
-    stream: TcpStream,
+    stream: Socket,
     relay: &Rc<Relay>,
     stranger: &Stranger,
 ) -> Option<(Client<Socket>, Startup)> {
     let settings = relay.settings();
-    let tls = settings.tls.as_ref();
-    if let Some(tls) = tls
-        && is_tls(&stream).await
-    {
+    // A Unix socket is not encrypted, as in PostgreSQL.
+    let tls = settings.tls.as_ref().filter(|_| matches!(stream, Socket::Plain(_)));
+    let stream = match (tls, stream) {
         // TLS without asking for it (manual, "SSL Session Encryption").
-        let encrypted = tls.accept(stream).await.ok()?;
-        return match encrypted.names_protocol() {
-            true => startup_over_tls(encrypted, relay, stranger).await,
-            false => None,
-        };
-    }
-    let mut client = Client::new(Socket::Plain(stream));
+        (Some(tls), Socket::Plain(stream)) if is_tls(&stream).await => {
+            let encrypted = tls.accept(stream).await.ok()?;
+            return match encrypted.names_protocol() {
+                true => startup_over_tls(encrypted, relay, stranger).await,
+                false => None,
+            };
+        }
+        (_, stream) => stream,
+    };
+    let mut client = Client::new(stream);
     match first_packet(&mut client, relay, stranger, tls.is_some()).await {
         First::Startup(packet) if tls.is_some_and(|tls| tls.is_required) => {
             let text = format!(

@@ -17,10 +17,12 @@ mod costs;
 mod defaults;
 mod handshake;
 mod idle;
+mod listener;
 mod local;
 pub mod metrics;
 mod objects;
 pub mod operator;
+mod origin;
 mod outcomes;
 mod permits;
 mod pool;
@@ -35,22 +37,24 @@ mod stopping;
 pub mod tls;
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hihooi_postgres::socket::Socket;
 use hihooi_wire::backend::Report;
 use hihooi_wire::startup::Startup;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::task::spawn_local;
-use tracing::{debug, info, warn};
+use tokio::task::{JoinHandle, spawn_local};
+use tracing::{info, warn};
 
 use crate::client::Client;
 use crate::clients::Stranger;
 use crate::handshake::{Greeted, greet, welcome, write_welcome};
+pub use crate::listener::Listener;
+use crate::listener::{Door, accept};
 use crate::operator::Operator;
+use crate::origin::Origin;
 pub use crate::relay::{ApplyStatsOf, Replication};
 use crate::relay::{Peer, Relay, SessionInfo};
 use crate::session::Served;
@@ -60,14 +64,11 @@ pub use hihooi_session::consistency::Consistency;
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::sites::SiteId;
 
-/// After a failure to accept (no file descriptors left, say).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// Where clients come from.
 #[derive(Debug)]
 pub struct Listeners {
     /// All clients.
-    pub clients: std::net::TcpListener,
+    pub clients: Vec<Listener>,
     /// The operator, for the admin database alone: whoever may connect here may do anything there.
     pub admin: Option<std::os::unix::net::UnixListener>,
 }
@@ -84,9 +85,9 @@ pub async fn run(
     replication: Replication,
     asked: metrics::Asked,
     mut shutdown: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    listeners.clients.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listeners.clients)?;
+) -> io::Result<()> {
+    let doors: io::Result<Vec<Door>> = listeners.clients.into_iter().map(Door::new).collect();
+    let doors = doors?;
     let (relay, events) = Relay::new(settings, operator, replication);
     let relay = Rc::new(relay);
     let reload = Rc::new(Notify::new());
@@ -106,49 +107,21 @@ pub async fn run(
     if let Some(admin) = listeners.admin {
         spawn_local(local::serve(local::listener(admin)?, relay.clone()));
     }
-    let accepting = relay.clone();
-    let accepting = spawn_local(async move { accept(&listener, &accepting).await });
+    let accepting = doors.into_iter().map(|door| spawn_local(accept(door, relay.clone())));
+    let accepting: Vec<JoinHandle<()>> = accepting.collect();
     // A manager that is gone without a word stops the relay as well.
     let _ = shutdown.wait_for(|&stop| stop).await;
-    accepting.abort();
+    accepting.iter().for_each(JoinHandle::abort);
     relay.stopping.stop().await;
     info!("no more clients are served");
     Ok(())
 }
 
-async fn accept(listener: &TcpListener, relay: &Rc<Relay>) {
-    let next_session = Cell::new(1_u64);
-    loop {
-        match listener.accept().await {
-            Ok((stream, address)) => {
-                let id = next_session.replace(next_session.get() + 1);
-                match socket::prepare(&stream) {
-                    Ok(()) => {
-                        relay.clients.place_for_stranger().await;
-                        let stranger = relay.clients.stranger();
-                        drop(spawn_local(serve(relay.clone(), stream, address, stranger, id)));
-                    }
-                    Err(error) => debug!(%error, "the client left at once"),
-                }
-            }
-            Err(error) => {
-                warn!(%error, "can't accept a client");
-                relay.clients.give_way(); // there may be no file descriptor left
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn serve(
-    relay: Rc<Relay>,
-    stream: TcpStream,
-    address: SocketAddr,
-    stranger: Stranger,
-    id: u64,
-) {
+/// Serves a client that has come.
+async fn serve(relay: Rc<Relay>, stream: Socket, origin: Origin, stranger: Stranger) {
+    let id = stranger.number();
     // Boxed: what opening takes is free again while the client is served.
-    let greeted = Box::pin(greet(stream, &relay, address, stranger)).await;
+    let greeted = Box::pin(greet(stream, &relay, origin, stranger)).await;
     let Some(Greeted { mut client, packet, key, peer }) = greeted else { return };
     let is_admin = key.database == admin::DATABASE;
     let entered = match is_admin {

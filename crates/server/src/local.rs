@@ -10,9 +10,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::spawn_local;
 use tracing::warn;
 
-use crate::ACCEPT_PAUSE;
 use crate::admin::{Admin, DATABASE};
 use crate::client::Client;
+use crate::listener::ACCEPT_PAUSE;
 use crate::relay::Relay;
 use crate::settings::Access;
 

@@ -2,7 +2,6 @@
 //! keys. One thread owns it, so there are no locks.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -35,6 +34,7 @@ use crate::costs::Costs;
 use crate::metrics::Meters;
 use crate::objects::{NamedObjects, ObjectsAt};
 use crate::operator::Operator;
+use crate::origin::Origin;
 use crate::pool::{Pool, Pools};
 use crate::settings::Settings;
 use crate::startup_key::{StartupKey, Welcome};
@@ -225,7 +225,7 @@ pub struct Held {
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// From where.
-    pub address: SocketAddr,
+    pub origin: Origin,
     /// The version of TLS that its connection uses, if it does.
     pub tls: Option<&'static str>,
     /// How it proved who it is.

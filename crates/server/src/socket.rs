@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use hihooi_postgres::socket::Socket;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// So long after its last packet, a client's machine is asked for a sign of life, and then at these intervals: one that
 /// is gone is noticed, and a network that forgets idle connections keeps ours.
@@ -22,7 +22,8 @@ const KEEPALIVE: TcpKeepalive =
 ///
 /// # Errors
 /// Its connection is gone.
-pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub fn prepare(stream: &Socket) -> io::Result<()> {
+    let Socket::Plain(stream) = stream else { return Ok(()) };
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE)
 }

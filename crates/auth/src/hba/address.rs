@@ -14,7 +14,7 @@ pub struct Network {
 }
 
 /// Which clients' addresses a rule is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Addresses {
     /// `all`, and those of `local`.
     All,
@@ -24,6 +24,8 @@ pub(crate) enum Addresses {
     SameNet,
     /// Those of one network.
     In(Network),
+    /// Those of a host with this name, or of all hosts of a domain, which is written with a dot in front.
+    Named(String),
 }
 
 impl Network {
@@ -58,7 +60,14 @@ impl Addresses {
             Some((address, bits)) => (address, Some(bits)),
             None => (token.text.as_str(), None),
         };
-        let address = address.parse().map_err(|_| not_an_address(token))?;
+        let address: IpAddr = match address.parse() {
+            Ok(address) => address,
+            Err(_) if is_host_name(address) && bits.is_none() => {
+                return Ok((Addresses::Named(address.to_owned()), 1));
+            }
+            Err(_) if is_host_name(address) => return Err(name_with_prefix(token)),
+            Err(_) => return Err(not_an_address(token)),
+        };
         let (mask, fields) = match bits {
             Some(bits) => (prefix(address, bits).ok_or_else(|| no_prefix(token))?, 1),
             None => (netmask(line, at + 1, address)?, 2),
@@ -66,7 +75,13 @@ impl Addresses {
         Ok((Addresses::In(Network { address, mask }), fields))
     }
 
-    pub(crate) fn contain(&self, address: IpAddr, networks: &[Network]) -> bool {
+    /// Whether a client's address is among them; `name` is that of its host.
+    pub(crate) fn contain(
+        &self,
+        address: IpAddr,
+        name: Option<&str>,
+        networks: &[Network],
+    ) -> bool {
         match self {
             Addresses::All => true,
             Addresses::SameHost => networks.iter().any(|own| own.address == address),
@@ -76,12 +91,35 @@ impl Addresses {
                 false => own.contains(address),
             }),
             Addresses::In(network) => network.contains(address),
+            Addresses::Named(wanted) => name.is_some_and(|name| is_named(name, wanted)),
         }
+    }
+
+    /// Whether they are told by the name of the client's host.
+    pub(crate) fn need_name(&self) -> bool {
+        matches!(self, Addresses::Named(_))
     }
 
     pub(crate) fn need_networks(&self) -> bool {
         matches!(self, Addresses::SameHost | Addresses::SameNet)
     }
+}
+
+/// Whether a rule can mean a host by this. The last part of a name begins with a letter: otherwise this is an address
+/// with a mistake in it, which PostgreSQL takes for a name that never matches.
+fn is_host_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let last = text.rsplit('.').next().unwrap_or_default();
+    text.bytes().all(allowed) && last.starts_with(|first: char| first.is_ascii_alphabetic())
+}
+
+/// Whether a host has this name, or is in this domain, if that is what it is.
+fn is_named(name: &str, wanted: &str) -> bool {
+    let compared = match wanted.starts_with('.') {
+        true => name.len().checked_sub(wanted.len()).and_then(|from| name.get(from..)),
+        false => Some(name),
+    };
+    compared.is_some_and(|part| part.eq_ignore_ascii_case(wanted))
 }
 
 /// The netmask with that many leading bits.
@@ -109,8 +147,13 @@ fn netmask(line: &Line, at: usize, address: IpAddr) -> Result<IpAddr, Wrong> {
 }
 
 fn not_an_address(token: &Token) -> Wrong {
-    let hint = "host names are not supported by hihooi: use an address, as in 192.0.2.0/24";
+    let hint = "use an address, as in 192.0.2.0/24, or the name of a host";
     Wrong::new(format!("invalid IP address \"{}\"", token.text), hint)
+}
+
+fn name_with_prefix(token: &Token) -> Wrong {
+    let what = format!("specifying both host name and CIDR mask is invalid: \"{}\"", token.text);
+    Wrong::new(what, "leave out the mask, or use an address")
 }
 
 fn no_prefix(token: &Token) -> Wrong {

@@ -27,7 +27,8 @@ fn with(files: &[(&str, &str)]) -> Result<Rules, FileErrors> {
 
 fn attempt<'a>(user: &'a str, database: &'a str, address: Option<&str>) -> Attempt<'a> {
     let address = address.map(|address| address.parse().unwrap());
-    Attempt { user, database, address, tls: false, replication: false, networks: &[] }
+    let (tls, replication, networks, host_name) = (false, false, &[], None);
+    Attempt { user, database, address, tls, replication, networks, host_name }
 }
 
 /// The line that decides, 0 if none; nobody is a member of anything.
@@ -54,12 +55,13 @@ fn shown(rule: &Rule) -> String {
         Role::Matches(pattern) => format!("/{}", pattern.text()),
         Role::Is(name) => name.clone(),
     });
-    let addresses = match rule.addresses {
+    let addresses = match &rule.addresses {
         _ if rule.connection == Connection::Local => String::new(),
         Addresses::All => " all".to_owned(),
         Addresses::SameHost => " samehost".to_owned(),
         Addresses::SameNet => " samenet".to_owned(),
         Addresses::In(Network { address, mask }) => format!(" {address} {mask}"),
+        Addresses::Named(name) => format!(" {name}"),
     };
     let method = match rule.method {
         Method::Scram => "scram-sha-256".to_owned(),
@@ -218,6 +220,45 @@ fn samehost_and_samenet_are_this_hosts() {
     assert!(!rules("host all all all trust").need_networks());
 }
 
+/// As PostgreSQL's `hostname_match`.
+#[test]
+fn hosts_are_told_by_their_names() {
+    for (rule, name, expected) in [
+        ("db.example.org", Some("db.example.org"), true),
+        ("db.example.org", Some("DB.Example.org"), true),
+        ("db.example.org", Some("x.db.example.org"), false),
+        ("db.example.org", None, false),
+        (".example.org", Some("db.example.org"), true),
+        (".example.org", Some("a.b.EXAMPLE.org"), true),
+        (".example.org", Some("example.org"), false),
+        (".example.org", Some("badexample.org"), false),
+        (".example.org", Some(".org"), false),
+    ] {
+        let rules = rules(&format!("host all all {rule} trust"));
+        let attempt = Attempt { host_name: name, ..attempt("ann", "shop", Some("2001:db8::1")) };
+        assert_eq!(decides(&rules, &attempt) == 1, expected, "{rule} {name:?}");
+    }
+}
+
+/// Names are looked up only if they can decide.
+#[test]
+fn a_hosts_name_is_needed_only_where_it_decides() {
+    let rules = rules(
+        "hostssl all all a.example trust\nhost shop eve a.example reject\nhost all bob all trust\n\
+         host all all 192.0.2.1/32 trust\nhost all all .example trust\n",
+    );
+    for (user, database, address, expected) in [
+        ("eve", "shop", Some("192.0.2.1"), true),
+        ("eve", "other", Some("192.0.2.1"), false),
+        ("bob", "shop", Some("192.0.2.2"), false),
+        ("ann", "shop", Some("192.0.2.2"), true),
+        ("ann", "shop", None, false),
+    ] {
+        let attempt = attempt(user, database, address);
+        assert_eq!(rules.need_host_name(&attempt, &|_| false), expected, "{user} {address:?}");
+    }
+}
+
 #[test]
 fn the_first_rule_that_matches_decides() {
     let rules = rules("local all eve reject\nlocal shop all md5\nlocal all all peer map=m\n");
@@ -264,15 +305,15 @@ fn our_own_rules() {
 #[test]
 fn all_errors_are_told_with_their_places() {
     let found =
-        errors("# comment\nlocal all all trust\nhots all\n\nhost all all \\\n example.org md5\n");
+        errors("# comment\nlocal all all trust\nhots all\n\nhost all all \\\n 192.0.2 md5\n");
     let told: Vec<_> = found.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         [
             "line 3 of configuration file \"pg_hba.conf\": invalid connection type \"hots\"; use local, host, \
              hostssl or hostnossl",
-            "line 5 of configuration file \"pg_hba.conf\": invalid IP address \"example.org\"; host names are \
-             not supported by hihooi: use an address, as in 192.0.2.0/24",
+            "line 5 of configuration file \"pg_hba.conf\": invalid IP address \"192.0.2\"; use an address, as \
+             in 192.0.2.0/24, or the name of a host",
         ]
     );
     let told = errors("# nothing\n")[0].to_string();

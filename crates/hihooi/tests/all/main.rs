@@ -49,6 +49,7 @@ mod tls_servers;
 mod tools;
 mod transparency;
 mod types;
+mod unix_sockets;
 mod up_errors;
 mod upgrade;
 mod versions;

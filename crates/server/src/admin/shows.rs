@@ -131,7 +131,7 @@ pub(super) fn clients(relay: &Relay, mut table: Table) -> Table {
             session.startup.user.as_str().into(),
             session.startup.database.as_str().into(),
             application.map(|(_, value)| value.as_str()).into(),
-            session.peer.address.to_string().into(),
+            session.peer.origin.to_string().into(),
             if waits.is_some() { "waiting" } else { session.state.get() }.into(),
             site.map(|site| relay.sites[site].name.as_str()).into(),
             route.describe(&relay.sites[route.site].name).into(),

@@ -30,7 +30,7 @@ use self::client::{Client, Counts, Shared};
 use self::faults::{Fault, Injected, Target};
 use self::recording::Record;
 use self::workload::Draw;
-use crate::config::{DEFAULT_LISTEN, Level};
+use crate::config::{Level, Listen};
 use crate::connect::SslArgs;
 use crate::data_dir::DataDir;
 use crate::exit::Exit;
@@ -76,8 +76,8 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub faults: Vec<Fault>,
     /// Address of the running hihooi, or of a plain PostgreSQL server
-    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
-    pub listen: String,
+    #[arg(long, env = "HIHOOI_LISTEN", value_name = "ADDR", default_value_t)]
+    pub listen: Listen,
     /// Role to connect as; for faults one of admin_users, and a superuser
     #[arg(long, value_name = "NAME", default_value = "postgres")]
     pub user: String,

@@ -26,6 +26,8 @@ const FAILED_S_MAX: u64 = 60;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub replicas: usize,
+    /// Where clients can connect besides, as `--listen` has it.
+    pub listen: Vec<String>,
     /// Further arguments of `up`.
     pub arguments: Vec<String>,
     /// Further environment of `up`.
@@ -34,7 +36,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { replicas: 2, arguments: Vec::new(), environment: Vec::new() }
+        Options { replicas: 2, listen: vec![], arguments: vec![], environment: vec![] }
     }
 }
 
@@ -108,11 +110,12 @@ impl Cluster {
     /// The command that `up` is.
     pub fn up_command(&self) -> Command {
         let mut command = Command::new(super::program());
+        let places = [&[format!("127.0.0.1:{}", self.port)], &self.options.listen[..]].concat();
         command
             .arg("up")
             .arg("--data")
             .arg(self.data())
-            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--listen", &places.join(",")])
             .args(["--replicas", &self.options.replicas.to_string()])
             .args(&self.options.arguments)
             .envs(self.options.environment.iter().cloned())
