@@ -1,0 +1,83 @@
+//! Where clients come in: a TCP or a Unix socket.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hihooi_postgres::socket::Socket;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::spawn_local;
+use tracing::{debug, warn};
+
+use crate::origin::Origin;
+use crate::relay::Relay;
+use crate::{serve, socket};
+
+/// After a failure to accept (no file descriptors left, say).
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A socket that listens for clients.
+#[derive(Debug)]
+pub enum Listener {
+    /// For those of other machines, too, as its address says.
+    Tcp(std::net::TcpListener),
+    /// For those of this machine.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// The same, for this event loop.
+pub enum Door {
+    /// TCP.
+    Tcp(TcpListener),
+    /// Unix.
+    Unix(UnixListener),
+}
+
+impl Door {
+    /// # Errors
+    /// It can't be used.
+    pub fn new(listener: Listener) -> io::Result<Door> {
+        Ok(match listener {
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                Door::Tcp(TcpListener::from_std(listener)?)
+            }
+            Listener::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                Door::Unix(UnixListener::from_std(listener)?)
+            }
+        })
+    }
+
+    /// The next connection.
+    async fn accept(&self) -> io::Result<(Socket, Origin)> {
+        Ok(match self {
+            Door::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                (Socket::Plain(stream), Origin::Address(address))
+            }
+            Door::Unix(listener) => (Socket::Unix(listener.accept().await?.0), Origin::Local),
+        })
+    }
+}
+
+/// Lets clients in for ever.
+pub async fn accept(door: Door, relay: Rc<Relay>) {
+    loop {
+        match door.accept().await {
+            Ok((stream, origin)) => match socket::prepare(&stream) {
+                Ok(()) => {
+                    relay.clients.place_for_stranger().await;
+                    let stranger = relay.clients.stranger();
+                    drop(spawn_local(serve(relay.clone(), stream, origin, stranger)));
+                }
+                Err(error) => debug!(%error, "the client left at once"),
+            },
+            Err(error) => {
+                warn!(%error, "can't accept a client");
+                relay.clients.give_way(); // there may be no file descriptor left
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
