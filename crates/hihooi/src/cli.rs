@@ -282,6 +282,9 @@ pub struct Overrides {
     /// Maps from certificates' names to roles for these rules, as in pg_ident.conf
     #[arg(long, env = "HIHOOI_IDENT_FILE", value_name = "FILE")]
     pub ident_file: Option<PathBuf>,
+    /// Query for a role's name and stored password (role: $1), asked at the primary instead of pg_authid
+    #[arg(long, env = "HIHOOI_AUTH_QUERY", value_name = "QUERY")]
+    pub auth_query: Option<String>,
     /// Whether clients may or must use TLS, once there is a certificate [default: prefer]
     #[arg(long, env = "HIHOOI_TLS_MODE", value_name = "MODE")]
     pub tls_mode: Option<TlsMode>,
@@ -364,6 +367,9 @@ impl Overrides {
         }
         put_path(&self.hba_file, &mut config.auth.hba_file);
         put_path(&self.ident_file, &mut config.auth.ident_file);
+        if self.auth_query.is_some() {
+            config.auth.query.clone_from(&self.auth_query);
+        }
         put(&self.tls_mode, &mut config.tls.mode);
         put_path(&self.tls_cert_file, &mut config.tls.cert_file);
         put_path(&self.tls_key_file, &mut config.tls.key_file);

@@ -162,7 +162,7 @@ pub fn servers(
         }
         servers.push(Server {
             name: site.name.clone(),
-            role: site.site().role,
+            role: site.role.into(),
             data: directory,
             log_file: data.file(&format!("{}.log", site.name)),
             socket_dir: data.file("sockets"),

@@ -4,6 +4,7 @@
 mod listen;
 mod user;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -97,6 +98,10 @@ pub struct Auth {
     /// Maps in the form of `pg_ident.conf`, for its rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ident_file: Option<PathBuf>,
+    /// A query that returns a role's name and its stored password for the role `$1`, to be asked at the primary instead
+    /// of `pg_authid`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
 }
 
 /// Encryption of clients' connections.
@@ -236,6 +241,15 @@ pub enum RoleName {
     Replica,
 }
 
+impl From<RoleName> for Role {
+    fn from(role: RoleName) -> Role {
+        match role {
+            RoleName::Primary => Role::Primary,
+            RoleName::Replica => Role::Replica,
+        }
+    }
+}
+
 /// How a replica gets what the primary commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -358,7 +372,7 @@ impl Config {
         let mut config =
             Config::parse(&text).map_err(|e| BadConfig(format!("{}: {e}", path.display())))?;
         if let Some(directory) = path.parent() {
-            let Config { auth, tls, data, sites, .. } = &mut config;
+            let Config { auth, tls, data, sites, users, .. } = &mut config;
             let files = [
                 &mut auth.hba_file,
                 &mut auth.ident_file,
@@ -367,7 +381,9 @@ impl Config {
                 &mut tls.ca_file,
             ];
             let of_sites = sites.iter_mut().flat_map(SiteConfig::files_mut);
-            for path in files.into_iter().chain(of_sites).flatten().chain([data]) {
+            let of_users =
+                users.iter_mut().flat_map(|user| [&mut user.cert_file, &mut user.key_file]);
+            for path in files.into_iter().chain(of_sites).chain(of_users).flatten().chain([data]) {
                 *path = directory.join(&*path);
             }
         }
@@ -405,12 +421,13 @@ impl Config {
         self.check_listen()?;
         self.check_limits()?;
         self.tls.files()?;
-        if let (None, Some(ident)) = (&self.auth.hba_file, &self.auth.ident_file) {
-            return bad(format!(
-                "auth.ident_file {} is for the rules of auth.hba_file, which is not set",
-                ident.display()
-            ));
+        let Auth { hba_file, ident_file, query } = &self.auth;
+        let ident = ident_file.as_ref().map(|file| format!("auth.ident_file {}", file.display()));
+        let query = query.as_ref().map(|_| "auth.query".to_owned());
+        if let (None, Some(what)) = (hba_file, ident.or(query)) {
+            return bad(format!("{what} is for the rules of auth.hba_file, which is not set"));
         }
+        self.check_users()?;
         self.metrics.check()?;
         if self.databases.len() != 1 || self.databases[0].name == "*" {
             return bad("exactly one [[database]] with its name is supported so far".to_owned());
@@ -492,14 +509,23 @@ impl Config {
     #[must_use]
     pub fn primary(&self) -> Site {
         let primary = self.sites.iter().find(|site| site.role == RoleName::Primary);
-        primary.expect("a checked configuration has a primary").site()
+        self.site(primary.expect("a checked configuration has a primary"))
     }
 
     /// The sites that serve reads.
     #[must_use]
     pub fn replicas(&self) -> Vec<Site> {
         let replicas = self.sites.iter().filter(|site| site.role == RoleName::Replica);
-        replicas.map(SiteConfig::site).collect()
+        replicas.map(|site| self.site(site)).collect()
+    }
+
+    /// A site as the rest of the process knows it.
+    #[must_use]
+    pub fn site(&self, site: &SiteConfig) -> Site {
+        let SiteConfig { name, host, port, user, .. } = site.clone();
+        let tls = Settings { roles: self.identities(), ..site.tls_settings() };
+        let address = Address { host, port, tls: Connector::new(tls) };
+        Site { name, role: site.role.into(), address, user }
     }
 
     /// The weights of the sites that serve reads.
@@ -582,30 +608,14 @@ impl SiteConfig {
         self.tls_settings().check().map_err(of_site)
     }
 
+    /// How connections to it are encrypted, but for the certificates of single roles.
     fn tls_settings(&self) -> Settings {
         Settings {
             mode: self.tls,
             ca_file: self.ca_file.clone(),
             cert_file: self.cert_file.clone(),
             key_file: self.key_file.clone(),
-        }
-    }
-
-    /// The site as the rest of the process knows it.
-    #[must_use]
-    pub fn site(&self) -> Site {
-        Site {
-            name: self.name.clone(),
-            role: match self.role {
-                RoleName::Primary => Role::Primary,
-                RoleName::Replica => Role::Replica,
-            },
-            address: Address {
-                host: self.host.clone(),
-                port: self.port,
-                tls: Connector::new(self.tls_settings()),
-            },
-            user: self.user.clone(),
+            roles: BTreeMap::new(),
         }
     }
 }
@@ -681,6 +691,7 @@ admin_users = ["postgres"]
 [auth]
 hba_file = "/etc/hihooi/hba.conf"
 ident_file = "ident.conf"
+query = "SELECT name, verifier FROM users WHERE name = $1"
 [tls]
 mode = "require"
 cert_file = "server.crt"

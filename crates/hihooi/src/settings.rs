@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hihooi_postgres::tls::Identity;
 use hihooi_server::Settings;
 use hihooi_server::authentication::Authentication;
 use hihooi_server::settings::Shown;
 use hihooi_server::tls::Tls;
 use tokio::sync::Notify;
 
-use crate::config::{Config, TlsMode};
+use crate::config::{Auth, Config, TlsMode, User};
 use crate::failure::{Failure, Result};
 use crate::logging::Logging;
 
@@ -50,14 +51,15 @@ pub fn settings(config: &Config, wanted: &Config) -> Result<Settings> {
 /// # Errors
 /// What is wrong with a file, with its name.
 pub fn doors(config: &Config) -> Result<(Option<Authentication>, Option<Tls>)> {
-    let (hba, ident) = (config.auth.hba_file.clone(), config.auth.ident_file.clone());
-    let authentication = hba.map(|hba| Authentication::load(hba, ident).map_err(Failure::new));
+    let Auth { hba_file, ident_file, query } = config.auth.clone();
+    let load = |hba| Authentication::load(hba, ident_file, query).map_err(Failure::new);
+    let authentication = hba_file.map(load);
     let files = config.tls.files().map_err(|error| Failure::new(error.to_string()))?;
     let is_required = config.tls.mode == TlsMode::Require;
     let load =
         |files| Tls::load(files, is_required).map_err(|why| Failure::new(format!("TLS: {why}")));
     for site in &config.sites {
-        let checked = site.site().address.tls.load();
+        let checked = config.site(site).address.tls.load();
         checked.map_err(|why| Failure::new(format!("site {:?}: TLS: {why}", site.name)))?;
     }
     Ok((authentication.transpose()?, files.map(load).transpose()?))
@@ -74,10 +76,20 @@ impl Config {
             let now = wanted.sites.iter().find(|now| now.name == site.name);
             site.weight = now.map_or(site.weight, |now| now.weight);
         }
+        // Connections to servers are opened with the certificates that there were at the start.
+        let (mut users, had) = (wanted.users.clone(), self.identities());
+        let gone = had.keys().filter(|name| !users.iter().any(|user| user.name == **name));
+        let gone: Vec<User> = gone.cloned().map(User::named).collect();
+        users.extend(gone);
+        for user in &mut users {
+            let files = had.get(&user.name).cloned();
+            (user.cert_file, user.key_file) =
+                files.map(|Identity { cert_file, key_file }| (cert_file, key_file)).unzip();
+        }
         let config = Config {
             insecure: wanted.insecure,
             admin_users: wanted.admin_users.clone(),
-            users: wanted.users.clone(),
+            users,
             auth: wanted.auth.clone(),
             tls: wanted.tls.clone(),
             pool: wanted.pool.clone(),
@@ -129,6 +141,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("user", users.join("; ")),
         ("auth.hba_file", path(&auth.hba_file)),
         ("auth.ident_file", path(&auth.ident_file)),
+        ("auth.query", auth.query.clone().unwrap_or_default()),
         ("tls.mode", tls.mode.to_string()),
         ("tls.cert_file", path(&tls.cert_file)),
         ("tls.key_file", path(&tls.key_file)),
@@ -189,7 +202,7 @@ mod tests {
         let before = config("");
         let mut wanted = config(
             "listen = '127.0.0.1:1'\ndata = 'd'\nadmin_users = []\n\
-             [auth]\nhba_file = 'h'\nident_file = 'i'\n\
+             [auth]\nhba_file = 'h'\nident_file = 'i'\nquery = 'q'\n\
              [tls]\nmode = 'require'\ncert_file = 'c'\nkey_file = 'k'\nca_file = 'a'\n\
              [pool]\nsize = 1\nwait_ms_max = 1\nidle_ms_max = 1\n\
              [limits]\nclients_max = 1\nclients_per_user_max = 1\nclients_per_database_max = 1\n\
@@ -232,6 +245,28 @@ mod tests {
                 "database"
             ]
         );
+    }
+
+    /// What a role may do in the admin database is in force at once, its certificate after a restart.
+    #[test]
+    fn certificates_of_roles_take_a_restart() {
+        let user = |more: &str| config(&format!("[[user]]\nname = 'm'\n{more}"));
+        let files = "cert_file = 'c'\nkey_file = 'k'\n";
+        let (with, without) = (user(&format!("{files}admin = 'full'")), user("admin = 'read'"));
+        let told = |before: &Config, wanted: &Config| {
+            let told = shown_after(before, wanted).into_iter().find(|one| one.key == "user");
+            told.map(|one| (one.value, one.after_restart)).expect("it is shown")
+        };
+        let files = ",cert_file=c,key_file=k";
+        assert_eq!(
+            told(&with, &without),
+            (format!("name=m,admin=read{files}"), Some("name=m,admin=read".to_owned()))
+        );
+        assert_eq!(
+            told(&without, &with),
+            ("name=m,admin=full".to_owned(), Some(format!("name=m,admin=full{files}")))
+        );
+        assert_eq!(told(&with, &config("")), (format!("name=m{files}"), Some(String::new())));
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl Connection {
     }
 
     async fn start(login: &Login) -> Result<Connection> {
-        let stream = tls::connect(&login.address).await?;
+        let stream = tls::connect(&login.address, Some(&login.user)).await?;
         let may_be_plain =
             login.address.tls.mode() == Mode::Prefer && matches!(stream, Socket::Tls(_));
         let mut prover = Prover::new(login, stream.end_point());
@@ -514,7 +514,7 @@ impl Connection {
 /// The server can't be reached.
 pub async fn cancel(address: &Address, key: &BackendKey) -> Result<()> {
     let lost = |source| Error::Lost { address: address.clone(), source };
-    let mut stream = tls::connect(address).await?;
+    let mut stream = tls::connect(address, None).await?;
     let mut packet = BytesMut::new();
     startup::cancel(key.process, &key.secret, &mut packet);
     stream.write_all(&packet).await.map_err(lost)?;

@@ -3,6 +3,7 @@
 //! Nothing is weaker than the mode says: `require` and `verify-full` never go on without encryption, and what arrives
 //! unencrypted behind the server's consent is refused. Files are read again when they have changed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -88,6 +89,25 @@ pub struct Settings {
     pub cert_file: Option<PathBuf>,
     /// Its private key, in PEM.
     pub key_file: Option<PathBuf>,
+    /// Certificates for logins as these roles, instead of ours.
+    pub roles: BTreeMap<String, Identity>,
+}
+
+/// A certificate, followed by those that certify it, and its private key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file of the certificate.
+    pub cert_file: PathBuf,
+    /// That of the key.
+    pub key_file: PathBuf,
+}
+
+/// What was made of the files.
+#[derive(Clone)]
+struct Loaded {
+    config: Arc<ClientConfig>,
+    /// With the certificates of these roles.
+    roles: Arc<BTreeMap<String, Arc<ClientConfig>>>,
 }
 
 impl Settings {
@@ -118,8 +138,23 @@ impl Settings {
         }
     }
 
-    fn load(&self, files: &Files) -> std::result::Result<Arc<ClientConfig>, String> {
+    fn load(&self, files: &Files) -> std::result::Result<Loaded, String> {
         self.check()?;
+        let own = self.cert_file.clone().zip(self.key_file.clone());
+        let own = own.map(|(cert_file, key_file)| Identity { cert_file, key_file });
+        let of_role = |(role, identity): (&String, _)| {
+            let made = self.config(Some(identity), files);
+            Ok((role.clone(), made.map_err(|why| format!("role \"{role}\": {why}"))?))
+        };
+        let roles: std::result::Result<_, String> = self.roles.iter().map(of_role).collect();
+        Ok(Loaded { config: self.config(own.as_ref(), files)?, roles: Arc::new(roles?) })
+    }
+
+    fn config(
+        &self,
+        identity: Option<&Identity>,
+        files: &Files,
+    ) -> std::result::Result<Arc<ClientConfig>, String> {
         let provider = Arc::new(ring::default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match &self.ca_file {
             None => Arc::new(AnyCertificate(provider.clone())),
@@ -135,15 +170,15 @@ impl Settings {
             .map_err(|error| error.to_string())?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
-        let mut config = match (&self.cert_file, &self.key_file) {
-            (Some(cert), Some(key)) => {
-                let chain = certificates::chain(cert, files)?;
-                let own = certificates::key(key, files)?;
-                builder.with_client_auth_cert(chain, own).map_err(|error| {
-                    format!("{} with {}: {error}", cert.display(), key.display())
+        let mut config = match identity {
+            Some(Identity { cert_file, key_file }) => {
+                let chain = certificates::chain(cert_file, files)?;
+                let key = certificates::key(key_file, files)?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    format!("{} with {}: {error}", cert_file.display(), key_file.display())
                 })?
             }
-            _ => builder.with_no_client_auth(),
+            None => builder.with_no_client_auth(),
         };
         config.alpn_protocols.push(ALPN.to_vec());
         // Servers keep no sessions either.
@@ -160,7 +195,7 @@ pub struct Connector(Arc<Shared>);
 struct Shared {
     settings: Settings,
     /// Made for the first connection.
-    loaded: Mutex<Option<Reloaded<Arc<ClientConfig>>>>,
+    loaded: Mutex<Option<Reloaded<Loaded>>>,
 }
 
 impl PartialEq for Connector {
@@ -203,11 +238,11 @@ impl Connector {
     pub fn load(&self) -> std::result::Result<(), String> {
         match self.mode() {
             Mode::Disable => self.0.settings.check(),
-            _ => self.config().map(drop),
+            _ => self.loaded().map(drop),
         }
     }
 
-    fn config(&self) -> std::result::Result<Arc<ClientConfig>, String> {
+    fn loaded(&self) -> std::result::Result<Loaded, String> {
         let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = match &mut *loaded {
             Some(loaded) => loaded,
@@ -225,10 +260,12 @@ impl Connector {
         &self,
         mut stream: TcpStream,
         address: &Address,
+        role: Option<&str>,
     ) -> Result<std::result::Result<Encrypted, TcpStream>> {
         let refuse = |why: String| Error::Encryption { address: address.clone(), why };
         let lost = |source| Error::Lost { address: address.clone(), source };
-        let config = self.config().map_err(refuse)?;
+        let Loaded { config, roles } = self.loaded().map_err(refuse)?;
+        let config = role.and_then(|role| roles.get(role)).cloned().unwrap_or(config);
         let name = match ServerName::try_from(address.host.clone()) {
             Ok(name) => name,
             // Nothing compares it: one that isn't sent to the server either.
@@ -316,16 +353,16 @@ fn name_in(presented: &str) -> &str {
     inner.unwrap_or(presented).trim_matches('"')
 }
 
-/// Connects to a server, encrypted as its address says.
+/// Connects to a server, encrypted as its address says, to log in as a role, if it is for that.
 ///
 /// # Errors
 /// It can't be reached, or the connection would be weaker than the mode allows.
-pub async fn connect(address: &Address) -> Result<Socket> {
+pub async fn connect(address: &Address, role: Option<&str>) -> Result<Socket> {
     let stream = match connect_plainly(address).await? {
         Socket::Plain(stream) if address.tls.mode() != Mode::Disable => stream,
         other => return Ok(other),
     };
-    match address.tls.negotiate(stream, address).await {
+    match address.tls.negotiate(stream, address, role).await {
         Ok(Ok(encrypted)) => Ok(Socket::Tls(Box::new(encrypted))),
         Ok(Err(stream)) => Ok(Socket::Plain(stream)),
         // As libpq.

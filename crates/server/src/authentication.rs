@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use crate::admin;
 use crate::client::Client;
 use crate::clients::Stranger;
-use crate::defaults::StoredPassword;
+use crate::defaults::{About, StoredPassword};
 use crate::origin::{self, Origin};
 use crate::relay::Relay;
 use crate::startup_key::StartupKey;
@@ -49,6 +49,8 @@ const ANSWER_LEN_MAX: usize = 10_000;
 #[derive(Debug)]
 pub struct Authentication {
     rules: Reloaded<Rc<(Rules, Maps)>>,
+    /// What the primary is asked for a role's password, if it isn't `pg_authid`.
+    query: Option<Rc<str>>,
     /// For answers about roles that don't exist if the cluster has no secret of its own.
     mock: [u8; 32],
     /// Places for checks of passwords in clear text.
@@ -71,7 +73,11 @@ impl Authentication {
     ///
     /// # Errors
     /// All that is wrong with them, with file and line.
-    pub fn load(hba: PathBuf, ident: Option<PathBuf>) -> Result<Authentication, String> {
+    pub fn load(
+        hba: PathBuf,
+        ident: Option<PathBuf>,
+        query: Option<String>,
+    ) -> Result<Authentication, String> {
         let rules = Reloaded::new("auth.hba_file", move |files| {
             let rules = Rules::read(&hba, files).map_err(|error| error.to_string())?;
             let maps = match &ident {
@@ -83,7 +89,8 @@ impl Authentication {
         let mut mock = [0; 32];
         getrandom::fill(&mut mock).map_err(|error| format!("no random numbers: {error}"))?;
         let (checks, lookups) = (Semaphore::new(CHECKS_MAX), Semaphore::new(LOOKUPS_MAX));
-        Ok(Authentication { rules, mock, checks: Arc::new(checks), lookups })
+        let query = query.map(Rc::from);
+        Ok(Authentication { rules, query, mock, checks: Arc::new(checks), lookups })
     }
 }
 
@@ -127,7 +134,7 @@ impl Authentication {
         let needs = |method| matches!(method, Method::Scram | Method::Md5 | Method::Password);
         let asks = is_admin || !groups.is_empty() || rules.iter().any(|rule| needs(rule.method));
         let (stored, unknown) = match asks {
-            true => match stranger.waits(stored_password(relay, key, &groups)).await {
+            true => match stranger.waits(self.stored_password(relay, key, &groups)).await {
                 Ok(stored) => (stored, None),
                 Err(refused) => (StoredPassword::default(), Some(refused)),
             },
@@ -206,6 +213,32 @@ impl Authentication {
 }
 
 impl Authentication {
+    /// What the primary stores of a role. While the primary is away, it is what it said at the role's last login: a replica
+    /// may not know yet that a password was changed or a role dropped.
+    async fn stored_password(
+        &self,
+        relay: &Relay,
+        key: &StartupKey,
+        groups: &[&str],
+    ) -> Result<StoredPassword, Refused> {
+        let asked = About::new(groups, self.query.clone());
+        let why = match relay.is_primary_silent.get() {
+            true => "the primary does not answer".to_owned(),
+            false => {
+                let primary = relay.pools.asked(SiteId::Primary);
+                match primary.stored_password(&key.user, asked.clone()).await {
+                    Ok(stored) => {
+                        relay.passwords.borrow_mut().renew(key, &stored);
+                        return Ok(stored);
+                    }
+                    Err(error) if relay.is_primary_away(&error) => error.to_string(),
+                    Err(error) => return Err(unavailable(error.to_string())),
+                }
+            }
+        };
+        relay.passwords.borrow().get(key, &asked).ok_or_else(|| unavailable(why))
+    }
+
     async fn host_name(&self, address: IpAddr, stranger: &Stranger) -> Option<String> {
         stranger
             .waits(async {
@@ -263,29 +296,6 @@ fn failed(rule: &Rule, key: &StartupKey, stored: &StoredPassword) -> Refused {
     Refused { told: Report::fatal("28P01", told), why }
 }
 
-/// What the primary stores of a role. While the primary is away, it is what it said at the role's last login: a replica
-/// may not know yet that a password was changed or a role dropped.
-async fn stored_password(
-    relay: &Relay,
-    key: &StartupKey,
-    groups: &[&str],
-) -> Result<StoredPassword, Refused> {
-    let why = match relay.is_primary_silent.get() {
-        true => "the primary does not answer".to_owned(),
-        false => {
-            match relay.pools.asked(SiteId::Primary).stored_password(&key.user, groups).await {
-                Ok(stored) => {
-                    relay.passwords.borrow_mut().renew(key, &stored);
-                    return Ok(stored);
-                }
-                Err(error) if relay.is_primary_away(&error) => error.to_string(),
-                Err(error) => return Err(unavailable(error.to_string())),
-            }
-        }
-    };
-    relay.passwords.borrow().get(key, groups).ok_or_else(|| unavailable(why))
-}
-
 fn unavailable(why: String) -> Refused {
     let told = Report::fatal("57P03", "the primary can't be asked for the role's password")
         .hint("Retry later; SHOW SERVERS in database hihooi shows the state.");
@@ -316,9 +326,9 @@ impl Passwords {
         }
     }
 
-    /// What it said last, if it was asked for the same roles.
-    fn get(&self, key: &StartupKey, groups: &[&str]) -> Option<StoredPassword> {
-        self.0.get(&Passwords::of(key)).filter(|known| known.asked == groups).cloned()
+    /// What it said last, if it was asked for the same.
+    fn get(&self, key: &StartupKey, asked: &About) -> Option<StoredPassword> {
+        self.0.get(&Passwords::of(key)).filter(|known| known.asked == *asked).cloned()
     }
 }
 

@@ -73,10 +73,27 @@ pub struct StoredPassword {
     pub is_expired: bool,
     /// It, hashed, unless it has expired.
     pub password: Option<String>,
-    /// The roles that were asked for.
-    pub asked: Vec<String>,
-    /// Those of them of which the role is a member, or which it is itself.
+    /// What was asked for.
+    pub asked: About,
+    /// Those of these roles of which the role is a member, or which it is itself.
     pub memberships: Vec<String>,
+}
+
+/// What is asked about a role that logs in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct About {
+    /// Whether it is a member of these.
+    groups: Rc<[String]>,
+    /// The query for its password, if that is not the one in `pg_authid`.
+    query: Option<Rc<str>>,
+}
+
+impl About {
+    /// Asks for memberships in these roles, and by this query for the password.
+    #[must_use]
+    pub fn new(groups: &[&str], query: Option<Rc<str>>) -> About {
+        About { groups: groups.iter().map(|name| (*name).to_owned()).collect(), query }
+    }
 }
 
 /// What settings are without roles and databases, and whether only superusers may change them.
@@ -118,7 +135,7 @@ pub struct Asked {
 /// A question about a role's password, and of which roles it is a member.
 struct Question {
     role: String,
-    groups: Vec<String>,
+    about: About,
     answer: oneshot::Sender<Shared<StoredPassword>>,
 }
 
@@ -152,15 +169,14 @@ impl Asked {
         Ok(defaults)
     }
 
-    /// What is stored there of a role's password, and of which of these roles it is a member, from now on or later.
+    /// What is stored there of a role's password, and of which roles it is a member, from now on or later.
     ///
     /// # Errors
     /// The site can't be asked.
-    pub async fn stored_password(&self, role: &str, groups: &[&str]) -> Shared<StoredPassword> {
-        let groups: Vec<String> = groups.iter().map(|name| (*name).to_owned()).collect();
+    pub async fn stored_password(&self, role: &str, about: About) -> Shared<StoredPassword> {
         loop {
             let (answer, mut answered) = oneshot::channel();
-            let question = Question { role: role.to_owned(), groups: groups.clone(), answer };
+            let question = Question { role: role.to_owned(), about: about.clone(), answer };
             self.next.borrow_mut().push(question);
             tokio::select! {
                 biased;
@@ -168,7 +184,7 @@ impl Asked {
                     Ok(answer) => return answer,
                     Err(_) => continue, // whoever asked has given up in the middle of it
                 },
-                asked = self.ask_next(&groups) => asked?,
+                asked = self.ask_next(&about) => asked?,
             }
             if let Ok(answer) = answered.await {
                 return answer;
@@ -176,13 +192,13 @@ impl Asked {
         }
     }
 
-    /// Asks all at once what waits to be asked with these groups.
-    async fn ask_next(&self, groups: &[String]) -> Shared<()> {
+    /// Asks all at once what waits to be asked about other roles.
+    async fn ask_next(&self, about: &About) -> Shared<()> {
         let mut place = self.turn().await?;
         let questions = {
             let mut next = self.next.borrow_mut();
             next.retain(|question| !question.answer.is_closed());
-            next.extract_if(.., |question| question.groups == groups).collect::<Vec<_>>()
+            next.extract_if(.., |question| question.about == *about).collect::<Vec<_>>()
         };
         if questions.is_empty() {
             return Ok(());
@@ -190,10 +206,7 @@ impl Asked {
         let mut roles: Vec<&str> = questions.iter().map(|one| one.role.as_str()).collect();
         roles.sort_unstable();
         roles.dedup();
-        let values = [array(&roles), array(groups)];
-        let values = [Some(values[0].as_str()), Some(values[1].as_str())];
-        let found = self.ask(&mut place, STORED, &values).await;
-        let found = found.map(|rows| stored_passwords(rows, groups)).map_err(Rc::new);
+        let found = self.ask_about(&mut place, &roles, about).await.map_err(Rc::new);
         for Question { role, answer, .. } in questions {
             let told = match &found {
                 Ok((of_roles, nobody)) => Ok(of_roles.get(&role).unwrap_or(nobody).clone()),
@@ -202,6 +215,26 @@ impl Asked {
             let _ = answer.send(told); // it has gone meanwhile
         }
         Ok(())
+    }
+
+    /// What is stored of roles, and what that is for a role that doesn't exist.
+    async fn ask_about(
+        &self,
+        place: &mut Option<Connection>,
+        roles: &[&str],
+        about: &About,
+    ) -> Result<(AHashMap<String, StoredPassword>, StoredPassword)> {
+        let values = [array(roles), array(&about.groups)];
+        let values = [Some(values[0].as_str()), Some(values[1].as_str())];
+        let rows = self.ask(place, STORED, &values).await?;
+        let (mut of_roles, nobody) = stored_passwords(rows, about);
+        if let Some(query) = &about.query {
+            for (role, stored) in &mut of_roles {
+                let rows = self.ask(place, query, &[Some(role)]).await?;
+                stored.password = given_password(rows, role)?.filter(|_| !stored.is_expired);
+            }
+        }
+        Ok((of_roles, nobody))
     }
 
     /// What a session that began with `wanted` is given there, where it would begin with `found` now.
@@ -316,9 +349,9 @@ fn late(_: Elapsed) -> Error {
 /// What is stored of roles, and what that is for a role that doesn't exist.
 fn stored_passwords(
     rows: Vec<Row>,
-    groups: &[String],
+    about: &About,
 ) -> (AHashMap<String, StoredPassword>, StoredPassword) {
-    let mut nobody = StoredPassword { asked: groups.to_vec(), ..StoredPassword::default() };
+    let mut nobody = StoredPassword { asked: about.clone(), ..StoredPassword::default() };
     let mut of_roles = AHashMap::<String, StoredPassword>::new();
     for row in rows {
         let mut row = row.into_iter();
@@ -333,6 +366,21 @@ fn stored_passwords(
         stored.memberships.extend(next());
     }
     (of_roles, nobody)
+}
+
+/// The password that the operator's query found for a role, if any.
+fn given_password(rows: Vec<Row>, role: &str) -> Result<Option<String>> {
+    let wrong = |what: &str| Err(Error::Protocol(format!("auth.query, role \"{role}\": {what}")));
+    let mut rows = rows.into_iter();
+    let (row, None) = (rows.next(), rows.next()) else {
+        return wrong("it returned several rows; there must be one at most");
+    };
+    match row.map(<[Option<String>; 2]>::try_from) {
+        None => Ok(None),
+        Some(Ok([name, password])) if name.as_deref() == Some(role) => Ok(password),
+        Some(Ok(_)) => wrong("it returned another role"),
+        Some(Err(_)) => wrong("it must return two columns, the role's name and its password"),
+    }
 }
 
 /// Names as an array in PostgreSQL's text format.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
+use hihooi_postgres::tls::Identity;
 use hihooi_server::settings::Access;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +17,16 @@ use super::{BadConfig, Config};
 pub struct User {
     /// Its name.
     pub name: String,
-    /// What it may do in the admin database.
-    pub admin: AdminAccess,
+    /// What it may do in the admin database, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<AdminAccess>,
+    /// The certificate with which hihooi logs in for it at servers that ask for one, followed by those that certify it,
+    /// in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<PathBuf>,
+    /// The private key of `cert_file`, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
 }
 
 /// What a role may do in the admin database.
@@ -29,13 +39,51 @@ pub enum AdminAccess {
     Full,
 }
 
+impl User {
+    /// One of whom nothing is said yet.
+    #[must_use]
+    pub fn named(name: String) -> User {
+        User { name, admin: None, cert_file: None, key_file: None }
+    }
+}
+
 impl Config {
     /// Who may use the admin database, and for what. What `[[user]]` says of a role counts more than `admin_users`.
     #[must_use]
     pub fn admins(&self) -> BTreeMap<String, Access> {
         let listed = self.admin_users.iter().map(|name| (name.clone(), Access::Full));
-        let users = self.users.iter().map(|user| (user.name.clone(), user.admin.into()));
+        let users = self.users.iter();
+        let users = users.filter_map(|user| Some((user.name.clone(), user.admin?.into())));
         listed.chain(users).collect()
+    }
+
+    /// The certificates with which hihooi logs in for single roles.
+    #[must_use]
+    pub fn identities(&self) -> BTreeMap<String, Identity> {
+        let identity = |user: &User| {
+            let files = user.cert_file.clone().zip(user.key_file.clone());
+            files.map(|(cert_file, key_file)| Identity { cert_file, key_file })
+        };
+        let users = self.users.iter();
+        users.filter_map(|user| Some((user.name.clone(), identity(user)?))).collect()
+    }
+
+    pub(super) fn check_users(&self) -> Result<(), BadConfig> {
+        for (at, user) in self.users.iter().enumerate() {
+            let bad = |what: &str| Err(BadConfig(format!("user {:?}: {what}", user.name)));
+            match (&user.cert_file, &user.key_file) {
+                (Some(_), None) => return bad("cert_file needs its private key: set key_file"),
+                (None, Some(_)) => return bad("key_file needs its certificate: set cert_file"),
+                (None, None) if user.admin.is_none() => {
+                    return bad("nothing is said of it: set admin, or cert_file and key_file");
+                }
+                _ => {}
+            }
+            if self.users[..at].iter().any(|other| other.name == user.name) {
+                return bad("it is there twice");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -51,11 +99,18 @@ impl From<AdminAccess> for Access {
 /// As `--user` takes it.
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let admin = match self.admin {
-            AdminAccess::Read => "read",
-            AdminAccess::Full => "full",
-        };
-        write!(f, "name={},admin={admin}", self.name)
+        write!(f, "name={}", self.name)?;
+        match self.admin {
+            Some(AdminAccess::Read) => f.write_str(",admin=read")?,
+            Some(AdminAccess::Full) => f.write_str(",admin=full")?,
+            None => {}
+        }
+        for (key, file) in [("cert_file", &self.cert_file), ("key_file", &self.key_file)] {
+            if let Some(file) = file {
+                write!(f, ",{key}={}", file.display())?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -65,9 +120,9 @@ impl FromStr for User {
 
     fn from_str(text: &str) -> Result<User, BadConfig> {
         let pair = |pair: &str| {
-            let (key, value) = pair
-                .split_once('=')
-                .ok_or_else(|| BadConfig(format!("{pair:?} is not key=value (name, admin)")))?;
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                BadConfig(format!("{pair:?} is not key=value (name, admin, cert_file, key_file)"))
+            })?;
             Ok((key.trim().to_owned(), toml::Value::String(value.trim().to_owned())))
         };
         let table = text.split(',').map(pair).collect::<Result<toml::Table, BadConfig>>()?;
@@ -93,11 +148,34 @@ mod tests {
         assert_eq!(admins, expected.map(|(name, access)| (name.to_owned(), access)));
         assert_eq!(Config::parse(&config.to_text()), Ok(config.clone()));
         let monitor: User = "name=monitor, admin=read".parse().expect("valid");
-        assert_eq!((monitor.name.as_str(), monitor.admin), ("monitor", AdminAccess::Read));
-        for wrong in ["monitor", "name=monitor", "name=monitor,admin=some", "name=a,colour=red"] {
+        assert_eq!((monitor.name.as_str(), monitor.admin), ("monitor", Some(AdminAccess::Read)));
+        let all = "name=app,admin=full,cert_file=/c,key_file=/k";
+        assert_eq!(all.parse::<User>().expect("valid").to_string(), all);
+        for wrong in ["monitor", "name=monitor,admin=some", "name=a,colour=red"] {
             let error = wrong.parse::<User>().expect_err(wrong).to_string();
             assert!(!error.contains('\n'), "{error}");
         }
-        assert!(Config::parse("[[user]]\nname = 'b'").is_err(), "nothing is said of it");
+        for (wrong, words) in [
+            ("", "nothing is said of it"),
+            ("cert_file = 'c'", "set key_file"),
+            ("key_file = 'k'", "set cert_file"),
+            ("admin = 'read'\n[[user]]\nname = 'b'\nadmin = 'full'", "twice"),
+        ] {
+            let config = Config::parse(&format!("[[user]]\nname = 'b'\n{wrong}")).expect("valid");
+            let error = config.check_users().expect_err(wrong).to_string();
+            assert!(error.starts_with("user \"b\": ") && error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn roles_have_certificates_of_their_own() {
+        let config = Config::parse(
+            "[[user]]\nname = 'app'\ncert_file = 'c'\nkey_file = 'k'\n[[user]]\nname = 'b'\nadmin = 'read'",
+        );
+        let config = config.expect("valid");
+        assert_eq!(config.check_users(), Ok(()));
+        let identity = Identity { cert_file: "c".into(), key_file: "k".into() };
+        assert_eq!(config.identities(), BTreeMap::from([("app".to_owned(), identity)]));
+        assert!(!config.admins().contains_key("app"));
     }
 }

@@ -49,6 +49,10 @@ struct Guarded {
 
 impl Guarded {
     fn start(rules: &str) -> Guarded {
+        Guarded::start_with(rules, &[])
+    }
+
+    fn start_with(rules: &str, environment: &[(&str, &str)]) -> Guarded {
         let (folder, authority) = (Folder::new(), Authority::new("ours"));
         let hba = folder.path().join("hba.conf");
         fs::write(&hba, rules).expect("own folder");
@@ -65,7 +69,9 @@ impl Guarded {
             .env("HIHOOI_ADMIN_USERS", "postgres,adm")
             .env("HIHOOI_LOG", "debug")
             .env("PGPASSFILE", &text(&folder.path().join("pgpass")));
-        let cluster = Cluster::start(options);
+        let set =
+            |options: harness::Options, (name, value): &(&str, &str)| options.env(name, value);
+        let cluster = Cluster::start(environment.iter().fold(options, set));
         cluster.connect().run(ROLES);
         // (A password for md5 is stored as it is typed.)
         let md5 = "SET password_encryption = md5; CREATE ROLE md LOGIN PASSWORD 'md''s'";
@@ -505,6 +511,48 @@ fn a_replica_vouches_for_nobody() {
     assert_names(&refused, &["can't be asked for the role's password"]);
     // Rules that need no server let operators in.
     succeed(guarded.psql("postgres", "", "dbname=hihooi").args(["-c", "SHOW REPLICAS"]));
+}
+
+/// Passwords may be stored elsewhere at the primary: in a table of the operator's.
+#[test]
+fn passwords_may_come_from_a_query() {
+    if target_is_plain() {
+        return;
+    }
+    let query = "SELECT name, verifier FROM public.logins WHERE name = $1";
+    let guarded = Guarded::start_with(RULES, &[("HIHOOI_AUTH_QUERY", query)]);
+    let mut session = guarded.cluster.connect();
+    let wrong = failed("alice");
+    assert_names(
+        &guarded.lets_in("alice", "alice's secret").expect_err("there is no such table"),
+        &["can't be asked for the role's password"],
+    );
+    assert!(guarded.cluster.logged(&["public.logins", "does not exist"]) > 0);
+    // As the server makes verifiers: that of another role, and another one's later.
+    session.run(
+        "CREATE TABLE logins (name text, verifier text);
+         CREATE ROLE other PASSWORD 'from the table'; CREATE ROLE third PASSWORD 'later';
+         INSERT INTO logins SELECT 'alice', rolpassword FROM pg_authid WHERE rolname = 'other'",
+    );
+    assert_names(&guarded.lets_in("alice", "alice's secret").expect_err("not there"), &[&wrong]);
+    assert_eq!(guarded.lets_in("alice", "from the table"), Ok("alice".to_owned()));
+    session.run(
+        "UPDATE logins SET verifier = rolpassword FROM pg_authid WHERE rolname = 'third' AND name = 'alice'",
+    );
+    assert_names(&guarded.lets_in("alice", "from the table").expect_err("changed"), &[&wrong]);
+    assert_eq!(guarded.lets_in("alice", "later"), Ok("alice".to_owned()));
+    // What isn't in it has no password; what is no role is none, whatever it says.
+    session.run("INSERT INTO logins SELECT 'ghost', verifier FROM logins");
+    for role in ["md", "ghost"] {
+        assert_names(&guarded.lets_in(role, "later").expect_err("none"), &[&failed(role)]);
+    }
+    // VALID UNTIL is the role's.
+    session.run("ALTER ROLE alice VALID UNTIL '2001-01-01'");
+    assert_names(&guarded.lets_in("alice", "later").expect_err("expired"), &[&wrong]);
+    session.run("ALTER ROLE alice VALID UNTIL 'infinity'; INSERT INTO logins TABLE logins");
+    assert!(guarded.lets_in("alice", "later").is_err());
+    assert!(guarded.cluster.logged(&["auth.query", "alice", "several rows"]) > 0);
+    guarded.tells_no_secret();
 }
 
 /// A file that only names what it includes.

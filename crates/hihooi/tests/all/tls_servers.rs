@@ -24,16 +24,18 @@ use crate::tls::{Authority, SSL_REQUEST, encrypt};
 
 /// Who may connect to hihooi, and how.
 const RULES: &str =
-    "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+    "host all postgres,app 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 /// Who may connect to the servers. Both let nobody in without TLS, but one role at the replica.
 const PRIMARY_RULES: &str = "\
 hostssl all         postgres all cert
 hostssl replication postgres all cert
+hostssl all         app      all cert
 hostssl all         all      all scram-sha-256
 ";
 const REPLICA_RULES: &str = "\
 hostssl   all plainly  all reject
 hostnossl all plainly  all trust
+hostssl   all app      all cert
 hostssl   all all      all scram-sha-256
 ";
 /// What `hihooi check` says of a primary with which all is well, while it serves.
@@ -124,6 +126,7 @@ impl Encrypted {
         let (folder, authority) = (Folder::new(), Authority::new("ours"));
         // For this host by its name only.
         authority.certify("database", &["localhost"]);
+        authority.certify("app", &["app"]);
         let (hba, pgpass) = (folder.path().join("hba.conf"), folder.path().join("pgpass"));
         fs::write(&hba, RULES).expect("own folder");
         fs::write(&pgpass, "*:*:*:postgres:ours\n").expect("own folder");
@@ -138,6 +141,7 @@ impl Encrypted {
             "ALTER ROLE postgres PASSWORD 'ours';
              CREATE ROLE alice LOGIN PASSWORD 'secret';
              CREATE ROLE plainly SUPERUSER LOGIN;
+             CREATE ROLE app LOGIN;
              CREATE TABLE t (id int PRIMARY KEY, v text); GRANT ALL ON t TO PUBLIC;
              INSERT INTO t VALUES (1, 'one')",
         );
@@ -160,7 +164,7 @@ impl Encrypted {
             server.run("SELECT pg_reload_conf()");
             doors.push(Door::open(cluster.site(site).port));
         }
-        for file in ["ca.crt", "client.crt", "client.key"] {
+        for file in ["ca.crt", "client.crt", "client.key", "app.crt", "app.key"] {
             fs::copy(authority.path(file), cluster.data().join(file)).expect("own folder");
         }
         let encrypted = Encrypted { cluster, folder, authority, doors };
@@ -176,16 +180,21 @@ impl Encrypted {
             "tls = \"disable\"",
             "tls = \"verify-full\"\nca_file = \"ca.crt\"\ncert_file = \"client.crt\"\nkey_file = \"client.key\"",
         );
-        fs::write(own, config).expect("own folder");
+        let user = "[[user]]\nname = \"app\"\ncert_file = \"app.crt\"\nkey_file = \"app.key\"\n";
+        fs::write(own, config + user).expect("own folder");
         encrypted.cluster.serve();
         encrypted
     }
 
     /// What alice gets through hihooi.
     fn alice(&self, statements: &[&str]) -> String {
+        self.role("alice", statements)
+    }
+
+    fn role(&self, role: &str, statements: &[&str]) -> String {
         let mut command = tool("psql", self.cluster.port);
         command.env_remove("PGHOST").env_remove("PGUSER").env("PGPASSWORD", "secret");
-        command.args(["-XAtqw", "-d", "host=127.0.0.1 dbname=postgres user=alice"]);
+        command.args(["-XAtqw", "-d", &format!("host=127.0.0.1 dbname=postgres user={role}")]);
         statements.iter().for_each(|statement| {
             command.args(["-c", statement]);
         });
@@ -309,6 +318,31 @@ fn all_connections_to_servers_are_encrypted() {
     for door in &encrypted.doors {
         assert!(door.encrypted() > 3 && door.plain() == 0, "{} in clear text", door.plain());
     }
+}
+
+/// A role whose clients show no secret is logged in by a certificate of its own.
+#[test]
+fn roles_log_in_by_certificates_of_their_own() {
+    if target_is_plain() {
+        return;
+    }
+    let encrypted = encrypted();
+    encrypted.role("app", &["INSERT INTO t VALUES (-1, 'by certificate')"]);
+    eventually("it reads at the replica", || {
+        let read = "SELECT v FROM t WHERE id = -1";
+        let read = encrypted.role("app", &[read, "SHOW hihooi.last_route"]);
+        assert!(read.starts_with("by certificate"), "{read}");
+        read.contains("site=replica1")
+    });
+    encrypted.role("app", &["DELETE FROM t WHERE id = -1"]);
+    let presented = "SELECT DISTINCT client_dn FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                     WHERE usename = 'app'";
+    for site in ["primary", "replica1"] {
+        assert_eq!(encrypted.at(site, presented).trim(), "/CN=app");
+    }
+    let config = encrypted.cluster.admin().run("SHOW CONFIG").records();
+    let shown = config.iter().find(|row| row["key"] == "user").expect("it is there");
+    assert_names(&shown["value"], &["name=app,cert_file=", "app.key"]);
 }
 
 /// Servers that aren't what they should be are named in one line, and get nothing.
