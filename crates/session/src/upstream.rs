@@ -2,20 +2,20 @@
 //! about the connection before another client may use it.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ahash::AHashSet;
 use bytes::{Bytes, BytesMut};
 use hihooi_wire::backend::{Status, tag};
 use hihooi_wire::frontend::{self, Bind, Parse, Target};
+use schnellru::{LruMap, UnlimitedCompact};
 
 use crate::answers::{Answers, Audience, Sent};
 use crate::downstream::Message;
 use crate::own_types::{self, Objects};
 use crate::state::CarriedSettings;
 
-/// Prepared statements kept on one server connection; the oldest is closed beyond that (I8).
+/// Prepared statements kept on one server connection; beyond that, those are closed that were not used for the longest
+/// time (I8).
 pub const STATEMENTS_MAX: usize = 1_000;
 /// The statement that asks for the transaction id.
 const XID_STATEMENT: &[u8] = b"hihooi_xid";
@@ -59,9 +59,7 @@ pub struct Upstream {
     pub unseen_code_of: Option<u64>,
     /// Server-side id of the unnamed statement; [`NOBODYS`] if there may be one of ours.
     pub unnamed: Option<u64>,
-    statements: AHashSet<u64>,
-    /// Those, and what may be there although it was forgotten; the oldest first.
-    order: VecDeque<u64>,
+    statements: Statements,
     xid_prepared: bool,
     /// Rest of a large frame that is passed through in pieces.
     pub passing: Passing,
@@ -87,6 +85,16 @@ pub struct Upstream {
     pub has_snapshot: bool,
     /// The server has said why it closes the connection.
     pub said_goodbye: bool,
+}
+
+/// Prepared statements that sessions share, by their ids: whether each is known to be there, or only may be.
+#[derive(Debug)]
+struct Statements(LruMap<u64, bool, UnlimitedCompact>);
+
+impl Default for Statements {
+    fn default() -> Statements {
+        Statements(LruMap::new(UnlimitedCompact))
+    }
 }
 
 /// A statement that a client prepared, as servers know it.
@@ -150,26 +158,23 @@ impl Upstream {
     /// Whether the server has the prepared statement.
     #[must_use]
     pub fn has_statement(&self, id: u64) -> bool {
-        self.statements.contains(&id)
+        self.statements.0.peek(&id) == Some(&true)
     }
 
     /// The server created a prepared statement.
     pub fn parsed(&mut self, id: u64) {
-        if self.statements.insert(id) && !self.order.contains(&id) {
-            self.order.push_back(id);
-        }
+        self.statements.0.insert(id, true);
     }
 
     /// The server closed a prepared statement.
     pub fn closed(&mut self, id: u64) {
-        self.statements.remove(&id);
-        self.order.retain(|&other| other != id);
+        self.statements.0.remove(&id);
     }
 
     /// All prepared statements of the session are gone, ours too (DISCARD ALL), or may be: they are prepared
     /// again before use, and closed with the others.
     pub fn forget_statements(&mut self) {
-        self.statements.clear();
+        self.statements.0.iter_mut().for_each(|(_, is_known)| *is_known = false);
         self.unnamed = None;
         self.xid_prepared = false;
     }
@@ -179,12 +184,11 @@ impl Upstream {
         self.xid_prepared = false;
     }
 
-    /// Writes Close for the oldest statements while there are too many.
+    /// Writes Close for the statements that were not used for the longest time while there are too many.
     pub fn close_surplus(&mut self) {
-        while self.order.len() > STATEMENTS_MAX
-            && let Some(id) = self.order.pop_front()
+        while self.statements.0.len() > STATEMENTS_MAX
+            && let Some((id, _)) = self.statements.0.pop_oldest()
         {
-            self.statements.remove(&id);
             frontend::close(Target::Statement, &server_name(id), &mut self.output);
             self.answers.sent(Sent::Close(None), Audience::Us);
         }
@@ -192,11 +196,10 @@ impl Upstream {
 
     /// Writes Close for all prepared statements that sessions share, and for ours, as a unit of the session's own.
     pub fn close_statements(&mut self) {
-        for id in std::mem::take(&mut self.order) {
+        while let Some((id, _)) = self.statements.0.pop_oldest() {
             frontend::close(Target::Statement, &server_name(id), &mut self.output);
             self.answers.sent(Sent::Close(None), Audience::Us);
         }
-        self.statements.clear();
         frontend::close(Target::Statement, XID_STATEMENT, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Us);
         self.xid_prepared = false;
@@ -441,7 +444,8 @@ impl Upstream {
             }
             Some(_) if self.is_listed(name) => name.to_vec(),
             Some(Named { id, query, types }) => {
-                if !self.answers.will_parse(id) && !self.has_statement(id) {
+                let is_known = self.statements.0.get(&id).is_some_and(|is_known| *is_known);
+                if !is_known && !self.answers.will_parse(id) {
                     self.write_missing_statement(id, query, types);
                 }
                 server_name(id)
@@ -480,4 +484,33 @@ pub fn commits_answer(tag: u8) -> bool {
             | tag::PORTAL_SUSPENDED
             | tag::READY_FOR_QUERY
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is used stays; what was forgotten is closed with the others (I8).
+    #[test]
+    fn statements_that_are_not_used_are_closed() {
+        let mut server = Upstream::default();
+        let last = STATEMENTS_MAX as u64 + 1;
+        (1..=last).for_each(|id| server.parsed(id));
+        let used = Named { id: 1, query: b"", types: b"" };
+        assert_eq!(server.ensure(b"a", Some(used)), server_name(1));
+        assert!(server.output.is_empty(), "it is there");
+        server.close_surplus();
+        let mut closed = BytesMut::new();
+        frontend::close(Target::Statement, &server_name(2), &mut closed);
+        assert_eq!(server.output, closed);
+        assert!(server.has_statement(1) && !server.has_statement(2) && server.has_statement(3));
+
+        server.closed(3);
+        server.forget_statements();
+        assert!((1..=last).all(|id| !server.has_statement(id)));
+        server.output.clear();
+        server.close_statements();
+        let closes = server.output.windows(8).filter(|bytes| bytes.starts_with(b"hihooi_")).count();
+        assert_eq!(closes, STATEMENTS_MAX - 1 + 1, "all but the one that was closed, and ours");
+    }
 }
