@@ -98,8 +98,8 @@ impl Manager {
         let asked_to_stop = Arc::new(sync::Notify::new());
         let governed = (reload, asked_to_stop.clone());
         let listeners = Listeners { clients: listening.sockets, admin: admin_socket::listen(data) };
-        let alive = notify.clone().keep_alive();
-        let relay = move || relay::run(listeners, config, parts, governed, asked, stopping, alive);
+        let told = notify.clone();
+        let relay = move || relay::run(listeners, config, parts, governed, asked, stopping, told);
         let relay = spawn("relay", failed.clone(), relay)?;
         let metrics = metrics.map(|socket| serve_metrics(socket, asks, failed)).transpose()?;
         Ok(Manager {

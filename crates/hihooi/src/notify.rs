@@ -13,6 +13,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
+
 /// Who is told.
 #[derive(Clone, Debug, Default)]
 pub struct Notify(Option<Arc<Listener>>);
@@ -50,6 +52,15 @@ impl Notify {
         self.tell("READY=1");
     }
 
+    /// The configuration is read again, until what this returns is dropped.
+    #[must_use]
+    pub fn reloading(&self) -> Reloading<'_> {
+        // Which of several reloads it is (sd_notify).
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
+        Reloading(self)
+    }
+
     /// What it is doing, in one line.
     pub fn status(&self, status: &str) {
         self.tell(&format!("STATUS={status}"));
@@ -75,6 +86,16 @@ impl Notify {
         if let Err(error) = sent {
             tracing::warn!(%error, "can't notify the service manager");
         }
+    }
+}
+
+/// While the configuration is read again.
+#[derive(Debug)]
+pub struct Reloading<'a>(&'a Notify);
+
+impl Drop for Reloading<'_> {
+    fn drop(&mut self) {
+        self.0.ready();
     }
 }
 

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use hihooi_server::metrics::Asked;
 use hihooi_server::operator::Operator;
 use hihooi_server::{Listeners, Replication};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{self, watch};
 
 use crate::config::Config;
 use crate::failure::{Failure, Result};
+use crate::notify::Notify;
 use crate::replication::Parts;
 use crate::settings::{self, Reload};
 
-/// Serves clients until `shutdown` turns true. Tells `stop` when an operator asks for the end. `alive` runs on the same
-/// event loop, so that it shows that this isn't stuck.
+/// Serves clients until `shutdown` turns true. Tells `stop` when an operator asks for the end. `notify` is told
+/// by this event loop that it isn't stuck.
 ///
 /// # Errors
 /// One line when the listening socket fails.
@@ -22,12 +23,12 @@ pub async fn run(
     listeners: Listeners,
     config: Config,
     parts: Parts,
-    (reload, stop): (Reload, Arc<Notify>),
+    (reload, stop): (Reload, Arc<sync::Notify>),
     asked: Asked,
     shutdown: watch::Receiver<bool>,
-    alive: impl Future<Output = ()> + 'static,
+    notify: Notify,
 ) -> Result<()> {
-    tokio::task::spawn_local(alive);
+    tokio::task::spawn_local(notify.clone().keep_alive());
     let settings = settings::settings(&config, &config)?;
     let appliers = parts.appliers;
     let replication = Replication {
@@ -44,14 +45,14 @@ pub async fn run(
         control: parts.control,
         apply_stats: std::sync::Arc::new(move |replica| Some(appliers.get(replica)?.stats())),
     };
-    let operator = operator(config, reload, stop);
+    let operator = operator(config, reload, stop, notify);
     hihooi_server::run(listeners, settings, operator, replication, asked, shutdown)
         .await
         .map_err(|error| Failure::new(format!("can't serve clients: {error}")))
 }
 
 /// `config` is in force at first.
-fn operator(config: Config, reload: Reload, stop: Arc<Notify>) -> Operator {
+fn operator(config: Config, reload: Reload, stop: Arc<sync::Notify>, notify: Notify) -> Operator {
     let (in_force, reread) = (RefCell::new(config), reload.reread);
     let reread = move || {
         let read = || {
@@ -62,6 +63,7 @@ fn operator(config: Config, reload: Reload, stop: Arc<Notify>) -> Operator {
             *in_force.borrow_mut() = now;
             Ok(settings)
         };
+        let _reloading = notify.reloading();
         read().map_err(|failure: Failure| failure.to_string())
     };
     Operator { reread: Box::new(reread), hangup: reload.hangup, stop }

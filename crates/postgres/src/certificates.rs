@@ -46,6 +46,16 @@ pub fn chain(path: &Path, files: &Files) -> Result<Vec<CertificateDer<'static>>,
     }
 }
 
+/// When the first of these certificates ends, if they can be read: seconds since 1970.
+#[must_use]
+pub fn end(chain: &[CertificateDer<'_>]) -> Option<u64> {
+    let end = |certificate: &CertificateDer<'_>| {
+        let certificate = Certificate::from_der(certificate).ok()?;
+        Some(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
+    };
+    chain.iter().filter_map(end).min()
+}
+
 /// The certificates of a file, as authorities.
 ///
 /// # Errors

@@ -108,6 +108,8 @@ struct Loaded {
     config: Arc<ClientConfig>,
     /// With the certificates of these roles.
     roles: Arc<BTreeMap<String, Arc<ClientConfig>>>,
+    /// When our certificates end, by file: seconds since 1970.
+    ends: Arc<BTreeMap<PathBuf, u64>>,
 }
 
 impl Settings {
@@ -142,12 +144,18 @@ impl Settings {
         self.check()?;
         let own = self.cert_file.clone().zip(self.key_file.clone());
         let own = own.map(|(cert_file, key_file)| Identity { cert_file, key_file });
+        let mut ends = BTreeMap::new();
+        for Identity { cert_file, .. } in own.iter().chain(self.roles.values()) {
+            let end = certificates::end(&certificates::chain(cert_file, files)?);
+            ends.extend(end.map(|end| (cert_file.clone(), end)));
+        }
         let of_role = |(role, identity): (&String, _)| {
             let made = self.config(Some(identity), files);
             Ok((role.clone(), made.map_err(|why| format!("role \"{role}\": {why}"))?))
         };
         let roles: std::result::Result<_, String> = self.roles.iter().map(of_role).collect();
-        Ok(Loaded { config: self.config(own.as_ref(), files)?, roles: Arc::new(roles?) })
+        let config = self.config(own.as_ref(), files)?;
+        Ok(Loaded { config, roles: Arc::new(roles?), ends: Arc::new(ends) })
     }
 
     fn config(
@@ -242,6 +250,15 @@ impl Connector {
         }
     }
 
+    /// When the certificates end that we show to servers, by file: seconds since 1970.
+    #[must_use]
+    pub fn ends(&self) -> Arc<BTreeMap<PathBuf, u64>> {
+        match self.mode() {
+            Mode::Disable => Arc::default(),
+            _ => self.loaded().map(|loaded| loaded.ends).unwrap_or_default(),
+        }
+    }
+
     fn loaded(&self) -> std::result::Result<Loaded, String> {
         let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = match &mut *loaded {
@@ -264,7 +281,7 @@ impl Connector {
     ) -> Result<std::result::Result<Encrypted, TcpStream>> {
         let refuse = |why: String| Error::Encryption { address: address.clone(), why };
         let lost = |source| Error::Lost { address: address.clone(), source };
-        let Loaded { config, roles } = self.loaded().map_err(refuse)?;
+        let Loaded { config, roles, .. } = self.loaded().map_err(refuse)?;
         let config = role.and_then(|role| roles.get(role)).cloned().unwrap_or(config);
         let name = match ServerName::try_from(address.host.clone()) {
             Ok(name) => name,

@@ -2,7 +2,7 @@
 //! [`hihooi_postgres::reloaded`]).
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hihooi_postgres::certificates;
@@ -43,6 +43,8 @@ pub struct Tls {
 struct Loaded {
     config: Arc<ServerConfig>,
     end_point: Option<Arc<[u8]>>,
+    /// When the certificate ends, and its file.
+    end: Option<(Arc<Path>, u64)>,
 }
 
 impl Tls {
@@ -55,12 +57,18 @@ impl Tls {
         Ok(Tls { loaded, is_required })
     }
 
+    /// The file of the certificate, and when that ends: seconds since 1970.
+    #[must_use]
+    pub fn end(&self) -> Option<(Arc<Path>, u64)> {
+        self.loaded.get().end
+    }
+
     /// Begins TLS as the server's side.
     ///
     /// # Errors
     /// The client has gone, or they don't agree.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Encrypted> {
-        let Loaded { config, end_point } = self.loaded.get();
+        let Loaded { config, end_point, .. } = self.loaded.get();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         Ok(Encrypted { stream: stream.into(), end_point })
     }
@@ -103,6 +111,7 @@ impl TlsFiles {
             }
         };
         let end_point = certificates::end_point(&chain[0]);
+        let end = certificates::end(&chain).map(|end| (self.cert.as_path().into(), end));
         let mut config = builder.with_single_cert(chain, key).map_err(|error| {
             format!("{} with {}: {error}", self.cert.display(), self.key.display())
         })?;
@@ -110,7 +119,7 @@ impl TlsFiles {
         // As PostgreSQL: no session is resumed, so that each login presents its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Loaded { config: Arc::new(config), end_point })
+        Ok(Loaded { config: Arc::new(config), end_point, end })
     }
 }
 

@@ -13,7 +13,7 @@ mod answered;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Statement};
 use hihooi_wire::backend::{ErrorFields, Report, Severity, Status};

@@ -99,6 +99,9 @@ fn a_cluster_is_operated() {
     cluster.caught_up();
 
     is_notified(&mut notified);
+    cluster.command("RELOAD");
+    assert_eq!((notified.count("RELOADING=1"), notified.count("READY=1")), (1, 2));
+    assert_eq!(notified.count("MONOTONIC_USEC="), 1, "which reload it is");
     refusing.meanwhile(|| needs_no_password(cluster));
     shows_what_is_degraded(cluster);
     logs_objects(&data);
@@ -108,7 +111,7 @@ fn a_cluster_is_operated() {
     assert!(!cluster.manager_runs(), "stop waits for the end");
     assert!(cluster.postmaster("primary").is_none() && cluster.postmaster("replica1").is_none());
     assert_eq!(notified.count("STOPPING=1"), 1);
-    assert_eq!(notified.count("READY=1"), 1, "PostgreSQL's servers tell nothing");
+    assert_eq!(notified.count("READY=1"), 2, "PostgreSQL's servers tell nothing");
     assert_eq!(said("stop", &data, &[]).1, 3);
     let (text, status) = said("status", &data, &[]);
     assert!(text.starts_with("not running\n") && status == 3, "{text}");

@@ -21,8 +21,8 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 use crate::harness::reaper::Folder;
 use crate::harness::{
-    self, Cluster, HANG_S_MAX, Options, assert_names, eventually, finish, ms, s, succeed,
-    target_is_plain, tool,
+    self, Cluster, HANG_S_MAX, METRICS_DISTANCE, Options, assert_names, eventually, finish, ms, s,
+    succeed, target_is_plain, tool,
 };
 
 pub const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -51,10 +51,16 @@ impl Authority {
 
     /// Makes a key and its certificate; the first name is its common name.
     pub fn certify(&self, file: &str, names: &[&str]) {
+        self.certify_until(file, names, 4096);
+    }
+
+    /// One that ends on the first of May of a year.
+    pub fn certify_until(&self, file: &str, names: &[&str], year: i32) {
         let key = KeyPair::generate().expect("a key");
         let all = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(all).expect("names");
         params.distinguished_name.push(DnType::CommonName, names[0]);
+        params.not_after = rcgen::date_time_ymd(year, 5, 1);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         self.write_key(file, &key.serialize_pem());
         fs::write(self.path(&format!("{file}.crt")), certificate.pem()).expect("own folder");
@@ -251,6 +257,30 @@ fn tls_can_be_required() {
 
 /// TLS without asking for it needs the protocol's name; what comes behind the request, but before TLS, ends the
 /// connection (CVE-2021-23214 was that it didn't).
+/// When a certificate ends can be seen in time, and that it was renewed.
+#[test]
+fn metrics_tell_when_certificates_end() {
+    if target_is_plain() {
+        return;
+    }
+    let authority = Authority::new("ours");
+    let cluster = Cluster::start(authority.options("prefer"));
+    let file = authority.text("server.crt");
+    let ends = || {
+        let metrics = crate::metrics::metrics_at(cluster.port + METRICS_DISTANCE);
+        let name = format!("hihooi_certificate_end_timestamp_seconds{{file=\"{file}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        value.expect(&metrics).parse::<f64>().expect("a number")
+    };
+    for year in [2031, 2032] {
+        authority.certify_until("server", &["localhost"], year);
+        let first_of_may = cluster.connect().value(&format!(
+            "SELECT extract(epoch FROM timestamptz '{year}-05-01 00:00:00+00')::bigint"
+        ));
+        assert_eq!(ends().to_string(), first_of_may);
+    }
+}
+
 #[test]
 fn nothing_that_is_not_encrypted_is_taken_for_it() {
     if target_is_plain() {

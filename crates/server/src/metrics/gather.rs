@@ -2,6 +2,8 @@
 //! server.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::table::{From, METRICS, Metric};
 use super::{Family, Sample, Seen, SiteMeters, Value};
 use crate::relay::Relay;
+use crate::tls::Tls;
 
 /// How long it may take at most to read from the log when entries were committed that replicas lack. What takes longer
 /// is not known then.
@@ -359,6 +362,21 @@ pub(super) fn log_last_tsid(moment: &Moment<'_>) -> Vec<Sample> {
 pub(super) fn log_stalled(moment: &Moment<'_>) -> Vec<Sample> {
     let log = &moment.relay.log;
     only(flag(log.stalled().or_else(|| log.failed()).is_some()))
+}
+
+pub(super) fn certificate_ends(moment: &Moment<'_>) -> Vec<Sample> {
+    let relay = moment.relay;
+    let mut ends = BTreeMap::new();
+    for site in relay.sites.ids() {
+        ends.extend(relay.address(site).tls.ends().iter().map(|(file, end)| (file.clone(), *end)));
+    }
+    let of_clients = relay.settings().tls.as_ref().and_then(Tls::end);
+    ends.extend(of_clients.map(|(file, end)| (file.to_path_buf(), end)));
+    let sample = |(file, end): (PathBuf, u64)| Sample {
+        labels: vec![file.display().to_string().into()],
+        value: Value::Number(end as f64),
+    };
+    ends.into_iter().map(sample).collect()
 }
 
 pub(super) fn start_time(moment: &Moment<'_>) -> Vec<Sample> {

@@ -263,6 +263,14 @@ pub(super) const METRICS: &[Metric] = &[
         from: From::Relay(gather::stream_connected),
     },
     Metric {
+        name: "hihooi_certificate_end_timestamp_seconds",
+        kind: Kind::Gauge,
+        labels: &["file"],
+        help: "When the certificate in a file ends, or the first of those that certify it: seconds since 1970. Those for \
+               clients and those that servers are shown.",
+        from: From::Relay(gather::certificate_ends),
+    },
+    Metric {
         name: "hihooi_slot_retained_bytes",
         kind: Kind::Gauge,
         labels: &[],
