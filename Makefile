@@ -10,13 +10,14 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test random torture bench bench-shares bench-quotas bench-levels bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test random torture bench bench-connections bench-shares bench-quotas bench-levels bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
+	@echo 'make bench-connections  measures logins, TLS and idle clients beside PgBouncer'
 	@echo 'make bench-shares  measures which share of reads the primary serves, in YCSB and TPC-C'
 	@echo 'make bench-quotas  measures how it scales if each server has a fifth of a processor (root)'
 	@echo 'make bench-levels  measures what the consistency levels cost (root)'
@@ -61,6 +62,11 @@ bench:
 	@scripts/setup --bench
 	$(CARGO) build --release
 	scripts/bench
+
+bench-connections:
+	@scripts/setup --bench
+	$(CARGO) build --release
+	scripts/bench connections
 
 bench-shares bench-quotas bench-levels: setup
 	$(CARGO) build --release

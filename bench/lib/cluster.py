@@ -44,14 +44,17 @@ class Cluster:
         self.work, self.pg, self.replicas = work, pg, replicas
         self.started = []
         self.ports, self.pids = {}, {}
+        self.is_root = os.getuid() == 0
+        # What pgbench is told of variants that aren't just a port.
+        self.databases = {}
         # A copy: the original may be built anew meanwhile, and the profile needs its symbols.
         self.hihooi = pathlib.Path(shutil.copy(hihooi, work / "hihooi"))
 
-    def start(self):
-        """Starts hihooi; `start_others` what it is compared with."""
+    def start(self, *options):
+        """Starts hihooi, with these further options; `start_others` what it is compared with."""
         port = free_port(7432)
         out = self.work / "up.out"
-        command = [self.hihooi, "up", "--replicas", self.replicas, "--data", self.work / "data"]
+        command = [self.hihooi, "up", "--replicas", self.replicas, "--data", self.work / "data", *options]
         manager = self._spawn([*command, "--listen", f"127.0.0.1:{port}"], stdout=out.open("w"))
         deadline = time.monotonic() + START_SECONDS_MAX
         while "ready at" not in out.read_text():
@@ -64,36 +67,36 @@ class Cluster:
         self.ports["direct"] = self.sites["primary"]
 
     def start_others(self):
-        self._start_bouncer("pgbouncer", "transaction")
-        self._start_bouncer("pgbouncer-session", "session")
+        self.start_bouncer("pgbouncer", "transaction")
+        self.start_bouncer("pgbouncer-session", "session")
         relay = RELAY_TARGET / "release" / "relay"
         port = free_port(7482)
         self._listening("relay", port, [relay, "ct-poll", str(port), str(self.ports["direct"])])
 
-    def _start_bouncer(self, name, mode):
+    def start_bouncer(self, name, mode, users='"postgres" ""\n', **settings):
         """Its counterpart is the primary; as its own user, since it refuses to be root."""
         folder = self.work / name
         folder.mkdir()
         port = free_port(7452 if mode == "session" else 7442)
-        (folder / "users.txt").write_text('"postgres" ""\n')
+        (folder / "users.txt").write_text(users)
+        settings = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": port,
+            "unix_socket_dir": "",
+            "auth_type": "trust",
+            "auth_file": folder / "users.txt",
+            "pool_mode": mode,
+            "default_pool_size": 20,
+            "max_client_conn": 1200,
+            "log_connections": 0,
+            "log_disconnections": 0,
+            **settings,
+        }
         (folder / "pgbouncer.ini").write_text(
-            f"""[databases]
-postgres = host=127.0.0.1 port={self.ports["direct"]} dbname=postgres
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
-auth_type = trust
-auth_file = {folder}/users.txt
-pool_mode = {mode}
-default_pool_size = 20
-max_client_conn = 1200
-log_connections = 0
-log_disconnections = 0
-"""
+            f"[databases]\npostgres = host=127.0.0.1 port={self.ports['direct']} dbname=postgres\n"
+            "[pgbouncer]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
         )
-        as_root = os.getuid() == 0
-        user = {"user": "postgres", "group": "postgres", "extra_groups": []} if as_root else {}
+        user = {"user": "postgres", "group": "postgres", "extra_groups": []} if self.is_root else {}
         program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
         self._listening(name, port, [program, "-q", folder / "pgbouncer.ini"], **user)
 
@@ -146,16 +149,17 @@ log_disconnections = 0
         """Reads so far, by site."""
         return {row[0]: int(row[1]) for row in self.admin("SHOW STATS")}
 
+    def end(self, variant):
+        """Ends the process of a variant."""
+        pid = self.pids.pop(variant)
+        for process in self.started:
+            if process.pid == pid:
+                _end(process)
+
     def stop(self):
         """Ends all that was started, the manager last, so that it can stop its servers."""
         for process in reversed(self.started):
-            if process.poll() is None:
-                process.terminate()
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _end(process)
         self._stop_orphans()
 
     def _stop_orphans(self):
@@ -167,6 +171,16 @@ log_disconnections = 0
                     os.kill(pid, signal.SIGQUIT)
             except OSError:
                 pass  # gone already
+
+
+def _end(process):
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def build_relay(cargo):

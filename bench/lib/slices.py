@@ -45,7 +45,8 @@ def rss_kb(pid):
 def pgbench(cluster, variant, seconds, clients, *options):
     """Starts pgbench; `result` reads what it says."""
     command = [f"{cluster.pg}/pgbench", "-h", "127.0.0.1", "-p", str(cluster.ports[variant]), "-n"]
-    command += ["-c", str(clients), "-j", "1", "-T", str(seconds), *options, "postgres"]
+    command += ["-c", str(clients), "-j", "1", "-T", str(seconds), *options]
+    command += [cluster.databases.get(variant, "postgres")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=ENVIRONMENT, **pipes)
     cluster.started.append(process)  # ends with the run if the run is interrupted

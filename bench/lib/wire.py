@@ -5,9 +5,11 @@ that is timed against PgBouncer runs pgbench.
 """
 
 import socket
+import ssl
 import struct
 
 PROTOCOL = 196608  # 3.0
+SSL_REQUEST = 80877103
 SECONDS_MAX = 60  # for any answer
 
 
@@ -16,11 +18,16 @@ class ServerError(Exception):
 
 
 class Connection:
-    """One connection as user postgres, without password."""
+    """One connection as user postgres, without password; over TLS if there is a context for that."""
 
-    def __init__(self, port, database="postgres"):
+    def __init__(self, port, database="postgres", tls=None):
         self.socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.socket.sendall(struct.pack("!II", 8, SSL_REQUEST))
+            if self.socket.recv(1) != b"S":
+                raise ServerError("the server has no TLS")
+            self.socket = tls.wrap_socket(self.socket)
         self.buffer = b""
         body = struct.pack("!I", PROTOCOL) + b"user\0postgres\0database\0"
         body += database.encode() + b"\0\0"
@@ -74,6 +81,13 @@ class Connection:
             if not received:
                 raise ServerError("the server closed the connection")
             self.buffer += received
+
+
+def any_certificate():
+    """A context for TLS that checks no certificate, as `sslmode=require`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _framed(tag, body):

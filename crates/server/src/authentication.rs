@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
 use bytes::{Buf, Bytes};
@@ -29,7 +30,7 @@ use zeroize::Zeroizing;
 use crate::admin;
 use crate::client::Client;
 use crate::clients::Stranger;
-use crate::defaults::{About, StoredPassword};
+use crate::defaults::{About, Account, Defaults, StoredPassword};
 use crate::origin::{self, Origin};
 use crate::relay::Relay;
 use crate::startup_key::StartupKey;
@@ -42,6 +43,9 @@ const PASSWORDS_MAX: usize = 10_000;
 const CHECKS_MAX: usize = 2;
 /// Names of hosts that are looked up at once: each may wait for a name server.
 const LOOKUPS_MAX: usize = 32;
+/// What the primary said when a client began to log in, of what its session starts with and whether it may, counts so
+/// long: whatever was changed before is seen. Who takes longer to prove who he is asks again.
+const TOLD_AGE_MAX: Duration = Duration::from_secs(1);
 /// The longest proof that a client may send, as in PostgreSQL.
 const ANSWER_LEN_MAX: usize = 10_000;
 
@@ -61,6 +65,28 @@ pub struct Authentication {
 
 /// How a client proved who it is, in the words of the rules.
 pub type How = &'static str;
+
+/// A client that has proved who it is.
+pub struct Proved {
+    /// How.
+    pub how: How,
+    told: Option<Told>,
+}
+
+/// What the primary says of what a client's session starts with.
+struct Told {
+    defaults: Defaults,
+    /// Not before.
+    at: Instant,
+}
+
+impl Proved {
+    /// What the session starts with, if the primary said so just now.
+    #[must_use]
+    pub fn defaults(self) -> Option<Defaults> {
+        Some(self.told.filter(|told| told.at.elapsed() < TOLD_AGE_MAX)?.defaults)
+    }
+}
 
 /// Why a client isn't let in: what it is told, and what only the log says.
 struct Refused {
@@ -94,7 +120,7 @@ impl Authentication {
     }
 }
 
-/// Has a client prove who it is; how it did, or `None` if it was refused or has gone. Without rules, nobody proves
+/// Has a client prove who it is; `None` if it was refused or has gone. Without rules, nobody proves
 /// anything.
 pub async fn authenticate(
     client: &mut Client<Socket>,
@@ -102,11 +128,13 @@ pub async fn authenticate(
     key: &StartupKey,
     origin: Origin,
     stranger: &Stranger,
-) -> Option<How> {
+) -> Option<Proved> {
     let settings = relay.settings();
-    let Some(authentication) = &settings.authentication else { return Some("trust") };
+    let Some(authentication) = &settings.authentication else {
+        return Some(Proved { how: "trust", told: None });
+    };
     match authentication.check(client, relay, key, origin, stranger).await {
-        Ok(how) => how,
+        Ok(proved) => proved,
         Err(Refused { told, why }) => {
             info!(role = key.user, database = key.database, address = %origin, why, "a client is refused");
             told.write(&mut client.down.output);
@@ -125,7 +153,7 @@ impl Authentication {
         key: &StartupKey,
         origin: Origin,
         stranger: &Stranger,
-    ) -> Result<Option<How>, Refused> {
+    ) -> Result<Option<Proved>, Refused> {
         let (rules, maps) = &*self.rules.get();
         let groups: Vec<&str> =
             rules.groups(&key.database).into_iter().chain(maps.groups()).collect();
@@ -133,12 +161,12 @@ impl Authentication {
         let is_admin = key.database == admin::DATABASE;
         let needs = |method| matches!(method, Method::Scram | Method::Md5 | Method::Password);
         let asks = is_admin || !groups.is_empty() || rules.iter().any(|rule| needs(rule.method));
-        let (stored, unknown) = match asks {
+        let ((stored, told), unknown) = match asks {
             true => match stranger.waits(self.stored_password(relay, key, &groups)).await {
-                Ok(stored) => (stored, None),
-                Err(refused) => (StoredPassword::default(), Some(refused)),
+                Ok(found) => (found, None),
+                Err(refused) => ((StoredPassword::default(), None), Some(refused)),
             },
-            false => (StoredPassword::default(), None),
+            false => ((StoredPassword::default(), None), None),
         };
         let matters = Cell::new(false);
         let is_member = |role: &str| {
@@ -186,7 +214,9 @@ impl Authentication {
             let mock = Mock { secret, role: &key.user, iterations: scram::ITERATIONS_DEFAULT };
             Exchange::of(rule.method, parsed, mock)
         };
-        let Some(exchange) = exchange else { return Ok(Some(name_of(rule.method))) };
+        let Some(exchange) = exchange else {
+            return Ok(Some(Proved { how: name_of(rule.method), told }));
+        };
         let how = match &exchange {
             Exchange::Scram(_) => "scram-sha-256",
             Exchange::Md5(_) => "md5",
@@ -203,7 +233,7 @@ impl Authentication {
             Ok(Some(secret)) => {
                 relay.pools.know(&key.user, secret);
                 relay.passwords.borrow_mut().know(key, stored);
-                Ok(Some(how))
+                Ok(Some(Proved { how, told }))
             }
             Ok(None) => Ok(None),
             Err(Wrong::Protocol(told)) => Err(Refused { why: told.message.clone(), told }),
@@ -213,30 +243,31 @@ impl Authentication {
 }
 
 impl Authentication {
-    /// What the primary stores of a role. While the primary is away, it is what it said at the role's last login: a replica
-    /// may not know yet that a password was changed or a role dropped.
+    /// What the primary stores of a role, and with it what the session starts with. While the primary is away, it is what
+    /// it said at the role's last login: a replica may not know yet that a password was changed or a role dropped.
     async fn stored_password(
         &self,
         relay: &Relay,
         key: &StartupKey,
         groups: &[&str],
-    ) -> Result<StoredPassword, Refused> {
-        let asked = About::new(groups, self.query.clone());
+    ) -> Result<(StoredPassword, Option<Told>), Refused> {
+        let about = About::new(groups, self.query.clone());
         let why = match relay.is_primary_silent.get() {
             true => "the primary does not answer".to_owned(),
             false => {
-                let primary = relay.pools.asked(SiteId::Primary);
-                match primary.stored_password(&key.user, asked.clone()).await {
-                    Ok(stored) => {
+                let (primary, at) = (relay.pools.asked(SiteId::Primary), Instant::now());
+                match primary.account(&key.user, &key.database, Some(about.clone())).await {
+                    Ok(Account { stored, defaults }) => {
                         relay.passwords.borrow_mut().renew(key, &stored);
-                        return Ok(stored);
+                        return Ok((stored, Some(Told { defaults, at })));
                     }
                     Err(error) if relay.is_primary_away(&error) => error.to_string(),
                     Err(error) => return Err(unavailable(error.to_string())),
                 }
             }
         };
-        relay.passwords.borrow().get(key, &asked).ok_or_else(|| unavailable(why))
+        let known = relay.passwords.borrow().get(key, &about);
+        known.map(|stored| (stored, None)).ok_or_else(|| unavailable(why))
     }
 
     async fn host_name(&self, address: IpAddr, stranger: &Stranger) -> Option<String> {

@@ -1,5 +1,6 @@
 //! A client's socket.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,8 +11,14 @@ use hihooi_wire::ProtocolError;
 
 use crate::socket::{self, Stream};
 
-/// Buffers that grew beyond this are given back when the client idles.
-const IDLE_CAPACITY_MAX: usize = 1_024;
+/// Buffers of clients that idle are kept for those that don't, so many, unless they grew beyond this.
+const SPARES_MAX: usize = 64;
+const SPARE_CAPACITY_MAX: usize = 16 * 1_024;
+
+thread_local! {
+    /// Buffers that no client needs: an idle one holds none.
+    static SPARES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A client's connection.
 #[derive(Debug)]
@@ -99,7 +106,12 @@ pub fn poll_read(
         down.input = BytesMut::new();
     }
     socket::poll_read(stream, cx, |read| match read {
-        Ok(bytes) if !bytes.is_empty() => down.input.extend_from_slice(bytes),
+        Ok(bytes) if !bytes.is_empty() => {
+            down.input.extend_from_slice(bytes);
+            if down.output.capacity() == 0 {
+                down.output = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
+            }
+        }
         _ => down.gone = true,
     })
 }
@@ -131,8 +143,16 @@ pub fn poll_write(
 
 /// Gives back what an idle client doesn't need.
 pub fn shrink(buffer: &mut BytesMut) {
-    if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY_MAX {
-        *buffer = BytesMut::new();
+    if !buffer.is_empty() || buffer.capacity() == 0 {
+        return;
+    }
+    let buffer = std::mem::take(buffer);
+    if buffer.capacity() <= SPARE_CAPACITY_MAX {
+        SPARES.with_borrow_mut(|spares| {
+            if spares.len() < SPARES_MAX {
+                spares.push(buffer);
+            }
+        });
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! A change, by anyone and in any way, must apply to the next login, and open sessions must keep the settings
 //! that they started with. So the primary is queried at every login, and its answer is a part of the session's
-//! [`StartupKey`](crate::startup_key::StartupKey). If a server connection is opened for the session later, at a
+//! [`StartupKey`](crate::startup_key::StartupKey). What it stores of the password is asked for in the same round trip,
+//! and all who wait for the connection are asked for at once. If a server connection is opened for the session later, at a
 //! site where other settings are in force by then, it is opened with the session's settings as command-line
 //! options. These take precedence over the settings of role and database, and RESET returns to them (the order
 //! of `GucSource` in PostgreSQL's `guc.h`).
@@ -15,6 +16,7 @@ use std::time::Duration;
 use crate::configuration::Configuration;
 use ahash::AHashMap;
 use hihooi_postgres::connection::{Connection, Error, Login, Result, Row};
+use hihooi_wire::frontend;
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::time::error::Elapsed;
 
@@ -30,18 +32,20 @@ pub struct Defaults {
     pub settings: Vec<(String, String)>,
 }
 
-/// The role and its settings, if it and the database exist. The closest setting of a name counts: the
-/// role's in the database, the role's, the database's, all.
-const DEFAULTS: &str = "SELECT r.oid, r.rolcanlogin AND d.datallowconn \
+/// Roles with a database each, and their settings there, as far as both exist. The closest setting of a name counts:
+/// the role's in the database, the role's, the database's, all.
+const DEFAULTS: &str = "SELECT w.role, w.database, r.oid, r.rolcanlogin AND d.datallowconn \
         AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) \
         AND pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), r.rolsuper, s.name, s.value \
-    FROM pg_catalog.pg_roles r CROSS JOIN pg_catalog.pg_database d LEFT JOIN LATERAL ( \
+    FROM ROWS FROM (pg_catalog.unnest($1::name[]), pg_catalog.unnest($2::name[])) w(role, database) \
+        JOIN pg_catalog.pg_authid r ON r.rolname = w.role \
+        JOIN pg_catalog.pg_database d ON d.datname = w.database LEFT JOIN LATERAL ( \
         SELECT DISTINCT ON (1) pg_catalog.split_part(c, '=', 1) COLLATE \"C\", \
             pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) \
         FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c \
         WHERE s.setrole IN (0, r.oid) AND s.setdatabase IN (0, d.oid) \
         ORDER BY 1, s.setrole <> 0 DESC, s.setdatabase <> 0 DESC) s(name, value) ON true \
-    WHERE r.rolname = $1 AND d.datname = $2 ORDER BY s.name";
+    ORDER BY s.name";
 
 /// What a site stores of roles' passwords, unless these have expired, and of which of these other roles they are
 /// members: a superuser's rights don't count (as `is_member_of_role_nosuper` in PostgreSQL). The secret is the
@@ -75,14 +79,14 @@ pub struct StoredPassword {
     pub password: Option<String>,
     /// What was asked for.
     pub asked: About,
-    /// Those of these roles of which the role is a member, or which it is itself.
+    /// Those of its roles of which the role is a member, or which it is itself.
     pub memberships: Vec<String>,
 }
 
-/// What is asked about a role that logs in.
+/// What is asked about the password of a role that logs in.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct About {
-    /// Whether it is a member of these.
+    /// Whether the role is a member of these.
     groups: Rc<[String]>,
     /// The query for its password, if that is not the one in `pg_authid`.
     query: Option<Rc<str>>,
@@ -127,20 +131,45 @@ const TURN_PATIENCE: Duration = Duration::from_secs(20);
 pub struct Asked {
     login: Login,
     patience: Duration,
-    connection: Mutex<Option<Connection>>,
-    /// What is to be asked of roles' passwords next, in one question: thousands may want to log in at once.
+    connection: Mutex<Option<Open>>,
+    /// What is to be asked next of roles that log in, in one question: thousands may want to at once.
     next: RefCell<Vec<Question>>,
 }
 
-/// A question about a role's password, and of which roles it is a member.
+/// The connection, and the names of statements that were prepared there.
+struct Open {
+    connection: Connection,
+    prepared: Vec<&'static str>,
+}
+
+/// A statement that a site is asked to run.
+struct Ask<'a> {
+    /// As what it is prepared: planning such questions takes longer than answering them. If empty, it isn't.
+    name: &'static str,
+    text: &'a str,
+    values: &'a [Option<&'a str>],
+}
+
+/// What a site says of a role that logs in.
+#[derive(Clone, Default)]
+pub struct Account {
+    /// What is stored of its password, if that was asked.
+    pub stored: StoredPassword,
+    /// What its session starts with.
+    pub defaults: Defaults,
+}
+
+/// A question about a role that logs in.
 struct Question {
     role: String,
-    about: About,
-    answer: oneshot::Sender<Shared<StoredPassword>>,
+    database: String,
+    /// What is asked about its password, if anything.
+    about: Option<About>,
+    answer: oneshot::Sender<Shared<Account>>,
 }
 
 /// An answer that others get, too.
-type Shared<T> = std::result::Result<T, Rc<Error>>;
+pub type Shared<T> = std::result::Result<T, Rc<Error>>;
 
 impl Asked {
     /// A site to which this login leads, and which counts as silent when it has not answered for so long.
@@ -155,28 +184,30 @@ impl Asked {
     /// # Errors
     /// The site can't be asked.
     pub async fn defaults(&self, user: &str, database: &str) -> Result<Defaults> {
-        let mut defaults = Defaults::default();
-        for row in self.query(DEFAULTS, &[Some(user), Some(database)]).await? {
-            let mut row = row.into_iter();
-            let mut next = || row.next().flatten();
-            defaults.role = next().unwrap_or_default();
-            defaults.may_log_in = next().as_deref() == Some("t");
-            defaults.is_superuser = next().as_deref() == Some("t");
-            if let Some(name) = next() {
-                defaults.settings.push((name, next().unwrap_or_default()));
-            }
-        }
-        Ok(defaults)
+        let pair = (user.to_owned(), database.to_owned());
+        let values = [array([user]), array([database])];
+        let values = [Some(values[0].as_str()), Some(values[1].as_str())];
+        let ask = Ask { name: "defaults", text: DEFAULTS, values: &values };
+        let mut place = self.turn().await?;
+        let rows = self.ask(&mut place, &[ask]).await?.pop().unwrap_or_default();
+        Ok(all_defaults(rows).remove(&pair).unwrap_or_default())
     }
 
-    /// What is stored there of a role's password, and of which roles it is a member, from now on or later.
+    /// What a role's sessions in a database start with, from now on or later; and what is stored of its password, if
+    /// that is asked.
     ///
     /// # Errors
     /// The site can't be asked.
-    pub async fn stored_password(&self, role: &str, about: About) -> Shared<StoredPassword> {
+    pub async fn account(
+        &self,
+        role: &str,
+        database: &str,
+        about: Option<About>,
+    ) -> Shared<Account> {
         loop {
             let (answer, mut answered) = oneshot::channel();
-            let question = Question { role: role.to_owned(), about: about.clone(), answer };
+            let (role, database) = (role.to_owned(), database.to_owned());
+            let question = Question { role, database, about: about.clone(), answer };
             self.next.borrow_mut().push(question);
             tokio::select! {
                 biased;
@@ -184,7 +215,7 @@ impl Asked {
                     Ok(answer) => return answer,
                     Err(_) => continue, // whoever asked has given up in the middle of it
                 },
-                asked = self.ask_next(&about) => asked?,
+                asked = self.ask_next(about.as_ref()) => asked?,
             }
             if let Ok(answer) = answered.await {
                 return answer;
@@ -192,24 +223,24 @@ impl Asked {
         }
     }
 
-    /// Asks all at once what waits to be asked about other roles.
-    async fn ask_next(&self, about: &About) -> Shared<()> {
+    /// Asks all at once what waits to be asked, and asks the same about passwords or nothing.
+    async fn ask_next(&self, about: Option<&About>) -> Shared<()> {
         let mut place = self.turn().await?;
         let questions = {
             let mut next = self.next.borrow_mut();
             next.retain(|question| !question.answer.is_closed());
-            next.extract_if(.., |question| question.about == *about).collect::<Vec<_>>()
+            let fits = |question: &mut Question| {
+                question.about.is_none() || question.about.as_ref() == about
+            };
+            next.extract_if(.., fits).collect::<Vec<_>>()
         };
         if questions.is_empty() {
             return Ok(());
         }
-        let mut roles: Vec<&str> = questions.iter().map(|one| one.role.as_str()).collect();
-        roles.sort_unstable();
-        roles.dedup();
-        let found = self.ask_about(&mut place, &roles, about).await.map_err(Rc::new);
-        for Question { role, answer, .. } in questions {
+        let found = self.accounts(&mut place, &questions, about).await.map_err(Rc::new);
+        for Question { role, database, about, answer } in questions {
             let told = match &found {
-                Ok((of_roles, nobody)) => Ok(of_roles.get(&role).unwrap_or(nobody).clone()),
+                Ok(found) => found.of(role, database, about.is_some()),
                 Err(error) => Err(error.clone()),
             };
             let _ = answer.send(told); // it has gone meanwhile
@@ -217,24 +248,47 @@ impl Asked {
         Ok(())
     }
 
-    /// What is stored of roles, and what that is for a role that doesn't exist.
-    async fn ask_about(
+    /// Asks for these roles, about their passwords the same or nothing.
+    async fn accounts(
         &self,
-        place: &mut Option<Connection>,
-        roles: &[&str],
-        about: &About,
-    ) -> Result<(AHashMap<String, StoredPassword>, StoredPassword)> {
-        let values = [array(roles), array(&about.groups)];
-        let values = [Some(values[0].as_str()), Some(values[1].as_str())];
-        let rows = self.ask(place, STORED, &values).await?;
-        let (mut of_roles, nobody) = stored_passwords(rows, about);
-        if let Some(query) = &about.query {
-            for (role, stored) in &mut of_roles {
-                let rows = self.ask(place, query, &[Some(role)]).await?;
-                stored.password = given_password(rows, role)?.filter(|_| !stored.is_expired);
+        place: &mut Option<Open>,
+        questions: &[Question],
+        about: Option<&About>,
+    ) -> Result<Accounts> {
+        let mut pairs: Vec<_> = questions.iter().map(|one| (&*one.role, &*one.database)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        let asked = questions.iter().filter(|one| one.about.is_some());
+        let mut roles: Vec<&str> = asked.map(|one| one.role.as_str()).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        let arrays = [
+            array(pairs.iter().map(|(role, _)| role)),
+            array(pairs.iter().map(|(_, database)| database)),
+            array(&roles),
+            array(about.iter().flat_map(|about| &*about.groups)),
+        ];
+        let values = arrays.each_ref().map(|array| Some(array.as_str()));
+        let (of_defaults, of_stored) = values.split_at(2);
+        let mut asks = vec![Ask { name: "defaults", text: DEFAULTS, values: of_defaults }];
+        if !roles.is_empty() {
+            asks.push(Ask { name: "stored", text: STORED, values: of_stored });
+        }
+        let mut answers = self.ask(place, &asks).await?.into_iter();
+        let defaults = all_defaults(answers.next().unwrap_or_default());
+        let about = about.cloned().unwrap_or_default();
+        let (mut stored, nobody) = stored_passwords(answers.next().unwrap_or_default(), &about);
+        let mut failed = AHashMap::new();
+        for (role, stored) in &mut stored {
+            let Some(query) = &about.query else { break };
+            let ask = Ask { name: "", text: query, values: &[Some(role)] };
+            let rows = self.ask(place, &[ask]).await.map(|mut rows| rows.pop().unwrap_or_default());
+            match rows.and_then(|rows| given_password(rows, role)) {
+                Ok(password) => stored.password = password.filter(|_| !stored.is_expired),
+                Err(error) => drop(failed.insert(role.clone(), Rc::new(error))),
             }
         }
-        Ok((of_roles, nobody))
+        Ok(Accounts { defaults, stored, nobody, failed })
     }
 
     /// What a session that began with `wanted` is given there, where it would begin with `found` now.
@@ -302,48 +356,112 @@ impl Asked {
 
     async fn query(&self, text: &str, values: &[Option<&str>]) -> Result<Vec<Row>> {
         let mut place = self.turn().await?;
-        self.ask(&mut place, text, values).await
+        let answers = self.ask(&mut place, &[Ask { name: "", text, values }]).await?;
+        Ok(answers.into_iter().next().unwrap_or_default())
     }
 
     /// The connection, as soon as nobody else uses it.
-    async fn turn(&self) -> Result<MutexGuard<'_, Option<Connection>>> {
+    async fn turn(&self) -> Result<MutexGuard<'_, Option<Open>>> {
         // Those in front of us are the site's fault as little as ours.
         tokio::time::timeout(TURN_PATIENCE, self.connection.lock()).await.map_err(late)
     }
 
-    async fn ask(
-        &self,
-        place: &mut Option<Connection>,
-        text: &str,
-        values: &[Option<&str>],
-    ) -> Result<Vec<Row>> {
-        let answer = Asked::try_query(&self.login, place, text, values);
+    /// The rows of each of these statements, in one round trip.
+    async fn ask(&self, place: &mut Option<Open>, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>> {
+        let answer = Asked::try_ask(&self.login, place, asks);
         tokio::time::timeout(self.patience, answer).await.map_err(late)?
     }
 
-    async fn try_query(
+    async fn try_ask(
         login: &Login,
-        place: &mut Option<Connection>,
-        text: &str,
-        values: &[Option<&str>],
-    ) -> Result<Vec<Row>> {
+        place: &mut Option<Open>,
+        asks: &[Ask<'_>],
+    ) -> Result<Vec<Vec<Row>>> {
         // What was idle may have been lost. (And a question that nobody waits for any more takes its
         // connection along.)
-        if let Some(mut connection) = place.take()
-            && let Ok(answer) = connection.query_with(text, values).await
+        if let Some(mut open) = place.take()
+            && let Ok(answers) = open.ask(asks).await
         {
-            *place = Some(connection);
-            return Ok(answer.rows);
+            *place = Some(open);
+            return Ok(answers);
         }
-        let mut connection = Connection::open(login).await?;
-        let answer = connection.query_with(text, values).await?;
-        *place = Some(connection);
-        Ok(answer.rows)
+        let connection = Connection::open(login).await?;
+        let mut open = Open { connection, prepared: Vec::new() };
+        let answers = open.ask(asks).await?;
+        *place = Some(open);
+        Ok(answers)
+    }
+}
+
+impl Open {
+    async fn ask(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>> {
+        let out = self.connection.buffer();
+        for Ask { name, text, values } in asks {
+            let name = name.as_bytes();
+            if !self.prepared.iter().any(|known| known.as_bytes() == name) {
+                frontend::parse(name, text.as_bytes(), out);
+            }
+            let values = values.iter().map(|value| value.map(str::as_bytes));
+            frontend::bind(b"", name, values, out);
+            frontend::execute(b"", 0, out);
+        }
+        frontend::sync(out);
+        self.connection.flush().await?;
+        let answers = self.connection.answers().await?;
+        for Ask { name, .. } in asks {
+            if !name.is_empty() && !self.prepared.contains(name) {
+                self.prepared.push(name);
+            }
+        }
+        Ok(answers.into_iter().map(|answer| answer.rows).collect())
+    }
+}
+
+/// What a site said of some roles.
+struct Accounts {
+    /// By role and database.
+    defaults: AHashMap<(String, String), Defaults>,
+    stored: AHashMap<String, StoredPassword>,
+    /// What is said of a role that doesn't exist.
+    nobody: StoredPassword,
+    /// Roles for which the operator's query said nothing that can be used.
+    failed: AHashMap<String, Rc<Error>>,
+}
+
+impl Accounts {
+    fn of(&self, role: String, database: String, asks_password: bool) -> Shared<Account> {
+        if let Some(error) = self.failed.get(&role).filter(|_| asks_password) {
+            return Err(error.clone());
+        }
+        let stored = match asks_password {
+            true => self.stored.get(&role).unwrap_or(&self.nobody).clone(),
+            false => StoredPassword::default(),
+        };
+        let defaults = self.defaults.get(&(role, database)).cloned().unwrap_or_default();
+        Ok(Account { stored, defaults })
     }
 }
 
 fn late(_: Elapsed) -> Error {
     Error::Protocol("no answer in time".to_owned())
+}
+
+/// What sessions start with, by role and database.
+fn all_defaults(rows: Vec<Row>) -> AHashMap<(String, String), Defaults> {
+    let mut found = AHashMap::<(String, String), Defaults>::new();
+    for row in rows {
+        let mut row = row.into_iter();
+        let mut next = || row.next().flatten();
+        let pair = (next().unwrap_or_default(), next().unwrap_or_default());
+        let defaults = found.entry(pair).or_default();
+        defaults.role = next().unwrap_or_default();
+        defaults.may_log_in = next().as_deref() == Some("t");
+        defaults.is_superuser = next().as_deref() == Some("t");
+        if let Some(name) = next() {
+            defaults.settings.push((name, next().unwrap_or_default()));
+        }
+    }
+    found
 }
 
 /// What is stored of roles, and what that is for a role that doesn't exist.
@@ -384,10 +502,10 @@ fn given_password(rows: Vec<Row>, role: &str) -> Result<Option<String>> {
 }
 
 /// Names as an array in PostgreSQL's text format.
-fn array(names: &[impl AsRef<str>]) -> String {
+fn array(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let escaped = |name: &str| name.replace('\\', r"\\").replace('"', "\\\"");
     let quoted: Vec<_> =
-        names.iter().map(|name| format!("\"{}\"", escaped(name.as_ref()))).collect();
+        names.into_iter().map(|name| format!("\"{}\"", escaped(name.as_ref()))).collect();
     format!("{{{}}}", quoted.join(","))
 }
 

@@ -16,6 +16,7 @@ use crate::admin;
 use crate::authentication::authenticate;
 use crate::client::Client;
 use crate::clients::Stranger;
+use crate::defaults::Defaults;
 use crate::origin::Origin;
 use crate::pool::Refusal;
 use crate::relay::{Peer, Relay, RunningOn};
@@ -50,6 +51,8 @@ pub struct Greeted {
     pub packet: Startup,
     /// The same, to be compared.
     pub key: StartupKey,
+    /// What its session starts with, if the primary has said so already.
+    pub defaults: Option<Defaults>,
     /// How it came.
     pub peer: Peer,
 }
@@ -67,9 +70,9 @@ pub async fn greet(
         let (mut client, packet) = open(stream, relay, &stranger).await?;
         stranger.spoke();
         let key = admit(&mut client, &packet, relay).await?;
-        let how = authenticate(&mut client, relay, &key, origin, &stranger).await?;
-        let peer = Peer { origin, tls: client.stream().tls_version(), how };
-        Some(Greeted { client, packet, key, peer })
+        let proved = authenticate(&mut client, relay, &key, origin, &stranger).await?;
+        let peer = Peer { origin, tls: client.stream().tls_version(), how: proved.how };
+        Some(Greeted { client, packet, key, defaults: proved.defaults(), peer })
     };
     tokio::select! {
         greeted = tokio::time::timeout(limit, greeted) => greeted.ok().flatten(),

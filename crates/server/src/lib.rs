@@ -49,7 +49,8 @@ use tokio::task::{JoinHandle, spawn_local};
 use tracing::{info, warn};
 
 use crate::client::Client;
-use crate::clients::Stranger;
+use crate::clients::{Entered, Stranger};
+use crate::defaults::{Defaults, Shared};
 use crate::handshake::{Greeted, greet, welcome, write_welcome};
 pub use crate::listener::Listener;
 use crate::listener::{Door, accept};
@@ -119,26 +120,41 @@ pub async fn run(
 
 /// Serves a client that has come.
 async fn serve(relay: Rc<Relay>, stream: Socket, origin: Origin, stranger: Stranger) {
+    // Boxed: what opening takes is free again while the client is served. Most clients are idle, so that this task must
+    // be small.
+    let begun = Box::pin(begin(relay, stream, origin, stranger)).await;
+    if let Some((mut session, _place)) = begun {
+        Box::pin(session.run()).await;
+    }
+}
+
+/// Greets a client and opens its session, with its place among all; or serves it with the admin database.
+async fn begin(
+    relay: Rc<Relay>,
+    stream: Socket,
+    origin: Origin,
+    stranger: Stranger,
+) -> Option<(Box<Served<Socket>>, Entered)> {
     let id = stranger.number();
-    // Boxed: what opening takes is free again while the client is served.
-    let greeted = Box::pin(greet(stream, &relay, origin, stranger)).await;
-    let Some(Greeted { mut client, packet, key, peer }) = greeted else { return };
+    let mut greeted = greet(stream, &relay, origin, stranger).await?;
+    let key = &greeted.key;
     let is_admin = key.database == admin::DATABASE;
     let entered = match is_admin {
         true => relay.clients.enter_as_admin(),
         false => relay.clients.enter(&key.user, &key.database, &relay.settings().limits),
     };
-    let _place = match entered {
+    let place = match entered {
         Ok(place) => place,
-        Err(refusal) => return tell(&mut client, &refusal).await,
+        Err(refusal) => {
+            tell(&mut greeted.client, &refusal).await;
+            return None;
+        }
     };
     if is_admin {
-        return Box::pin(serve_admin(relay, client, &key)).await;
+        Box::pin(serve_admin(relay, greeted.client, &greeted.key)).await;
+        return None;
     }
-    let opened = Box::pin(open(&relay, Greeted { client, packet, key, peer }, id)).await;
-    if let Some(mut session) = opened {
-        Box::pin(session.run()).await;
-    }
+    Some((open(&relay, greeted, id).await?, place))
 }
 
 async fn serve_admin(relay: Rc<Relay>, mut client: Client<Socket>, key: &StartupKey) {
@@ -158,9 +174,9 @@ async fn tell(client: &mut Client<Socket>, report: &Report) {
 }
 
 /// Opens the session of a client, unless the primary or hihooi refuse it.
-async fn open(relay: &Rc<Relay>, greeted: Greeted, id: u64) -> Option<Served<Socket>> {
-    let Greeted { mut client, packet, key, peer } = greeted;
-    let key = match startup_key(relay, &key).await {
+async fn open(relay: &Rc<Relay>, greeted: Greeted, id: u64) -> Option<Box<Served<Socket>>> {
+    let Greeted { mut client, packet, key, defaults, peer } = greeted;
+    let key = match startup_key(relay, &key, defaults).await {
         Ok(key) => key,
         Err(error) => {
             let refusal = pool::Refusal::Unreachable(error.to_string());
@@ -183,26 +199,31 @@ async fn open(relay: &Rc<Relay>, greeted: Greeted, id: u64) -> Option<Served<Soc
     write_welcome(&welcomed, info.process, &info.secret, &mut client.down.output);
     client.flush().await;
     let startup = info.startup.clone();
-    let mut session = Served::new(relay.clone(), info, id, client, &welcomed);
+    let mut session = Box::new(Served::new(relay.clone(), info, id, client, &welcomed));
     apply_own_settings(&mut session, &startup, &packet);
     Some(session)
 }
 
-/// What the session of a client is opened with, by the primary's word. While the primary is away,
+/// What the session of a client is opened with, by the primary's word, which may be known already. While the primary is away,
 /// whoever opens like others before may read at replicas.
 async fn startup_key(
     relay: &Relay,
     key: &StartupKey,
-) -> hihooi_postgres::connection::Result<Rc<StartupKey>> {
+    defaults: Option<Defaults>,
+) -> Shared<Rc<StartupKey>> {
     let known = || relay.welcomes.borrow().keys().find(|known| known.is_like(key)).cloned();
     if relay.is_primary_silent.get()
         && let Some(known) = known()
     {
         return Ok(known);
     }
-    match relay.pools.asked(SiteId::Primary).defaults(&key.user, &key.database).await {
-        // One key for all who open alike: compared by address most of the time.
-        Ok(defaults) => Ok(relay.known_key(StartupKey { defaults, ..key.clone() })),
+    // One key for all who open alike: compared by address most of the time.
+    let with = |defaults| relay.known_key(StartupKey { defaults, ..key.clone() });
+    if let Some(defaults) = defaults {
+        return Ok(with(defaults));
+    }
+    match relay.pools.asked(SiteId::Primary).account(&key.user, &key.database, None).await {
+        Ok(account) => Ok(with(account.defaults)),
         Err(error) if relay.is_primary_away(&error) => known().ok_or(error),
         Err(error) => Err(error),
     }
@@ -246,15 +267,14 @@ fn apply_own_settings(session: &mut Served<Socket>, startup: &StartupKey, packet
 }
 
 fn register(relay: &Rc<Relay>, startup: Rc<StartupKey>, peer: Peer) -> Option<Rc<SessionInfo>> {
-    let mut secret = [0; 4];
-    getrandom::fill(&mut secret).ok()?;
     let mut sessions = relay.sessions.borrow_mut();
-    let process = loop {
-        let mut number = [0; 4];
-        getrandom::fill(&mut number).ok()?;
+    let (process, secret) = loop {
+        let mut random = [[0; 4]; 2];
+        getrandom::fill(random.as_flattened_mut()).ok()?;
+        let [secret, number] = random;
         let process = i32::from_be_bytes(number) & 0x3FFF_FFFF;
         if process != 0 && !sessions.contains_key(&process) {
-            break process;
+            break (process, secret);
         }
     };
     let info = Rc::new(SessionInfo {
