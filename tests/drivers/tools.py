@@ -126,7 +126,7 @@ class Node:
         # A module's own packages are looked for beside it, so that the programs are copied there.
         for program in (HERE / "node").glob("*.mjs"):
             shutil.copy(program, self.folder)
-        return ["node", str(self.folder / f"use_{self.name}.mjs")]
+        return ["node", "--no-deprecation", str(self.folder / f"use_{self.name}.mjs")]
 
     def environment(self):
         return {}
