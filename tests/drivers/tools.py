@@ -95,6 +95,7 @@ class Odbc(Python):
 
     def fetch(self):
         def make(folder):
+            # As Debian's current release has them: its archive keeps no other versions.
             do("apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", *DEBIAN, cwd=folder)
             for package in folder.glob("*.deb"):
                 do("dpkg-deb", "-x", str(package), str(folder))
@@ -125,7 +126,9 @@ class Node:
     def command(self):
         # A module's own packages are looked for beside it, so that the programs are copied there.
         for program in (HERE / "node").glob("*.mjs"):
-            shutil.copy(program, self.folder)
+            copy = self.folder / program.name
+            if not copy.exists() or copy.read_bytes() != program.read_bytes():
+                shutil.copy(program, copy)
         return ["node", "--no-deprecation", str(self.folder / f"use_{self.name}.mjs")]
 
     def environment(self):
@@ -210,8 +213,6 @@ DRIVERS = (
 
 def fetch(drivers):
     """Gets what these need: why what is left out can't be had, by driver."""
-    if not HIHOOI.exists():
-        sys.exit(f"drivers: {HIHOOI} is not there: run cargo build, or name another one by HIHOOI_BIN")
     missing = {}
     for driver in drivers:
         try:
