@@ -10,11 +10,12 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test random torture bench bench-connections bench-shares bench-quotas bench-levels bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test test-drivers random torture bench bench-connections bench-shares bench-quotas bench-levels bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
+	@echo 'make test-drivers  14 drivers and frameworks, each through hihooi (DRIVERS="pgx pg" for some of them)'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
 	@echo 'make bench-connections  measures logins, TLS and idle clients beside PgBouncer'
@@ -52,6 +53,13 @@ random: setup
 	  $(CARGO) test -p hihooi --test all -- --nocapture --exact follow::random
 RUNS = 1000
 SEED = 1
+
+# Drivers and frameworks of Python, Java, JavaScript, Go, Rust and ODBC against one cluster; replicas must serve and be
+# equal after each. (A few are in `make test`.) DRIVERS names some, or options such as --plain.
+test-drivers: setup
+	$(CARGO) build -p hihooi
+	$(TEST_ENV) tests/drivers/run $(DRIVERS)
+DRIVERS =
 
 # PostgreSQL's own regression suite, test by test; replicas must serve and be equal after each. (A part
 # of it is in `make test`, unless its source can't be had, status 77.)
@@ -92,6 +100,7 @@ simulations: setup
 
 lint: setup
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path tests/drivers/rust/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # Examples are among it since dependencies then have the features that tests and lints ask for, so that

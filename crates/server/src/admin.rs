@@ -69,8 +69,8 @@ impl<S: Stream> Admin<S> {
             place.unless_stopped(&Cell::new(true), &Cell::new(false), pin!(self.turns())).await;
         if served.is_none() {
             hihooi_session::session::going_away().write(&mut self.client.down.output);
-            self.client.flush().await;
         }
+        self.client.close().await;
     }
 
     async fn turns(&mut self) {

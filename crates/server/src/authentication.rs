@@ -138,7 +138,7 @@ pub async fn authenticate(
         Err(Refused { told, why }) => {
             info!(role = key.user, database = key.database, address = %origin, why, "a client is refused");
             told.write(&mut client.down.output);
-            client.flush().await;
+            client.close().await;
             None
         }
     }

@@ -164,7 +164,7 @@ async fn first_packet(
         ProtocolError::Version(..) => Report::fatal("0A000", error.to_string()).write(out),
         _ => Report::fatal("08P01", BAD_LAYOUT).write(out),
     }
-    client.flush().await;
+    client.close().await;
     First::Done
 }
 
@@ -199,6 +199,8 @@ async fn requests(
             }
             Some(Packet::Cancel { process, secret }) => {
                 stranger.waits(cancel(relay, process, &secret)).await;
+                // libpq (from 17 on) takes an end of TCP without one of TLS for a failure.
+                client.close().await;
                 return Ok(First::Done);
             }
             Some(Packet::Startup(packet)) => return Ok(First::Startup(packet)),
@@ -232,7 +234,7 @@ async fn admit(client: &mut Client<Socket>, packet: &Startup, relay: &Relay) -> 
         },
     };
     refusal.write(&mut client.down.output);
-    client.flush().await;
+    client.close().await;
     None
 }
 

@@ -170,7 +170,7 @@ async fn serve_admin(relay: Rc<Relay>, mut client: Client<Socket>, key: &Startup
 /// The last that a client is told.
 async fn tell(client: &mut Client<Socket>, report: &Report) {
     report.write(&mut client.down.output);
-    client.flush().await;
+    client.close().await;
 }
 
 /// Opens the session of a client, unless the primary or hihooi refuse it.
@@ -244,7 +244,7 @@ async fn refuse(
                 .write(&mut client.down.output);
         }
     }
-    client.flush().await;
+    client.close().await;
 }
 
 /// Settings `hihooi.*` of the role and the database, then start-up parameters, also in `options`; bad ones count as

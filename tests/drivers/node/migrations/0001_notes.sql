@@ -1,0 +1,1 @@
+ALTER TABLE "drizzle_accounts" ADD COLUMN "notes" jsonb DEFAULT '{}'::jsonb;
