@@ -66,6 +66,8 @@ enum Stage {
     Proved(Proved),
     /// The server has shown that it knows the verifier.
     Mutual,
+    /// It has not, or can't be answered: nothing that it says counts any more.
+    Failed,
 }
 
 impl<'a> Prover<'a> {
@@ -83,7 +85,7 @@ impl<'a> Prover<'a> {
     /// # Errors
     /// There is nothing to prove it with, or the server is not the one that it should be.
     pub(crate) fn answer(&mut self, body: &[u8], out: &mut BytesMut) -> Result<()> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Told);
+        let stage = std::mem::replace(&mut self.stage, Stage::Failed);
         self.stage = match (Request::read(body)?, stage) {
             (Request::Ok, stage @ (Stage::Unasked | Stage::Told | Stage::Mutual)) => stage,
             (Request::Cleartext, Stage::Unasked) => {
@@ -210,4 +212,62 @@ fn from_passfile(login: &Login) -> Option<Secret> {
         .find(&address.host, address.port, &login.database, &login.user)?
         .into();
     Some(Secret::Password(password))
+}
+
+#[cfg(test)]
+mod tests {
+    use hihooi_auth::scram::Verifier;
+    use hihooi_auth::scram::server::challenge;
+
+    use super::*;
+    use crate::connection::Address;
+
+    fn body(request: &Request<'_>) -> BytesMut {
+        let mut message = BytesMut::new();
+        request.write(&mut message);
+        message.split_off(5)
+    }
+
+    /// A SCRAM exchange up to the server's last message, and what that is.
+    fn up_to_the_end(login: &Login) -> (Prover<'_>, String) {
+        let mut prover = Prover::new(login, None);
+        let mut out = BytesMut::new();
+        let offered = Request::Sasl(vec![SCRAM_SHA_256.as_bytes()]);
+        prover.answer(&body(&offered), &mut out).expect("it knows SCRAM");
+        let first = out.split().split_off(5);
+        let (mechanism, data) = authentication::read_sasl_initial(&first).expect("valid");
+        let (mechanism, data) = (String::from_utf8_lossy(mechanism), data.expect("it begins"));
+        let hashing = Verifier::mock(b"salt", "role", scram::ITERATIONS_DEFAULT).hashing().clone();
+        let verifier = Verifier::of_password(b"secret", hashing);
+        let (server_first, exchange) =
+            challenge(verifier, None, &mechanism, data, &nonce().expect("random")).expect("valid");
+        prover
+            .answer(&body(&Request::SaslContinue(server_first.as_bytes())), &mut out)
+            .expect("it has a password");
+        let (last, _) = exchange.finish(&out.split_off(5)).expect("the right password");
+        (prover, last)
+    }
+
+    /// Who doesn't show that he knows the verifier is not the server, whatever he says (RFC 5802, section 9).
+    #[test]
+    fn a_server_has_to_prove_itself_as_well() {
+        let mut login = Login::new(Address::plain("h", 1), "role", "d", "test");
+        login.secret = Some(Arc::new(Secret::Password("secret".into())));
+        let out = &mut BytesMut::new();
+        let (mut prover, last) = up_to_the_end(&login);
+        prover.answer(&body(&Request::SaslFinal(last.as_bytes())), out).expect("the right server");
+        prover.answer(&body(&Request::Ok), out).expect("it lets us in");
+
+        let (mut prover, _) = up_to_the_end(&login);
+        let error = prover.answer(&body(&Request::Ok), out).expect_err("no proof").to_string();
+        assert!(error.contains("without showing that it knows the password"), "{error}");
+
+        let (_, others) = up_to_the_end(&login);
+        let (mut prover, _) = up_to_the_end(&login);
+        let last = body(&Request::SaslFinal(others.as_bytes()));
+        let error = prover.answer(&last, out).expect_err("of another exchange").to_string();
+        assert!(error.contains("is not to be trusted"), "{error}");
+        let error = prover.answer(&body(&Request::Ok), out).expect_err("no proof").to_string();
+        assert!(error.contains("without showing"), "{error}");
+    }
 }

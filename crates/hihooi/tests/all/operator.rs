@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -14,6 +15,7 @@ use nix::sys::signal::Signal;
 use crate::harness::{
     self, Cluster, Failure, HANG_S_MAX, Options, Session, alone, eventually, ms, s, target_is_plain,
 };
+use crate::tls::Manager;
 
 /// Strangers that hihooi lets wait at most.
 const STRANGERS_MAX: usize = 1_000;
@@ -321,4 +323,53 @@ fn strangers_keep_no_client_out() {
     let stranger = open();
     eventually("whoever comes now has a second", || is_closed(&stranger));
     assert_eq!(clients[0].value("SELECT 1"), "1");
+}
+
+/// A client whose machine is gone without a word is noticed: its connection is asked for a sign of life.
+#[test]
+fn clients_are_asked_for_a_sign_of_life() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = harness::shared();
+    let idle = cluster.connect();
+    // /proc/net/tcp: number, local and remote address, state, queues, and which timer runs; 2 is keepalive's.
+    let timers = || {
+        let text = fs::read_to_string("/proc/net/tcp").expect("Linux");
+        let local = format!("0100007F:{:04X}", cluster.port);
+        let of_us = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let of_us = of_us.filter(|line| line[1] == local && line[3] == "01");
+        of_us.map(|line| line[5][..2].to_owned()).collect::<Vec<_>>()
+    };
+    eventually("keepalive's timer runs", || {
+        let timers = timers();
+        !timers.is_empty() && timers.iter().all(|timer| timer == "02")
+    });
+    drop(idle);
+}
+
+/// Each client takes a file: hihooi opens as many as it may, and says so if these are too few.
+#[test]
+fn as_many_files_are_opened_as_may_be() {
+    const HARD: &str = "5000";
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.stop_manager(Signal::SIGTERM);
+    let up = cluster.up_command();
+    let mut limited = Command::new("sh");
+    limited.arg("-c").arg(format!("ulimit -Sn 300 && ulimit -Hn {HARD} && exec \"$0\" \"$@\""));
+    limited.arg(up.get_program()).args(up.get_args());
+    let manager = Manager(limited.spawn().expect("sh"));
+    let limits = || {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", manager.0.id()));
+        let limits = limits.expect("it runs");
+        let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        files.expect(&limits).split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    eventually("it has raised its limit", || limits() == [HARD, HARD]);
+    eventually("it says that this is too few", || {
+        cluster.logged(&["only 5000 files can be open", "limits.clients_max 10000"]) > 0
+    });
 }

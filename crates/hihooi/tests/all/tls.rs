@@ -196,7 +196,7 @@ fn clients_get_what_sslmode_asks_for() {
 }
 
 /// A manager that ends with its test.
-struct Manager(Child);
+pub struct Manager(pub Child);
 
 impl Drop for Manager {
     fn drop(&mut self) {
