@@ -23,6 +23,10 @@ class Missing(Exception):
     """Why something can't be had here."""
 
 
+class Broken(Exception):
+    """Why a program can't be compiled, though all that it needs is there."""
+
+
 def answer(*command):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
@@ -36,21 +40,21 @@ def server_owner():
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def do(*command, cwd=HERE, **environment):
-    """Runs a package manager or a compiler; its last line says why it failed."""
+def do(*command, cwd=HERE, failure=Missing, **environment):
+    """Runs a package manager or a compiler; raises `failure` with what it says."""
+    name = pathlib.Path(command[0]).name
     if not shutil.which(command[0]):
-        raise Missing(f"{command[0]} is not there")
+        raise Missing(f"{name} is not there")
     try:
         done = subprocess.run(command, cwd=cwd, env=os.environ | environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                               timeout=FETCH_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise Missing(f"{command[0]} has not ended after {FETCH_SECONDS_MAX} s") from None
+        raise failure(f"{name} has not ended after {FETCH_SECONDS_MAX} s") from None
     if done.returncode != 0:
         lines = done.stdout.strip().splitlines() or ["without a word"]
-        told = [line for line in lines if "error" in line.lower()] or lines
-        raise Missing(f"{' '.join(command[:2])}: {told[0]}")
-    return done.stdout
+        told = [line for line in lines if "error" in line.lower()] or lines[-1:]
+        raise failure(f"{name}: {told[0]}")
 
 
 def once(name, manifests, make):
@@ -67,21 +71,28 @@ def once(name, manifests, make):
     return folder
 
 
-class Python:
-    """Wheels, from requirements.txt."""
-
-    @staticmethod
-    def packages():
-        def make(folder):
-            do(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-               "--only-binary", ":all:", "--target", str(folder), "--requirement", "python/requirements.txt")
-        return once("python", ["python/requirements.txt"], make)
+class Driver:
+    """A program for a driver, and how it is run; of one language."""
 
     def __init__(self, name, is_fast=False):
         self.name, self.is_fast = name, is_fast
 
+    def compile(self):
+        """Not everything is compiled."""
+
+    def environment(self):
+        """What it needs beside the server's address."""
+        return {}
+
+
+class Python(Driver):
+    """Wheels, from requirements.txt."""
+
     def fetch(self):
-        self.path = str(self.packages())
+        def make(folder):
+            do(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+               "--only-binary", ":all:", "--target", str(folder), "--requirement", "python/requirements.txt")
+        self.path = str(once("python", ["python/requirements.txt"], make))
 
     def command(self):
         return [sys.executable, "-B", f"python/use_{self.name}.py"]
@@ -109,17 +120,14 @@ class Odbc(Python):
             "LD_LIBRARY_PATH": self.libraries, "ODBC_DRIVER": f"{self.libraries}/odbc/psqlodbcw.so"}
 
 
-class Node:
+class Node(Driver):
     """npm's packages, from package-lock.json."""
-
-    def __init__(self, name, is_fast=False):
-        self.name, self.is_fast = name, is_fast
 
     def fetch(self):
         def make(folder):
             for file in ("package.json", "package-lock.json"):
                 shutil.copy(HERE / "node" / file, folder)
-            do("npm", "ci", "--silent", "--omit=optional", "--omit=peer", "--ignore-scripts", cwd=folder)
+            do("npm", "ci", "--loglevel=error", "--omit=optional", "--omit=peer", "--ignore-scripts", cwd=folder)
         self.folder = once("node", ["node/package.json", "node/package-lock.json"], make)
         do("node", "--version")
 
@@ -131,66 +139,57 @@ class Node:
                 shutil.copy(program, copy)
         return ["node", "--no-deprecation", str(self.folder / f"use_{self.name}.mjs")]
 
-    def environment(self):
-        return {}
 
-
-class Go:
+class Go(Driver):
     """Modules of go.mod, checked by go.sum; compiled."""
 
-    def __init__(self, name, is_fast=False):
-        self.name, self.is_fast = name, is_fast
-
     def fetch(self):
-        self.program = TOOLS / "go" / self.name
-        do("go", "build", "-mod=readonly", "-o", str(self.program), f"./{self.name}", cwd=HERE / "go")
+        do("go", "mod", "download", cwd=HERE / "go")
+
+    def compile(self):
+        do("go", "build", "-mod=readonly", "-o", str(self.program()), f"./{self.name}", cwd=HERE / "go", failure=Broken)
+
+    def program(self):
+        return TOOLS / "go" / self.name
 
     def command(self):
-        return [str(self.program)]
-
-    def environment(self):
-        return {}
+        return [str(self.program())]
 
 
-class Java:
+class Java(Driver):
     """Libraries of pom.xml, by Maven; compiled."""
 
-    def __init__(self, name, main, is_fast=False):
-        self.name, self.main, self.is_fast = name, main, is_fast
-
     def fetch(self):
-        def libraries(folder):
+        def make(folder):
             do("mvn", "-q", "-B", "-f", "java/pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
+        self.libraries = once("java", ["java/pom.xml"], make)
 
-        def classes(folder):
-            do("javac", "-cp", f"{self.libraries}/*", "-d", str(folder), *sources)
+    def compile(self):
+        def make(folder):
+            do("javac", "-cp", f"{self.libraries}/*", "-d", str(folder), *sources, failure=Broken)
         sources = sorted(str(file.relative_to(HERE)) for file in (HERE / "java").glob("*.java"))
-        self.libraries = once("java", ["java/pom.xml"], libraries)
-        self.classes = once("classes", ["java/pom.xml", *sources], classes)
+        self.classes = once("classes", ["java/pom.xml", *sources], make)
 
     def command(self):
         # Without a second compiler it starts faster.
-        return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{self.libraries}/*:{self.classes}", self.main]
-
-    def environment(self):
-        return {}
+        return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{self.libraries}/*:{self.classes}",
+                f"Use{self.name.capitalize()}"]
 
 
-class Rust:
+class Rust(Driver):
     """Crates of Cargo.lock; compiled."""
 
-    def __init__(self, name, is_fast=False):
-        self.name, self.is_fast = name, is_fast
+    cargo = os.environ.get("CARGO", "cargo")
 
     def fetch(self):
-        do(os.environ.get("CARGO", "cargo"), "build", "--quiet", "--locked", "--bin", f"use_{self.name}",
-           cwd=HERE / "rust", CARGO_TARGET_DIR=str(TOOLS / "rust"))
+        do(self.cargo, "fetch", "--quiet", "--locked", cwd=HERE / "rust")
+
+    def compile(self):
+        do(self.cargo, "build", "--quiet", "--locked", "--bin", f"use_{self.name}", cwd=HERE / "rust",
+           failure=Broken, CARGO_TARGET_DIR=str(TOOLS / "rust"))
 
     def command(self):
         return [str(TOOLS / "rust" / "debug" / f"use_{self.name}")]
-
-    def environment(self):
-        return {}
 
 
 DRIVERS = (
@@ -198,8 +197,8 @@ DRIVERS = (
     Python("asyncpg"),
     Python("sqlalchemy"),
     Python("django"),
-    Java("pgjdbc", "UsePgjdbc", is_fast=True),
-    Java("hibernate", "UseHibernate"),
+    Java("pgjdbc", is_fast=True),
+    Java("hibernate"),
     Node("pg", is_fast=True),
     Node("drizzle"),
     Go("pgx", is_fast=True),
@@ -212,11 +211,14 @@ DRIVERS = (
 
 
 def fetch(drivers):
-    """Gets what these need: why what is left out can't be had, by driver."""
-    missing = {}
+    """Gets what these need, and compiles them: why some are left out, and why some fail already, by name."""
+    missing, broken = {}, {}
     for driver in drivers:
         try:
             driver.fetch()
-        except Missing as missed:
-            missing[driver.name] = str(missed)
-    return missing
+            driver.compile()
+        except Missing as reason:
+            missing[driver.name] = str(reason)
+        except Broken as reason:
+            broken[driver.name] = str(reason)
+    return missing, broken

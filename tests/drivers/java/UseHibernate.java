@@ -88,8 +88,8 @@ public final class UseHibernate {
 
     static List<Object> totals(String prefix) {
         return factory.fromTransaction(session -> {
-            var found = session.createQuery("select count(*), sum(balance) from Account where owner like :like", Object[].class)
-                    .setParameter("like", prefix + "%").uniqueResult();
+            var query = "select count(*), sum(balance) from Account where owner like :like";
+            var found = session.createQuery(query, Object[].class).setParameter("like", prefix + "%").uniqueResult();
             return List.of(found);
         });
     }

@@ -80,8 +80,8 @@ final class UsePgjdbc {
                 ids.add(keys.getLong("id"));
             }
         }
-        Outline.equal(values(connection, "SELECT owner, balance, mood::text, notes::text FROM pgjdbc_accounts WHERE id = ?",
-                ids.get(1)), List.of("bob", 20, "happy", "{\"n\": 1}"));
+        var select = "SELECT owner, balance, mood::text, notes::text FROM pgjdbc_accounts WHERE id = ?";
+        Outline.equal(values(connection, select, ids.get(1)), List.of("bob", 20, "happy", "{\"n\": 1}"));
         Outline.equal(execute(connection, "UPDATE pgjdbc_accounts SET balance = 25 WHERE owner = 'bob'"), 1);
         Outline.equal(execute(connection, "DELETE FROM pgjdbc_accounts WHERE owner = 'eve'"), 1);
         Outline.equal(values(connection, "SELECT owner, balance FROM pgjdbc_accounts ORDER BY id"),
@@ -116,7 +116,8 @@ final class UsePgjdbc {
     }
 
     static String batch() throws Exception {
-        try (var statement = connection.prepareStatement("INSERT INTO pgjdbc_accounts (owner, balance) VALUES (?, ?)")) {
+        var insert = "INSERT INTO pgjdbc_accounts (owner, balance) VALUES (?, ?)";
+        try (var statement = connection.prepareStatement(insert)) {
             for (int n = 0; n < 100; n++) {
                 statement.setString(1, "batch " + n);
                 statement.setInt(2, n);
@@ -135,8 +136,8 @@ final class UsePgjdbc {
         for (int n = 0; n < 1000; n++) {
             rows.append("copy " + n + "\t" + n + "\n");
         }
-        Outline.equal(copies.copyIn("COPY pgjdbc_accounts (owner, balance) FROM STDIN", new StringReader(rows.toString())),
-                1000L);
+        var in = "COPY pgjdbc_accounts (owner, balance) FROM STDIN";
+        Outline.equal(copies.copyIn(in, new StringReader(rows.toString())), 1000L);
         var out = new StringWriter();
         Outline.equal(copies.copyOut("COPY (SELECT owner, balance FROM pgjdbc_accounts WHERE owner LIKE 'copy%'"
                 + " ORDER BY balance) TO STDOUT", out), 1000L);

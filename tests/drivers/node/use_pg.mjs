@@ -65,7 +65,8 @@ await run({
     const into = client.query(copyFrom("COPY pg_accounts (owner, balance) FROM STDIN"));
     await pipeline(range(1000).map((n) => `copy ${n}\t${n}\n`), into);
     equal(into.rowCount, 1000);
-    const out = client.query(copyTo("COPY (SELECT balance FROM pg_accounts WHERE owner LIKE 'copy%' ORDER BY balance) TO STDOUT"));
+    const balances = "SELECT balance FROM pg_accounts WHERE owner LIKE 'copy%' ORDER BY balance";
+    const out = client.query(copyTo(`COPY (${balances}) TO STDOUT`));
     equal((await text(out)).trim().split("\n").map(Number), range(1000));
   },
 

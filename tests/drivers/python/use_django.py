@@ -79,7 +79,8 @@ def prepared():
         equal([own.filter(owner=owner).values_list("balance", flat=True).first() for owner in ("ada", "bob", "nobody")],
               [10, 25, None])
     with connections["prepared"].cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%\"owner\" = $1%' AND statement NOT LIKE '%pg_%'")
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements"
+                       " WHERE statement LIKE '%\"owner\" = $1%' AND statement NOT LIKE '%pg_%'")
         equal(cursor.fetchone(), (1,))
     connections["prepared"].close()
 

@@ -55,7 +55,7 @@ def prepared():
     for _ in range(10):
         equal([connection.execute(query, (owner,), prepare=True).fetchone() for owner in ("ada", "bob", "nobody")],
               [(10,), (25,), None])
-    equal(rows("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%FROM psycopg_accounts WHERE%%'"), [(1,)])
+    equal(rows("SELECT parameter_types::text FROM pg_prepared_statements"), [("{text}",)])
 
 
 def batch():
@@ -126,12 +126,12 @@ def pool():
 
 def together():
     connection.execute("INSERT INTO psycopg_accounts (owner) VALUES ('shared')")
+    update = "UPDATE psycopg_accounts SET balance = balance + 1 WHERE owner = 'shared' RETURNING balance"
     with ConnectionPool(min_size=POOL_SIZE, max_size=POOL_SIZE) as connections:
         def work(_):
             for _ in range(ROUNDS):
                 with connections.connection() as own:
-                    written = rows("UPDATE psycopg_accounts SET balance = balance + 1 WHERE owner = 'shared' RETURNING balance",
-                                   on=own)[0][0]
+                    written = rows(update, on=own)[0][0]
                 with connections.connection() as own:  # any of them
                     read = rows("SELECT balance FROM psycopg_accounts WHERE owner = 'shared'", on=own)[0][0]
                 assert read >= written, f"read {read} after having written {written}"

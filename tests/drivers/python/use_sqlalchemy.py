@@ -31,6 +31,11 @@ def balance(owner):
         return session.scalar(select(Account.balance).where(Account.owner == owner))
 
 
+def totals(like):
+    with Session(engine) as session:
+        return session.execute(select(func.count(), func.sum(Account.balance)).where(Account.owner.like(like))).one()
+
+
 def login():
     for words, told in (({"password": "wrong"}, "password authentication failed"),
                         ({"sslrootcert": OTHER_AUTHORITY}, "certificate verify failed"),
@@ -60,7 +65,8 @@ def crud():
         bob.balance = 25
         session.delete(session.scalars(select(Account).where(Account.owner == "eve")).one())
     with Session(engine) as session:
-        equal(session.execute(select(Account.owner, Account.balance).order_by(Account.id)).all(), [("ada", 10), ("bob", 25)])
+        found = session.execute(select(Account.owner, Account.balance).order_by(Account.id)).all()
+    equal(found, [("ada", 10), ("bob", 25)])
 
 
 def prepared():
@@ -68,7 +74,8 @@ def prepared():
         for _ in range(10):
             equal([connection.scalar(select(Account.balance).where(Account.owner == owner))
                    for owner in ("ada", "bob", "nobody")], [10, 25, None])
-        count = text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%accounts.owner = $1%' AND statement NOT LIKE '%pg_%'")
+        count = text("SELECT count(*) FROM pg_prepared_statements"
+                     " WHERE statement LIKE '%accounts.owner = $1%' AND statement NOT LIKE '%pg_%'")
         equal(connection.scalar(count), 1)
 
 
@@ -80,8 +87,7 @@ def batch():
         session.add_all(more)
         session.flush()
         equal(len({account.id for account in more}), 100)
-    with Session(engine) as session:
-        equal(session.execute(select(func.count(), func.sum(Account.balance)).where(Account.owner.like("batch%"))).one(), (100, 4950))
+    equal(totals("batch%"), (100, 4950))
 
 
 def copy():
@@ -90,8 +96,7 @@ def copy():
         with cursor.copy("COPY sqlalchemy_accounts (owner, balance) FROM STDIN") as to:
             for n in range(1000):
                 to.write_row((f"copy {n}", n))
-    with Session(engine) as session:
-        equal(session.execute(select(func.count(), func.sum(Account.balance)).where(Account.owner.like("copy%"))).one(), (1000, 499500))
+    equal(totals("copy%"), (1000, 499500))
     return "the driver's, SQLAlchemy has none"
 
 
@@ -104,7 +109,8 @@ def retry():
                 ada = session.scalars(select(Account).where(Account.owner == "ada")).one()
                 if attempts == 1:  # another session is faster
                     with Session(engine) as other, other.begin():
-                        other.execute(update(Account).where(Account.owner == "ada").values(balance=Account.balance + 100))
+                        other.execute(update(Account).where(Account.owner == "ada")
+                                      .values(balance=Account.balance + 100))
                 ada.balance += 1
             break
         except exc.OperationalError as error:

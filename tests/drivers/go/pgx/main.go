@@ -67,7 +67,8 @@ func migration() string {
 	exec("ALTER TABLE pgx_accounts ADD COLUMN notes jsonb DEFAULT '{}'")
 	// Lets it read and write the type in binary: it asks the catalogs.
 	connection.TypeMap().RegisterType(Got(connection.LoadType(ctx, "pgx_mood")))
-	Equal(column[int](connection, "SELECT count(*) FROM information_schema.columns WHERE table_name = 'pgx_accounts'"), []int{5})
+	query := "SELECT count(*) FROM information_schema.columns WHERE table_name = 'pgx_accounts'"
+	Equal(column[int](connection, query), []int{5})
 	return ""
 }
 
@@ -86,7 +87,8 @@ func crud() string {
 			owner, 10*(n+1), "happy", map[string]int{"n": n})...)
 	}
 	rows := Got(connection.Query(ctx, "SELECT owner, balance, mood, notes FROM pgx_accounts WHERE id = $1", ids[1]))
-	Equal(Got(pgx.CollectOneRow(rows, pgx.RowToStructByName[account])), account{"bob", 20, "happy", map[string]int{"n": 1}})
+	found := Got(pgx.CollectOneRow(rows, pgx.RowToStructByName[account]))
+	Equal(found, account{"bob", 20, "happy", map[string]int{"n": 1}})
 	Equal(exec("UPDATE pgx_accounts SET balance = 25 WHERE owner = 'bob'"), "UPDATE 1")
 	Equal(exec("DELETE FROM pgx_accounts WHERE owner = 'eve'"), "DELETE 1")
 	Equal(column[string](connection, "SELECT owner || ' ' || balance FROM pgx_accounts ORDER BY id"), []string{"ada 10", "bob 25"})
@@ -125,7 +127,8 @@ func copyRows() string {
 	source := pgx.CopyFromSlice(1000, func(n int) ([]any, error) { return []any{fmt.Sprint("copy ", n), n}, nil })
 	Equal(Got(connection.CopyFrom(ctx, pgx.Identifier{"pgx_accounts"}, []string{"owner", "balance"}, source)), 1000)
 	var out strings.Builder
-	Got(connection.PgConn().CopyTo(ctx, &out, "COPY (SELECT balance FROM pgx_accounts WHERE owner LIKE 'copy%' ORDER BY 1) TO STDOUT"))
+	query := "COPY (SELECT balance FROM pgx_accounts WHERE owner LIKE 'copy%' ORDER BY balance) TO STDOUT"
+	Got(connection.PgConn().CopyTo(ctx, &out, query))
 	Equal(strings.Count(out.String(), "\n"), 1000)
 	Equal(strings.HasSuffix(out.String(), "\n998\n999\n"), true)
 	return ""
@@ -197,9 +200,10 @@ func together() string {
 	exec("INSERT INTO pgx_accounts (owner) VALUES ('shared')")
 	pool := newPool()
 	defer pool.Close()
+	update := "UPDATE pgx_accounts SET balance = balance + 1 WHERE owner = 'shared' RETURNING balance"
 	Together(Workers, func(int) {
 		for range Rounds {
-			written := column[int](pool, "UPDATE pgx_accounts SET balance = balance + 1 WHERE owner = 'shared' RETURNING balance")[0]
+			written := column[int](pool, update)[0]
 			read := column[int](pool, "SELECT balance FROM pgx_accounts WHERE owner = 'shared'")[0]
 			if read < written {
 				panic(fmt.Sprintf("read %d after having written %d", read, written))
