@@ -214,7 +214,8 @@ impl<S: Stream> Served<S> {
             }
             self.step(Event::Stopped);
             while let Some(action) = self.actions.pop_front() {
-                self.carry_out(action).await;
+                // Boxed: it is rare, and every idle session would keep room for it.
+                Box::pin(self.carry_out(action)).await;
             }
         }
         self.client.down = std::mem::take(&mut self.session.down);
@@ -444,7 +445,8 @@ impl<S: Stream> Served<S> {
                 }
                 self.relay.end_write(write, outcome);
                 if everywhere && outcome != Outcome::Nothing && !self.relay.replicas.is_empty() {
-                    self.relay.show_everywhere(write).await;
+                    // Boxed, like what is rare elsewhere: only commits at level sync wait for this.
+                    Box::pin(self.relay.show_everywhere(write)).await;
                 }
             }
             Action::Doubt(write) => {
