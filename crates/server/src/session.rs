@@ -214,8 +214,7 @@ impl<S: Stream> Served<S> {
             }
             self.step(Event::Stopped);
             while let Some(action) = self.actions.pop_front() {
-                // Boxed: it is rare, and every idle session would keep room for it.
-                Box::pin(self.carry_out(action)).await;
+                self.carry_out(action).await;
             }
         }
         self.client.down = std::mem::take(&mut self.session.down);
@@ -445,8 +444,7 @@ impl<S: Stream> Served<S> {
                 }
                 self.relay.end_write(write, outcome);
                 if everywhere && outcome != Outcome::Nothing && !self.relay.replicas.is_empty() {
-                    // Boxed, like what is rare elsewhere: only commits at level sync wait for this.
-                    Box::pin(self.relay.show_everywhere(write)).await;
+                    self.relay.show_everywhere(write).await;
                 }
             }
             Action::Doubt(write) => {
