@@ -163,6 +163,24 @@ mod tests {
 
     use super::*;
 
+    /// What an idle client gives back is used by the next one that says something.
+    #[tokio::test]
+    async fn buffers_go_round() {
+        let (ours, mut theirs) = duplex(64);
+        let mut client = Client::new(ours);
+        client.down.output.extend_from_slice(&[0; 2_000]);
+        let capacity = client.down.output.capacity();
+        client.down.output.clear();
+        shrink(&mut client.down.output);
+        assert_eq!(client.down.output.capacity(), 0);
+        theirs.write_all(b"a word").await.expect("it is read");
+        client.read().await;
+        assert_eq!((client.down.output.capacity(), client.down.output.len()), (capacity, 0));
+        client.down.output.extend_from_slice(b"untold");
+        shrink(&mut client.down.output);
+        assert_eq!(&client.down.output[..], b"untold", "only what is empty is given back");
+    }
+
     /// A client is served over anything that carries bytes, however few at once.
     #[tokio::test]
     async fn any_stream_carries_messages() {

@@ -520,3 +520,37 @@ fn setting(row: Row) -> Option<(String, (bool, String))> {
     let (name, is_guarded) = (row.next()??, row.next()??);
     Some((name, (is_guarded == "t", row.next()?.unwrap_or_default())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who waits together is told each his own, and a role or database that doesn't exist has nothing.
+    #[test]
+    fn what_sessions_start_with_is_told_by_role_and_database() {
+        let row = |text: &str| -> Row {
+            text.split('|').map(|value| (!value.is_empty()).then(|| value.to_owned())).collect()
+        };
+        let rows = [
+            "a|x|10|t|f|DateStyle|German",
+            "b|x|11|f|t||",
+            "a|y|10|t|f||",
+            "a|x|10|t|f|lock_timeout|5s",
+        ];
+        let defaults = all_defaults(rows.into_iter().map(row).collect());
+        let settings = |role: &str, database: &str| {
+            let found = defaults.get(&(role.to_owned(), database.to_owned()))?;
+            Some((found.may_log_in, found.settings.len()))
+        };
+        assert_eq!(settings("a", "x"), Some((true, 2)));
+        assert_eq!(settings("a", "y"), Some((true, 0)));
+        assert_eq!(settings("b", "x"), Some((false, 0)));
+        assert_eq!(settings("b", "y"), None);
+    }
+
+    #[test]
+    fn names_are_quoted_in_arrays() {
+        assert_eq!(array(["a", "b c", "d\"e", "f\\g"]), r#"{"a","b c","d\"e","f\\g"}"#);
+        assert_eq!(array([""; 0]), "{}");
+    }
+}
