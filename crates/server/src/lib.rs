@@ -74,8 +74,8 @@ pub struct Listeners {
     pub admin: Option<std::os::unix::net::UnixListener>,
 }
 
-/// Serves clients until `shutdown` turns true, and tells how they are served where it is `asked`. To be run on a [`tokio::runtime::LocalRuntime`],
-/// with which all that it began ends.
+/// Serves clients until `shutdown` turns true, and tells how they are served where it is `asked`. To be run on a
+/// [`tokio::runtime::LocalRuntime`], with which all that it began ends.
 ///
 /// # Errors
 /// The listening socket can't be used.
@@ -204,8 +204,8 @@ async fn open(relay: &Rc<Relay>, greeted: Greeted, id: u64) -> Option<Box<Served
     Some(session)
 }
 
-/// What the session of a client is opened with, by the primary's word, which may be known already. While the primary is away,
-/// whoever opens like others before may read at replicas.
+/// What the session of a client is opened with, by the primary's word, which may be known already. While the primary is
+/// away, whoever opens like others before may read at replicas.
 async fn startup_key(
     relay: &Relay,
     key: &StartupKey,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hihooi_postgres::socket::Socket;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::spawn_local;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::origin::Origin;
 use crate::relay::Relay;
@@ -40,7 +40,9 @@ impl Door {
         Ok(match listener {
             Listener::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
-                Door::Tcp(TcpListener::from_std(listener)?)
+                let listener = TcpListener::from_std(listener)?;
+                socket::prepare(&listener)?;
+                Door::Tcp(listener)
             }
             Listener::Unix(listener) => {
                 listener.set_nonblocking(true)?;
@@ -65,14 +67,11 @@ impl Door {
 pub async fn accept(door: Door, relay: Rc<Relay>) {
     loop {
         match door.accept().await {
-            Ok((stream, origin)) => match socket::prepare(&stream) {
-                Ok(()) => {
-                    relay.clients.place_for_stranger().await;
-                    let stranger = relay.clients.stranger();
-                    drop(spawn_local(serve(relay.clone(), stream, origin, stranger)));
-                }
-                Err(error) => debug!(%error, "the client left at once"),
-            },
+            Ok((stream, origin)) => {
+                relay.clients.place_for_stranger().await;
+                let stranger = relay.clients.stranger();
+                drop(spawn_local(serve(relay.clone(), stream, origin, stranger)));
+            }
             Err(error) => {
                 warn!(%error, "can't accept a client");
                 relay.clients.give_way(); // there may be no file descriptor left

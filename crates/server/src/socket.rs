@@ -9,23 +9,23 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use hihooi_postgres::socket::Socket;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
 
 /// So long after its last packet, a client's machine is asked for a sign of life, and then at these intervals: one that
 /// is gone is noticed, and a network that forgets idle connections keeps ours.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
 
-/// Sets the options of a client's socket.
+/// Sets the options of a socket that listens, which all that it accepts begin with (tcp(7), on Linux).
 ///
 /// # Errors
-/// Its connection is gone.
-pub fn prepare(stream: &Socket) -> io::Result<()> {
-    let Socket::Plain(stream) = stream else { return Ok(()) };
-    stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE)
+/// Those of the operating system.
+pub fn prepare(listener: &TcpListener) -> io::Result<()> {
+    let socket = SockRef::from(listener);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)
 }
 
 /// What carries a client's or a server's bytes.

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bytes::BytesMut;
-use hihooi_wire::authentication::{Request, sasl_initial};
-use hihooi_wire::startup;
+use hihooi_auth::scram::Nonce;
+use hihooi_auth::scram::client::{Binding, Client, Secret};
+use hihooi_wire::authentication::{Request, sasl_initial, sasl_response};
+use hihooi_wire::{frontend, startup};
 
 use crate::harness::reaper::Folder;
 use crate::harness::{
-    self, Cluster, HANG_S_MAX, METRICS_DISTANCE, assert_names, eventually, finish, s, succeed,
+    self, Cluster, HANG_S_MAX, METRICS_DISTANCE, assert_names, eventually, finish, ms, s, succeed,
     target_is_plain, tool,
 };
 use crate::tls::Authority;
@@ -393,6 +395,46 @@ fn challenged(port: u16, role: &str) -> String {
     let (nonce, rest) = first.split_once(",s=").expect("a salt");
     assert!(nonce.starts_with("r=abc") && nonce.len() > 20, "{first}");
     rest.to_owned()
+}
+
+/// Who takes his time to prove who he is gets what counts at the end of it.
+#[test]
+fn a_slow_login_is_checked_at_its_end() {
+    if target_is_plain() {
+        return;
+    }
+    let guarded = Guarded::start(RULES);
+    let mut primary = guarded.cluster.connect();
+    // Logs in as alice, while something is changed; the first error, or the value of work_mem.
+    let mut slowly = |meanwhile: &str| {
+        let (mut stream, _) = asked(guarded.cluster.port, "alice");
+        let (client, first) = Client::begin(Binding::None, &Nonce::new(&[7; 18]));
+        let mut packet = BytesMut::new();
+        sasl_initial(b"SCRAM-SHA-256", &first, &mut packet);
+        stream.write_all(&packet.split()).expect("it is read");
+        let (_, body) = message(&mut stream);
+        let Ok(Request::SaslContinue(data)) = Request::read(&body) else { panic!("{body:?}") };
+        primary.run(meanwhile);
+        std::thread::sleep(ms(1_100));
+        let secret = Secret::Password(b"alice's secret");
+        let (_, last) = client.prove(secret, data).expect("a challenge");
+        sasl_response(&last, &mut packet);
+        frontend::query(b"SHOW work_mem", &mut packet);
+        stream.write_all(&packet).expect("it is read");
+        loop {
+            match message(&mut stream) {
+                (b'E', body) => return Err(String::from_utf8_lossy(&body).into_owned()),
+                (b'D', body) => return Ok(String::from_utf8_lossy(&body[6..]).into_owned()),
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(slowly("ALTER ROLE alice SET work_mem = '7MB'"), Ok("7MB".to_owned()));
+    let refused = slowly("ALTER ROLE alice NOLOGIN").expect_err("it may not any more");
+    assert_names(&refused, &["FATAL", "\"alice\" is not permitted to log in"]);
+    let revoke = "ALTER ROLE alice LOGIN; REVOKE CONNECT ON DATABASE postgres FROM PUBLIC";
+    let refused = slowly(revoke).expect_err("it may not any more");
+    assert_names(&refused, &["FATAL", "permission denied for database \"postgres\""]);
 }
 
 /// What can be seen without a password doesn't tell whether a role exists; what is no proof gets an error, and
