@@ -42,7 +42,7 @@ const PASSWORDS_MAX: usize = 10_000;
 /// Passwords in clear text that are checked at once: each takes a processor.
 const CHECKS_MAX: usize = 2;
 /// Names of hosts that are looked up at once: each may wait for a name server.
-const LOOKUPS_MAX: usize = 32;
+const LOOKUPS_MAX: usize = 100;
 /// What the primary said when a client began to log in, of what its session starts with and whether it may, counts so
 /// long: whatever was changed before is seen. Who takes longer to prove who he is asks again.
 const TOLD_AGE_MAX: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub struct Authentication {
     /// Places for checks of passwords in clear text.
     checks: Arc<Semaphore>,
     /// Places for questions about names of hosts.
-    lookups: Semaphore,
+    lookups: Arc<Semaphore>,
 }
 
 /// How a client proved who it is, in the words of the rules.
@@ -114,9 +114,9 @@ impl Authentication {
         })?;
         let mut mock = [0; 32];
         getrandom::fill(&mut mock).map_err(|error| format!("no random numbers: {error}"))?;
-        let (checks, lookups) = (Semaphore::new(CHECKS_MAX), Semaphore::new(LOOKUPS_MAX));
-        let query = query.map(Rc::from);
-        Ok(Authentication { rules, query, mock, checks: Arc::new(checks), lookups })
+        let places = |count| Arc::new(Semaphore::new(count));
+        let (checks, lookups) = (places(CHECKS_MAX), places(LOOKUPS_MAX));
+        Ok(Authentication { rules, query: query.map(Rc::from), mock, checks, lookups })
     }
 }
 
@@ -185,7 +185,7 @@ impl Authentication {
         };
         let host_name = match origin.ip() {
             Some(address) if rules.need_host_name(&attempt, &is_member) => {
-                self.host_name(address, stranger).await
+                self.host_name(address).await
             }
             _ => None,
         };
@@ -270,13 +270,10 @@ impl Authentication {
         known.map(|stored| (stored, None)).ok_or_else(|| unavailable(why))
     }
 
-    async fn host_name(&self, address: IpAddr, stranger: &Stranger) -> Option<String> {
-        stranger
-            .waits(async {
-                let _place = self.lookups.acquire().await.ok()?;
-                origin::host_name(address).await
-            })
-            .await
+    /// The stranger does not wait for us, but for a name server, which may be his: he gives way to others.
+    async fn host_name(&self, address: IpAddr) -> Option<String> {
+        let place = self.lookups.clone().acquire_owned().await.ok()?;
+        origin::host_name(address, place).await
     }
 }
 

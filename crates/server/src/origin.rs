@@ -11,8 +11,9 @@ use nix::libc::NI_NAMEREQD;
 use nix::sys::socket::SockaddrStorage;
 use nix::unistd::{Uid, User};
 use tokio::net::UnixStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// Where a client comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +61,15 @@ pub async fn system_user(stream: &UnixStream) -> Result<String, String> {
     }
 }
 
-/// The name of the host that has an address: the one to which it leads, if that leads back to it.
-pub async fn host_name(address: IpAddr) -> Option<String> {
-    let found = spawn_blocking(move || look_up(address)).await.ok()?;
-    match found {
+/// The name of the host that has an address: the one to which it leads, if that leads back to it. The place is taken
+/// until the name server has answered, also if nobody waits for it any more.
+pub async fn host_name(address: IpAddr, place: OwnedSemaphorePermit) -> Option<String> {
+    let found = spawn_blocking(move || {
+        let found = look_up(address);
+        drop(place);
+        found
+    });
+    match found.await.ok()? {
         Ok(name) => name,
         Err(why) => {
             debug!(%address, ?why, "its host's name is not known");
@@ -83,7 +89,13 @@ fn look_up(address: IpAddr) -> Result<Option<String>, LookupErrorKind> {
 /// The addresses of this host, with the networks in which they are.
 #[must_use]
 pub fn own_networks() -> Vec<Network> {
-    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+    let interfaces = match getifaddrs() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            warn!(%error, "this host's own addresses are not known: samehost and samenet match nobody");
+            return Vec::new();
+        }
+    };
     let networks = interfaces.filter_map(|found| {
         let address = ip(&found.address?)?;
         let none: IpAddr = match address {

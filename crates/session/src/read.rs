@@ -19,6 +19,9 @@ use crate::upstream::Upstream;
 use crate::values::RunValues;
 use crate::work::What;
 
+/// Numbers of statements of simple queries have this bit, those of prepared statements have not.
+const SIMPLE: u64 = 1 << 63;
+
 /// What a unit wants of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
@@ -60,8 +63,8 @@ impl Wanted {
         consistency: Option<Consistency>,
         catalog_version: u64,
     ) -> Wanted {
-        // Texts of one shape share their facts; another shape at the address does no harm.
-        let statement = Arc::as_ptr(&facts).addr() as u64;
+        // Texts of one shape share their facts.
+        let statement = SIMPLE | facts.number;
         let items = match facts.statements.first() {
             Some(only) if granularity < Granularity::Range || !only.read_rows.is_empty() => {
                 Reads::All(only.reads_with(&RunValues::of_text(text)).at(granularity))

@@ -55,7 +55,7 @@ fn analyse_with(
     // for example. None is known, but a client's text must not end the process.
     let analysis = catch_unwind(AssertUnwindSafe(|| statements(text, catalog, path, constants)));
     let statements = analysis.unwrap_or_else(|_| Box::new([unparsable(0..text.len())]));
-    Analysis { statements }
+    Analysis { statements, number: 0 }
 }
 
 fn statements(
@@ -97,14 +97,14 @@ impl Analysis {
     /// Of a text of so many bytes that can't be understood: it may do anything (I6).
     #[must_use]
     pub fn unparsable(len: usize) -> Analysis {
-        Analysis { statements: Box::new([unparsable(0..len)]) }
+        Analysis { statements: Box::new([unparsable(0..len)]), number: 0 }
     }
 
     /// Of a FunctionCall message, which names its function by OID: it may be any.
     #[must_use]
     pub fn function_call() -> Analysis {
         let call = Statement { kind: Kind::Call, may_commit_inside: true, ..unparsable(0..0) };
-        Analysis { statements: Box::new([call]) }
+        Analysis { statements: Box::new([call]), number: 0 }
     }
 }
 

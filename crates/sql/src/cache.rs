@@ -157,7 +157,8 @@ impl Cache {
     ) -> Arc<Analysis> {
         if text.len() > TEXT_BYTES_MAX {
             self.misses += 1;
-            return Arc::new(analyse(text, catalog, path));
+            let number = self.misses;
+            return Arc::new(Analysis { number, ..analyse(text, catalog, path) });
         }
         if self.version != catalog.version() {
             self.forget();
@@ -176,6 +177,7 @@ impl Cache {
         if is_template && let [only] = &mut *analysis.statements {
             only.range = 0..usize::MAX;
         }
+        analysis.number = self.misses;
         let analysis = Arc::new(analysis);
         self.remember(path, &analysis);
         analysis
@@ -248,6 +250,25 @@ mod tests {
         let size = cache.size();
         cache.get(&format!("SELECT '{long}{long}'"), &catalog, None);
         assert_eq!(cache.size(), size, "too long to be remembered");
+    }
+
+    /// What is known of a statement by its number isn't known of another one: no number is used again, also when the
+    /// first has been forgotten and its memory holds the second.
+    #[test]
+    fn numbers_are_not_used_again() {
+        let mut cache = Cache::default();
+        let mut numbers = std::collections::BTreeSet::new();
+        for version in 0..50 {
+            let catalog = Catalog::builder().build(version);
+            for text in ["SELECT 1", "SELECT a FROM x", "SELECT a, b FROM x; SELECT 2"] {
+                let number = cache.get(text, &catalog, None).number;
+                assert!(number > 0 && numbers.insert(number), "{text}: {number}");
+                assert_eq!(cache.get(text, &catalog, None).number, number);
+            }
+        }
+        let long = format!("SELECT '{}'", "x".repeat(TEXT_BYTES_MAX));
+        let catalog = Catalog::builder().build(50);
+        assert!((0..2).all(|_| numbers.insert(cache.get(&long, &catalog, None).number)));
     }
 
     /// A hit gives what a new analysis would give: other path, other version, other text.

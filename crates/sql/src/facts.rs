@@ -16,6 +16,9 @@ pub struct Analysis {
     /// In the order of the text; never empty. A text that can't be parsed is one statement of
     /// kind [`Kind::Unparsable`], a text without a statement one of kind [`Kind::Empty`].
     pub statements: Box<[Statement]>,
+    /// Which of all that a [`crate::Cache`] has made it is, from 1; 0 if no cache has made it. (An address doesn't tell
+    /// them apart: it is used again.)
+    pub number: u64,
 }
 
 /// The facts about one statement.
@@ -68,7 +71,7 @@ impl Analysis {
             written_rows: Box::default(),
             ..statement.clone()
         };
-        Analysis { statements: self.statements.iter().map(coarse).collect() }
+        Analysis { statements: self.statements.iter().map(coarse).collect(), number: self.number }
     }
 }
 

@@ -198,7 +198,7 @@ pub(super) const COMMANDS: &[Command] = &[
             text("user", "the session's role"),
             text("database", "its database"),
             text("application_name", "as the client gave it when it connected"),
-            text("address", "the client's address"),
+            text("address", "the client's address; `[local]` if it uses a Unix socket"),
             text(
                 "state",
                 "`idle`, `active`, `in transaction`, or `waiting` for a server connection or a replica",
