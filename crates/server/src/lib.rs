@@ -108,7 +108,7 @@ pub async fn run(
     if let Some(admin) = listeners.admin {
         spawn_local(local::serve(local::listener(admin)?, relay.clone()));
     }
-    let accepting = doors.into_iter().map(|door| spawn_local(accept(door, relay.clone())));
+    let accepting = doors.into_iter().map(|door| spawn_local(accept(door, relay.clone(), serve)));
     let accepting: Vec<JoinHandle<()>> = accepting.collect();
     // A manager that is gone without a word stops the relay as well.
     let _ = shutdown.wait_for(|&stop| stop).await;

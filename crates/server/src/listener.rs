@@ -9,9 +9,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::spawn_local;
 use tracing::warn;
 
+use crate::clients::Stranger;
 use crate::origin::Origin;
 use crate::relay::Relay;
-use crate::{serve, socket};
+use crate::socket;
 
 /// After a failure to accept (no file descriptors left, say).
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -63,8 +64,12 @@ impl Door {
     }
 }
 
-/// Lets clients in for ever.
-pub async fn accept(door: Door, relay: Rc<Relay>) {
+/// Lets clients in for ever; `serve` serves each.
+pub async fn accept<Served: Future<Output = ()> + 'static>(
+    door: Door,
+    relay: Rc<Relay>,
+    serve: impl Fn(Rc<Relay>, Socket, Origin, Stranger) -> Served,
+) {
     loop {
         match door.accept().await {
             Ok((stream, origin)) => {
