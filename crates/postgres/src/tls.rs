@@ -102,6 +102,24 @@ pub struct Identity {
     pub key_file: PathBuf,
 }
 
+impl Identity {
+    /// One of both files, if they are given.
+    ///
+    /// # Errors
+    /// Which of them is missing.
+    pub fn of(
+        cert_file: Option<&PathBuf>,
+        key_file: Option<&PathBuf>,
+    ) -> std::result::Result<Option<Identity>, String> {
+        match (cert_file.cloned(), key_file.cloned()) {
+            (Some(cert_file), Some(key_file)) => Ok(Some(Identity { cert_file, key_file })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("cert_file needs its private key: set key_file".to_owned()),
+            (None, Some(_)) => Err("key_file needs its certificate: set cert_file".to_owned()),
+        }
+    }
+}
+
 /// What was made of the files.
 #[derive(Clone)]
 struct Loaded {
@@ -129,10 +147,8 @@ impl Settings {
                 ca.display(),
                 self.mode
             )),
-            _ => match (&self.cert_file, &self.key_file) {
-                (Some(_), None) => bad("cert_file needs its private key: set key_file"),
-                (None, Some(_)) => bad("key_file needs its certificate: set cert_file"),
-                (Some(_), Some(_)) if self.mode == Mode::Disable => {
+            _ => match self.identity()? {
+                Some(_) if self.mode == Mode::Disable => {
                     bad("cert_file is not used without TLS: don't say disable, or leave it out")
                 }
                 _ => Ok(()),
@@ -140,10 +156,13 @@ impl Settings {
         }
     }
 
+    fn identity(&self) -> std::result::Result<Option<Identity>, String> {
+        Identity::of(self.cert_file.as_ref(), self.key_file.as_ref())
+    }
+
     fn load(&self, files: &Files) -> std::result::Result<Loaded, String> {
         self.check()?;
-        let own = self.cert_file.clone().zip(self.key_file.clone());
-        let own = own.map(|(cert_file, key_file)| Identity { cert_file, key_file });
+        let own = self.identity()?;
         let mut ends = BTreeMap::new();
         for Identity { cert_file, .. } in own.iter().chain(self.roles.values()) {
             let end = certificates::end(&certificates::chain(cert_file, files)?);

@@ -35,8 +35,10 @@ pub enum Door {
 }
 
 impl Door {
+    /// Begins to listen on this event loop.
+    ///
     /// # Errors
-    /// It can't be used.
+    /// Those of the operating system.
     pub fn new(listener: Listener) -> io::Result<Door> {
         Ok(match listener {
             Listener::Tcp(listener) => {

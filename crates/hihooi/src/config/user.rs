@@ -45,6 +45,10 @@ impl User {
     pub fn named(name: String) -> User {
         User { name, admin: None, cert_file: None, key_file: None }
     }
+
+    fn identity(&self) -> Result<Option<Identity>, String> {
+        Identity::of(self.cert_file.as_ref(), self.key_file.as_ref())
+    }
 }
 
 impl Config {
@@ -60,27 +64,20 @@ impl Config {
     /// The certificates with which hihooi logs in for single roles.
     #[must_use]
     pub fn identities(&self) -> BTreeMap<String, Identity> {
-        let identity = |user: &User| {
-            let files = user.cert_file.clone().zip(user.key_file.clone());
-            files.map(|(cert_file, key_file)| Identity { cert_file, key_file })
-        };
         let users = self.users.iter();
-        users.filter_map(|user| Some((user.name.clone(), identity(user)?))).collect()
+        let identity = |user: &User| Some((user.name.clone(), user.identity().ok().flatten()?));
+        users.filter_map(identity).collect()
     }
 
     pub(super) fn check_users(&self) -> Result<(), BadConfig> {
         for (at, user) in self.users.iter().enumerate() {
-            let bad = |what: &str| Err(BadConfig(format!("user {:?}: {what}", user.name)));
-            match (&user.cert_file, &user.key_file) {
-                (Some(_), None) => return bad("cert_file needs its private key: set key_file"),
-                (None, Some(_)) => return bad("key_file needs its certificate: set cert_file"),
-                (None, None) if user.admin.is_none() => {
-                    return bad("nothing is said of it: set admin, or cert_file and key_file");
-                }
-                _ => {}
+            let bad = |what: &str| BadConfig(format!("user {:?}: {what}", user.name));
+            let identity = user.identity().map_err(|what| bad(&what))?;
+            if identity.is_none() && user.admin.is_none() {
+                return Err(bad("nothing is said of it: set admin, or cert_file and key_file"));
             }
             if self.users[..at].iter().any(|other| other.name == user.name) {
-                return bad("it is there twice");
+                return Err(bad("it is there twice"));
             }
         }
         Ok(())
