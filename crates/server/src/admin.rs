@@ -15,17 +15,14 @@ use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
 use tokio::sync::{mpsc, oneshot};
 
-use self::commands::{Action, COMMANDS, Command};
+use self::commands::{Action, COMMANDS, Command, words};
 use self::table::Table;
 use crate::client::Client;
-use crate::operator::Changed;
 use crate::relay::Relay;
+use crate::reload::{Changed, reload};
 use crate::settings::Access;
 use crate::socket::Stream;
 use hihooi_session::downstream::Message;
-
-/// Name of the admin database.
-pub const DATABASE: &str = "hihooi";
 
 /// A command that is to be executed, and the formats of its result, true for binary.
 #[derive(Clone, Debug, Default)]
@@ -238,7 +235,7 @@ impl<S: Stream> Admin<S> {
             return Err(Report::error("42501", why)
                 .hint("List the user in admin_users, or in [[user]] with admin = \"full\"."));
         }
-        let (table, replica) = (Table::new(command), argument.clone());
+        let (table, replica) = (Table::new(command.columns), argument.clone());
         Ok(match command.action {
             Action::Replicas => shows::replicas(&self.relay, table).await,
             Action::Clients => shows::clients(&self.relay, table),
@@ -319,7 +316,7 @@ impl<S: Stream> Admin<S> {
     }
 
     fn reload(&self, mut table: Table) -> Result<Table, Report> {
-        let changed = self.relay.reload().map_err(|why| {
+        let changed = reload(&self.relay).map_err(|why| {
             Report::error("F0000", why)
                 .hint("Nothing has changed: the former settings are in force.")
         })?;
@@ -402,18 +399,6 @@ fn verdicts(mut table: Table, report: &verify::Report) -> Table {
 
 fn protocol(error: &hihooi_wire::ProtocolError) -> Report {
     Report::error("08P01", error.to_string())
-}
-
-/// The words of a command: quoted names as they are, others in lower case.
-fn words(text: &str) -> Vec<String> {
-    text.trim().trim_end_matches(';').split_whitespace().map(word).collect()
-}
-
-fn word(text: &str) -> String {
-    match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        Some(quoted) => quoted.to_owned(),
-        None => text.to_lowercase(),
-    }
 }
 
 fn is_empty(text: &str) -> bool {

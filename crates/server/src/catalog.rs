@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::objects::NamedObjects;
-use crate::outcomes::login;
 use crate::relay::Relay;
+use hihooi_session::sites::SiteId;
 
 /// After a failure at the primary.
 const RETRY: Duration = Duration::from_millis(200);
@@ -81,7 +81,7 @@ struct Session {
 
 impl Session {
     async fn open(relay: &Relay) -> Result<Session> {
-        let login = login(relay, "hihooi catalog").with_all(&SETTINGS);
+        let login = relay.login(SiteId::Primary, "hihooi catalog").with_all(&SETTINGS);
         let mut connection = Connection::open(&login).await?;
         // Planned once: that takes as long as asking.
         for (number, question) in QUERIES.iter().enumerate() {

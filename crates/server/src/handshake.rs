@@ -1,5 +1,5 @@
 //! From an accepted socket to a session: agrees on TLS, refuses GSS encryption, carries out cancel requests,
-//! has the client [prove who it is](crate::authentication), checks the start-up parameters at the primary, and
+//! has the client [prove who it is](crate::login), checks the start-up parameters at the primary, and
 //! sends the start-up answer.
 
 use std::rc::Rc;
@@ -12,11 +12,10 @@ use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::startup::{self, Packet, Startup};
 use tokio::net::TcpStream;
 
-use crate::admin;
-use crate::authentication::authenticate;
 use crate::client::Client;
 use crate::clients::Stranger;
 use crate::defaults::Defaults;
+use crate::login::authenticate;
 use crate::origin::Origin;
 use crate::pool::Refusal;
 use crate::relay::{Peer, Relay, RunningOn};
@@ -229,7 +228,7 @@ async fn admit(client: &mut Client<Socket>, packet: &Startup, relay: &Relay) -> 
         }
         // It need not prove who it is if there is no place for it.
         Some(key) => match relay.clients.check(&relay.settings().limits) {
-            Err(refusal) if key.database != admin::DATABASE => refusal,
+            Err(refusal) if !key.wants_admin() => refusal,
             _ => return Some(key),
         },
     };

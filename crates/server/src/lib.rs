@@ -19,6 +19,8 @@ mod handshake;
 mod idle;
 mod listener;
 mod local;
+mod login;
+mod meters;
 pub mod metrics;
 mod objects;
 pub mod operator;
@@ -26,7 +28,10 @@ mod origin;
 mod outcomes;
 mod permits;
 mod pool;
+mod proof;
 mod relay;
+mod reload;
+mod replica_objects;
 mod room;
 mod session;
 pub mod settings;
@@ -98,9 +103,9 @@ pub async fn run(
     spawn_local(outcomes::keep_lag(relay.clone()));
     spawn_local(idle::keep_idle(relay.clone()));
     spawn_local(metrics::answer(relay.clone(), asked));
-    spawn_local(operator::reload_on_hangup(relay.clone()));
+    spawn_local(reload::on_hangup(relay.clone()));
     for number in 0..relay.replicas.len() {
-        spawn_local(objects::keep(relay.clone(), number));
+        spawn_local(replica_objects::keep(relay.clone(), number));
     }
     for site in relay.sites.ids() {
         spawn_local(silence::watch(relay.clone(), site));
@@ -138,7 +143,7 @@ async fn begin(
     let id = stranger.number();
     let mut greeted = greet(stream, &relay, origin, stranger).await?;
     let key = &greeted.key;
-    let is_admin = key.database == admin::DATABASE;
+    let is_admin = key.wants_admin();
     let entered = match is_admin {
         true => relay.clients.enter_as_admin(),
         false => relay.clients.enter(&key.user, &key.database, &relay.settings().limits),

@@ -10,11 +10,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::spawn_local;
 use tracing::warn;
 
-use crate::admin::{Admin, DATABASE};
+use crate::admin::Admin;
 use crate::client::Client;
 use crate::listener::ACCEPT_PAUSE;
 use crate::relay::Relay;
 use crate::settings::Access;
+use crate::startup_key::ADMIN_DATABASE;
 
 /// How long the start-up packet may take.
 const STARTUP_LIMIT: Duration = Duration::from_secs(10);
@@ -42,7 +43,7 @@ async fn session(stream: UnixStream, relay: Rc<Relay>) {
     let mut client = Client::new(stream);
     let packet = tokio::time::timeout(STARTUP_LIMIT, startup_packet(&mut client)).await;
     let Ok(Some(packet)) = packet else { return };
-    if packet.get("database") == Some(DATABASE) {
+    if packet.get("database") == Some(ADMIN_DATABASE) {
         return Box::pin(Admin::new(relay, client, Access::Full).run()).await;
     }
     let refusal = "only the database \"hihooi\" is served at this socket";

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use hihooi_log::BackendRecord;
 use hihooi_postgres::collector::StreamEvent;
-use hihooi_postgres::connection::{Connection, Login, Result};
-use hihooi_postgres::site::Site;
+use hihooi_postgres::connection::{Connection, Result};
 use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::items::Items;
 use tokio::sync::{Notify, mpsc};
 use tracing::debug;
 
 use hihooi_session::events::Outcome;
+use hihooi_session::sites::SiteId;
 
 use crate::relay::{InDoubt, Relay};
 
@@ -52,16 +52,6 @@ pub async fn follow(relay: Rc<Relay>, mut events: mpsc::Receiver<StreamEvent>, r
     }
 }
 
-/// Login of the relay's own connections to the primary.
-pub(crate) fn login(relay: &Relay, application: &str) -> Login {
-    login_at(relay, &relay.sites.primary, application)
-}
-
-/// Login of the relay's own connections to a site.
-pub(crate) fn login_at(relay: &Relay, site: &Site, application: &str) -> Login {
-    Login::new(site.address.clone(), &site.user, &relay.database, application)
-}
-
 /// Resolves pending writes, for ever. The first is what happened before this manager: until
 /// the stream has passed the primary's position at the start, every read is the primary's.
 pub async fn resolve(relay: Rc<Relay>) {
@@ -79,9 +69,9 @@ pub async fn resolve(relay: Rc<Relay>) {
 }
 
 async fn resolve_while_connected(relay: &Rc<Relay>) -> Result<std::convert::Infallible> {
-    let connection = Connection::open(&login(relay, "hihooi outcomes")).await?;
+    let connection = Connection::open(&relay.login(SiteId::Primary, "hihooi outcomes")).await?;
     let mut positions = WalPositions::new(connection).await?;
-    let mut looks = Connection::open(&login(relay, "hihooi doubts")).await?;
+    let mut looks = Connection::open(&relay.login(SiteId::Primary, "hihooi doubts")).await?;
     loop {
         if relay.freshness.borrow().unresolved() == 0 {
             relay.unresolved.notified().await;

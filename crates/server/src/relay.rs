@@ -12,7 +12,7 @@ use hihooi_log::Log;
 use hihooi_postgres::apply::ApplyStats;
 use hihooi_postgres::cluster::fence::Fence;
 use hihooi_postgres::collector::{CollectorStatus, StreamEvent};
-use hihooi_postgres::connection::{self, Address};
+use hihooi_postgres::connection::{self, Address, Login};
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
 use hihooi_postgres::wal_positions::WalPositions;
@@ -25,13 +25,13 @@ use hihooi_replication::written::Written;
 use hihooi_session::events::{Outcome, Prepared, ReadRequest};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::authentication::{How, Passwords};
 use crate::backend::Identity;
 use crate::clients::Clients;
 use crate::costs::Costs;
-use crate::metrics::Meters;
+use crate::meters::{Counters, Meters, count};
 use crate::objects::{NamedObjects, ObjectsAt};
 use crate::operator::Operator;
 use crate::origin::Origin;
@@ -92,30 +92,6 @@ pub type ApplyStatsOf = Arc<dyn Fn(&str) -> Option<ApplyStats> + Send + Sync>;
 
 /// The pools that a session has used, by site.
 pub type OwnPools = PerSite<Option<Rc<Pool>>>;
-
-/// Counters of a site, for SHOW STATS.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Statements that run there now.
-    pub active: Cell<usize>,
-    /// Units that read.
-    pub reads: Cell<u64>,
-    /// Units that may write.
-    pub writes: Cell<u64>,
-    /// Commits with something written.
-    pub commits: Cell<u64>,
-    /// Units that failed.
-    pub errors: Cell<u64>,
-    /// Writes that were taken for reads and refused by a replica.
-    pub misjudged: Cell<u64>,
-    /// Answers of replicas that were discarded.
-    pub discarded: Cell<u64>,
-}
-
-/// Adds one.
-pub fn count(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
-}
 
 /// Counts a statement as running at a site for as long as it lives.
 pub struct RunsAt {
@@ -906,6 +882,23 @@ impl Relay {
     #[must_use]
     pub fn is_primary_away(&self, error: &connection::Error) -> bool {
         self.is_primary_silent.get() || matches!(error, connection::Error::Lost { .. })
+    }
+
+    /// Ends a session, whatever it does, as `pg_terminate_backend` does on a server; whether it is there.
+    #[must_use]
+    pub fn kill(&self, process: i32) -> bool {
+        let Some(session) = self.sessions.borrow().get(&process).cloned() else { return false };
+        info!(process, role = session.startup.user, "an operator ends the session");
+        session.is_killed.set(true);
+        self.stopping.wake_all();
+        true
+    }
+
+    /// How the relay's own connections log in at a site.
+    #[must_use]
+    pub fn login(&self, site: SiteId, application: &str) -> Login {
+        let at = &self.sites[site];
+        Login::new(at.address.clone(), &at.user, &self.database, application)
     }
 
     /// The address and name of a site.

@@ -11,6 +11,8 @@ use crate::defaults::Defaults;
 
 /// Bytes of a role's or database's name (`NAMEDATALEN` of PostgreSQL, less one).
 const NAME_LEN_MAX: usize = 63;
+/// The admin database.
+pub const ADMIN_DATABASE: &str = "hihooi";
 
 /// A client's start-up parameters, in a form that can be compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -50,6 +52,12 @@ impl StartupKey {
     pub fn is_like(&self, other: &StartupKey) -> bool {
         (&self.user, &self.database, &self.parameters)
             == (&other.user, &other.database, &other.parameters)
+    }
+
+    /// Whether it wants the admin database.
+    #[must_use]
+    pub fn wants_admin(&self) -> bool {
+        self.database == ADMIN_DATABASE
     }
 
     /// Whether the client asks to be a replication client.

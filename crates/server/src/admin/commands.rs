@@ -2,7 +2,6 @@
 //! the error about an unknown command, and docs/admin.md are all made from it.
 
 use super::table::{Column, float, int, text, time};
-use super::words;
 use crate::settings::Access;
 
 /// What a command does.
@@ -91,6 +90,18 @@ impl Command {
 pub(super) fn find(text: &str) -> Option<(&'static Command, String)> {
     let words = words(text);
     COMMANDS.iter().find_map(|command| Some((command, command.argument(&words)?.to_owned())))
+}
+
+/// The words of a command: quoted names as they are, others in lower case.
+pub(super) fn words(text: &str) -> Vec<String> {
+    text.trim().trim_end_matches(';').split_whitespace().map(word).collect()
+}
+
+fn word(text: &str) -> String {
+    match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.to_owned(),
+        None => text.to_lowercase(),
+    }
 }
 
 /// All commands, in the order in which help and documentation list them.

@@ -7,8 +7,6 @@ use bytes::{Bytes, BytesMut};
 use hihooi_wire::backend::{self, ColumnType};
 use x509_cert::der::DateTime;
 
-use super::commands::Command;
-
 /// Microseconds from the beginning of Unix' time to PostgreSQL's.
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
 
@@ -78,9 +76,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty result of a command.
-    pub(super) fn new(command: &Command) -> Table {
-        Table { columns: command.columns, rows: Vec::new(), command: "SHOW".to_owned() }
+    /// An empty result with these columns.
+    pub(super) fn new(columns: &'static [Column]) -> Table {
+        Table { columns, rows: Vec::new(), command: "SHOW".to_owned() }
     }
 
     /// The result of a command without rows.

@@ -15,8 +15,8 @@ use hihooi_session::session::Activity;
 use hihooi_session::sites::{PerSite, SiteId};
 use tokio::time::{Instant, timeout_at};
 
-use super::table::{From, METRICS, Metric};
-use super::{Family, Sample, Seen, SiteMeters, Value};
+use super::sample::{Sample, Value};
+use crate::meters::SiteMeters;
 use crate::relay::Relay;
 use crate::tls::Tls;
 
@@ -55,16 +55,6 @@ struct Pools {
     idle: usize,
     /// Of the pool that uses most.
     used_max: usize,
-}
-
-/// Looks at the relay.
-pub(super) async fn look(relay: &Relay) -> Seen {
-    let moment = Moment { relay, lag_s: lag_s(relay).await, pools: pools_by_site(relay) };
-    let family = |metric: &'static Metric| match metric.from {
-        From::Relay(samples) => Some(Family { metric, samples: samples(&moment) }),
-        From::Process(_) => None,
-    };
-    Seen { families: METRICS.iter().filter_map(family).collect(), not_ready: not_ready(relay) }
 }
 
 /// Why clients can't be served as they should, if so.
@@ -114,6 +104,11 @@ fn pools_by_site(relay: &Relay) -> PerSite<Pools> {
 }
 
 impl Moment<'_> {
+    /// Now.
+    pub(super) async fn of(relay: &Relay) -> Moment<'_> {
+        Moment { relay, lag_s: lag_s(relay).await, pools: pools_by_site(relay) }
+    }
+
     /// The labels `site` and `role`.
     fn site(&self, site: SiteId) -> Vec<Cow<'static, str>> {
         let site = &self.relay.sites[site];

@@ -23,8 +23,8 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
+use super::seen::{Asks, Seen};
 use super::text::{self, Format};
-use super::{Asks, Seen};
 
 /// Connections at a time; for another the oldest is closed (I8).
 const CONNECTIONS_MAX: usize = 32;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Sample, Value};
+use super::sample::{Sample, Value};
 
 fn number(number: Option<f64>) -> Vec<Sample> {
     vec![Sample { labels: Vec::new(), value: Value::Number(number.unwrap_or(f64::NAN)) }]

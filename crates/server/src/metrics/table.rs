@@ -2,7 +2,8 @@
 //! `docs/metrics.md` are both made from it.
 
 use super::gather::{self, Moment};
-use super::{Sample, process};
+use super::process;
+use super::sample::Sample;
 
 /// What kind of value a metric has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,9 +9,10 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::histogram::{BOUNDS_US, Spread};
+use super::sample::{Sample, Value};
+use super::seen::{Family, Seen};
 use super::table::{From, Kind, METRICS, Metric};
-use super::{Family, Sample, Seen, Value};
+use crate::meters::histogram::{BOUNDS_US, Spread};
 
 /// Which text is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,8 +146,8 @@ fn plain(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::histogram::Histogram;
     use super::*;
+    use crate::meters::histogram::Histogram;
 
     fn seen() -> Arc<Seen> {
         let metric = |name: &str| METRICS.iter().find(|metric| metric.name == name).expect(name);

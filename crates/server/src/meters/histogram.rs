@@ -4,41 +4,40 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::relay::count;
-
 /// Upper bounds of the buckets, microseconds: from a statement that finds everything in memory to a report. What takes
 /// longer is in a bucket without a bound.
-pub(super) const BOUNDS_US: [u64; 17] = [
+pub(crate) const BOUNDS_US: [u64; 17] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 10_000_000, 60_000_000,
 ];
 
 /// How many durations were in which bucket.
 #[derive(Debug, Default)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     counts: [Cell<u64>; BOUNDS_US.len() + 1],
     sum_us: Cell<u64>,
 }
 
 /// A histogram at one moment.
 #[derive(Debug)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// Number of durations in each bucket alone; the last has no bound.
-    pub(super) counts: [u64; BOUNDS_US.len() + 1],
+    pub(crate) counts: [u64; BOUNDS_US.len() + 1],
     /// Sum of all durations, seconds.
-    pub(super) sum_s: f64,
+    pub(crate) sum_s: f64,
 }
 
 impl Histogram {
     /// Something took so long.
-    pub(super) fn add(&self, duration: Duration) {
+    pub(crate) fn add(&self, duration: Duration) {
         let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        count(&self.counts[BOUNDS_US.partition_point(|bound| *bound < us)]);
+        let bucket = &self.counts[BOUNDS_US.partition_point(|bound| *bound < us)];
+        bucket.set(bucket.get() + 1);
         self.sum_us.set(self.sum_us.get().saturating_add(us));
     }
 
     /// What was added so far.
-    pub(super) fn spread(&self) -> Spread {
+    pub(crate) fn spread(&self) -> Spread {
         Spread {
             counts: std::array::from_fn(|bucket| self.counts[bucket].get()),
             sum_s: Duration::from_micros(self.sum_us.get()).as_secs_f64(),
