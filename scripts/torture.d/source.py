@@ -5,6 +5,8 @@ that the machine's package lists and sources stay as they are; nothing is instal
 kept below `.tools`. `HIHOOI_TORTURE_SOURCE` names an unpacked source tree instead.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -40,8 +42,23 @@ class Suite:
         self.time_zone = found[1] if found else TIME_ZONE
 
 
+@contextlib.contextmanager
+def alone():
+    """While another run fills the cache, waits for it: it will find there what it needs."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def get(pg_bin, say):
     """The suite for the server programs in `pg_bin`, built."""
+    with alone():
+        return get_alone(pg_bin, say)
+
+
+def get_alone(pg_bin, say):
+    """The same, by the only run that gets it now."""
     server = server_version(pg_bin)
     given = os.environ.get("HIHOOI_TORTURE_SOURCE")
     if given:
