@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
@@ -22,7 +22,7 @@ use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_replication::watermark::Watermark;
 use hihooi_replication::written::Written;
-use hihooi_session::events::{Outcome, Prepared, ReadRequest};
+use hihooi_session::events::{Meaning, Outcome, Prepared, ReadRequest, SchemaVersion};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
@@ -46,13 +46,14 @@ use hihooi_session::performance::Admission;
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::session::IdleLimits;
 use hihooi_session::sites::{PerSite, SiteId};
+use hihooi_session::state::CarriedSettings;
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
 const STATEMENTS_MAX: usize = 100_000;
 
-/// Text, parameter types, and the schema for which a statement was prepared.
-type StatementKey = (Bytes, Bytes, (u64, u64));
+/// Text, parameter types, and under what a statement was prepared.
+type StatementKey = (Bytes, Bytes, Meaning);
 /// The duration of one read in so many is measured.
 const MEASURED_EVERY: usize = 16;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
@@ -568,12 +569,18 @@ impl Relay {
     }
 
     /// The one statement of this text and these parameter types, for those who prepare it while the schema is as it
-    /// is: servers keep what a statement meant when they prepared it.
-    pub fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
+    /// is, with these settings: servers keep what a statement meant when they prepared it. Without these it
+    /// is one that nobody shares.
+    pub fn prepared(
+        &self,
+        query: Bytes,
+        types: Bytes,
+        settings: Option<Arc<CarriedSettings>>,
+    ) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
-        let schema = (self.catalog_version(), self.definitions.get());
-        let key = (query, types, schema);
-        if let Some(prepared) = statements.get(&key).and_then(Weak::upgrade) {
+        let is_shared = settings.is_some();
+        let key = (query, types, Meaning { schema: self.schema_version(), settings });
+        if is_shared && let Some(prepared) = statements.get(&key).and_then(Weak::upgrade) {
             return prepared;
         }
         if statements.len() >= STATEMENTS_MAX {
@@ -582,10 +589,19 @@ impl Relay {
         let id = self.next_statement.get();
         self.next_statement.set(id + 1);
         // Own memory: the message it came in is larger.
-        let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1), schema);
-        let prepared = Arc::new(Prepared { id, query: key.0.clone(), types: key.1.clone() });
-        statements.insert(key, Arc::downgrade(&prepared));
+        let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1), key.2);
+        let (query, types, meaning) = key.clone();
+        let prepared = Arc::new(Prepared { id, query, types, meaning, columns: OnceLock::new() });
+        if is_shared {
+            statements.insert(key, Arc::downgrade(&prepared));
+        }
         prepared
+    }
+
+    /// Which schema it is now, as far as is known.
+    #[must_use]
+    pub fn schema_version(&self) -> SchemaVersion {
+        (self.catalog_version(), self.definitions.get())
     }
 
     /// The stream brought an entry. Its rows have names in the catalog unless that may be older than the

@@ -14,11 +14,14 @@ use hihooi_replication::freshness::{Part, WriteId};
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::watermark::Watermark;
 use hihooi_session::consistency::Consistency;
-use hihooi_session::events::{Action, Actions, Counter, Env, Event, Outcome, Prepared};
+use hihooi_session::events::{
+    Action, Actions, Counter, Env, Event, Outcome, Prepared, SchemaVersion,
+};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::session::{IdleLimits, Opened, Session};
+use hihooi_session::state::CarriedSettings;
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::{Analysis, SearchPath};
 use hihooi_wire::backend::Report;
@@ -47,8 +50,17 @@ impl Env for Lent<'_> {
         self.0.analyse(text, path)
     }
 
-    fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
-        self.0.prepared(query, types)
+    fn prepared(
+        &self,
+        query: Bytes,
+        types: Bytes,
+        settings: Option<Arc<CarriedSettings>>,
+    ) -> Arc<Prepared> {
+        self.0.prepared(query, types, settings)
+    }
+
+    fn schema(&self) -> SchemaVersion {
+        self.0.schema_version()
     }
 
     fn catalog_version(&self) -> u64 {

@@ -6,9 +6,13 @@
 //! After an error the server skips everything up to the next Sync; so does the queue.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hihooi_wire::backend::{self, ErrorFields, Status, tag};
+
+use crate::described::Columns;
+use crate::events::Prepared;
 
 /// SQLSTATE of what is sent into a block that has failed.
 const FAILED_BLOCK: &str = "25P02";
@@ -37,8 +41,8 @@ pub enum Sent {
     Parse(Option<u64>),
     /// Bind.
     Bind,
-    /// Describe of a statement.
-    DescribeStatement,
+    /// Describe of a statement, of one that a client prepared if it is told.
+    DescribeStatement(Option<Arc<Prepared>>),
     /// Describe of a portal.
     DescribePortal,
     /// Execute.
@@ -87,6 +91,8 @@ pub struct Answers {
     queue: VecDeque<(Sent, Audience)>,
     rows: Vec<Vec<Option<Bytes>>>,
     error: Option<Bytes>,
+    /// A statement returns something else than its clients were told.
+    differs: bool,
     /// Why the COMMIT that comes next can only roll back.
     refusal: Option<ErrorFields>,
     /// A unit failed whose Sync has not been sent yet: the server ignores what comes before it.
@@ -173,6 +179,29 @@ impl Answers {
         self.error.take()
     }
 
+    /// The prepared statement that this message describes, if it does.
+    #[must_use]
+    pub fn describes(&self, tag: u8) -> Option<&Arc<Prepared>> {
+        match self.queue.front() {
+            Some((Sent::DescribeStatement(Some(prepared)), _))
+                if matches!(tag, tag::ROW_DESCRIPTION | tag::NO_DATA) =>
+            {
+                Some(prepared)
+            }
+            _ => None,
+        }
+    }
+
+    /// A statement that the session asked about returns these; `None` if clients can't be told.
+    pub fn compare(&mut self, prepared: &Prepared, columns: Option<&Columns>) {
+        self.differs |= prepared.columns.get() != columns;
+    }
+
+    /// Whether a statement returned something else than its clients were told, since this was asked.
+    pub fn take_differs(&mut self) -> bool {
+        std::mem::take(&mut self.differs)
+    }
+
     /// The error that the client gets in place of this answer, taken out: its COMMIT rolled back
     /// since a question of ours failed, which servers do without saying so.
     pub fn take_refusal(&mut self, tag: u8) -> Option<ErrorFields> {
@@ -254,7 +283,7 @@ impl Answers {
             | (Some(Sent::Bind), tag::BIND_COMPLETE)
             | (Some(Sent::Close(_)), tag::CLOSE_COMPLETE)
             | (
-                Some(Sent::DescribeStatement | Sent::DescribePortal),
+                Some(Sent::DescribeStatement(_) | Sent::DescribePortal),
                 tag::ROW_DESCRIPTION | tag::NO_DATA,
             )
             | (
@@ -398,7 +427,7 @@ mod tests {
     #[test]
     fn a_described_statement_has_two_answers() {
         let mut answers = Answers::default();
-        answers.sent(Sent::DescribeStatement, Audience::Client);
+        answers.sent(Sent::DescribeStatement(None), Audience::Client);
         answers.sent(Sent::Sync, Audience::Client);
         let frames: [(u8, &[u8]); 3] = [(b't', b"\0\0"), (b'T', b"\0\0"), (b'Z', b"I")];
         assert_eq!(relayed(&mut answers, &frames), "tTZ");

@@ -88,9 +88,14 @@ impl Session {
             up.answers.take_error();
             up.status
         });
-        if status == Some(Status::Failed) {
-            return self.done(env, out);
+        match status {
+            Some(Status::Failed) => self.done(env, out),
+            _ => self.goes_on_in_spite(out),
         }
+    }
+
+    /// A transaction that was to fail did not.
+    pub(crate) fn goes_on_in_spite(&mut self, out: &mut Actions) {
         let report = Report::error(
             "XX000",
             "a transaction continued after an error in one of its statements",

@@ -3,7 +3,7 @@
 //! client's and the server's sides.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,9 +15,11 @@ use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::Report;
 
 use crate::consistency::Consistency;
+use crate::described::Columns;
 use crate::own_types::{Needs, Objects};
 use crate::route::Route;
 use crate::sites::SiteId;
+use crate::state::CarriedSettings;
 use crate::upstream::{Named, Upstream};
 
 /// Something that happened.
@@ -159,7 +161,20 @@ pub struct ReadRequest<'a> {
     pub not: &'a [SiteId],
 }
 
-/// A statement that clients prepared: the same text and types have one id at all servers.
+/// Which schema it is: another one after every change that may have been made.
+pub type SchemaVersion = (u64, u64);
+
+/// Under what a statement was prepared. Servers keep what it meant then: which tables its names are, and which values
+/// its literals (`timestamptz '2026-01-01'` depends on `TimeZone`).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Meaning {
+    /// The schema.
+    pub schema: SchemaVersion,
+    /// The session's settings; `None` if it means what only its session knows.
+    pub settings: Option<Arc<CarriedSettings>>,
+}
+
+/// A statement that clients prepared: the same text, types and meaning have one id at all servers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// Its id at servers.
@@ -168,6 +183,10 @@ pub struct Prepared {
     pub query: Bytes,
     /// Its parameter types as on the wire.
     pub types: Bytes,
+    /// Under what it was prepared.
+    pub meaning: Meaning,
+    /// What it returns, if a client was told.
+    pub columns: OnceLock<Columns>,
 }
 
 impl Prepared {
@@ -184,8 +203,16 @@ pub trait Env {
     fn now(&self) -> Duration;
     /// The facts of a text; `None` for a path when names could mean any schema's.
     fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis>;
-    /// The one statement of this text and these parameter types.
-    fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared>;
+    /// The one statement of this text and these parameter types for those who prepare it now with these settings; without
+    /// them, one that nobody shares.
+    fn prepared(
+        &self,
+        query: Bytes,
+        types: Bytes,
+        settings: Option<Arc<CarriedSettings>>,
+    ) -> Arc<Prepared>;
+    /// Which schema it is now, as far as is known.
+    fn schema(&self) -> SchemaVersion;
     /// Version of the catalog in use.
     fn catalog_version(&self) -> u64;
     /// Whether the catalog may lag behind a change of the schema.

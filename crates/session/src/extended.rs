@@ -197,7 +197,8 @@ impl Session {
         let parse = Parse::read(message.body())?;
         let name = Bytes::copy_from_slice(parse.statement);
         let query = message.bytes.slice_ref(parse.query);
-        let prepared = env.prepared(query, message.bytes.slice_ref(parse.types));
+        let prepared =
+            env.prepared(query, message.bytes.slice_ref(parse.types), self.shared_settings());
         let is_taken = !name.is_empty() && self.names.get(&name).is_some();
         let facts = if is_taken {
             self.analyse(&prepared.query, env)

@@ -9,6 +9,7 @@
 //! - `read`: whether a replica may run a unit, and what is sent there.
 //! - `block`: transaction blocks that have not begun at a server; `beside`: reads of open transactions at
 //!   replicas; `snapshot`: REPEATABLE READ, READ ONLY transactions at one replica.
+//! - [`described`]: what prepared statements return, compared where that may have changed.
 //! - `effects`: session state that statements leave behind.
 //! - `names`, `own_settings`, `passwords`: prepared statements, settings of hihooi, passwords in clear text.
 //! - [`downstream`]: the client's side: bytes received and bytes to be sent.
@@ -31,6 +32,7 @@ pub mod balance;
 mod beside;
 mod block;
 pub mod consistency;
+pub mod described;
 pub mod downstream;
 mod effects;
 pub mod events;

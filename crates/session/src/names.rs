@@ -142,7 +142,13 @@ mod tests {
     use super::*;
 
     fn prepared(id: u64) -> Arc<Prepared> {
-        Arc::new(Prepared { id, query: Bytes::new(), types: Bytes::new() })
+        Arc::new(Prepared {
+            id,
+            query: Bytes::new(),
+            types: Bytes::new(),
+            meaning: Default::default(),
+            columns: Default::default(),
+        })
     }
 
     fn ids(names: &Names) -> Vec<Option<u64>> {

@@ -1,13 +1,17 @@
 //! Processes a server's frames: passes the client's on, and tells the session what it must act on. Of results
 //! only the frame headers are examined.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::{self, ErrorFields, Report, Status, tag};
 use hihooi_wire::frame;
 
 use crate::answers::Event;
+use crate::described::Columns;
 use crate::downstream::Downstream;
+use crate::events::Prepared;
 use crate::mistakes::{Mistake, makes};
 use crate::own_types::{self, Needs};
 use crate::upstream::{Deferred, Upstream, commits_answer};
@@ -176,7 +180,7 @@ fn take(
         }
     }
     if matches!(*hold, Hold::UntilRows | Hold::UntilBound(_)) || server.has_snapshot {
-        let sees = !server.answers.is_hidden();
+        let sees = !server.answers.is_hidden() && !server.answers.is_us();
         if let Some(needs) = own_types::needs(tag, body, sees, server.objects.as_deref())? {
             return Ok(Some(Step::OwnTypes(needs)));
         }
@@ -184,6 +188,7 @@ fn take(
     let at_commit = server.answers.is_at_commit();
     let is_us = server.answers.is_us();
     let is_simple = server.answers.is_simple();
+    let described = server.answers.describes(tag).cloned();
     let mut verdict = server.answers.received(tag, body);
     verdict.relay &= *hold != Hold::Drop;
     let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
@@ -222,6 +227,9 @@ fn take(
             *hold = Hold::No;
         }
     }
+    if let Some(prepared) = described {
+        note_columns(tag, body, &prepared, is_us, verdict.relay, server)?;
+    }
     Ok(match verdict.event {
         Event::Nothing | Event::Complete | Event::Row => None,
         Event::Parsed(id) => {
@@ -246,6 +254,32 @@ fn take(
             Some(Step::Ready(status))
         }
     })
+}
+
+/// What a statement returns was told: to its client, or to the session, which asked whether it is still that.
+fn note_columns(
+    tag: u8,
+    body: &[u8],
+    prepared: &Prepared,
+    is_us: bool,
+    is_told: bool,
+    server: &mut Upstream,
+) -> Result<(), ProtocolError> {
+    let mut body = Cow::Borrowed(body);
+    let mut columns = None;
+    let objects = server.objects.as_deref();
+    if !server.is_replica || own_types::needs(tag, &body, true, objects)?.is_none() {
+        if server.is_replica {
+            own_types::to_primary(tag, body.to_mut(), objects)?;
+        }
+        columns = Some(Columns::read(tag, &body)?);
+    }
+    match columns {
+        columns if is_us => server.answers.compare(prepared, columns.as_ref()),
+        Some(columns) if is_told => drop(prepared.columns.set(columns)), // they stay as they were told first
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Whether a simple query's answer would have this message only later: the end of a command

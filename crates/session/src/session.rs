@@ -709,6 +709,11 @@ impl Session {
     /// Tells the client an error in place of what it sent by the extended protocol.
     pub(crate) fn refuse_extended(&mut self, report: &Report, goes_on: bool) {
         report.write(&mut self.down.output);
+        self.skip_extended(goes_on);
+    }
+
+    /// What the client sent by the extended protocol is not answered, but for its Sync.
+    pub(crate) fn skip_extended(&mut self, goes_on: bool) {
         if goes_on {
             self.open = Open::Skipping;
         } else {

@@ -13,7 +13,7 @@ use hihooi_sql::Isolation;
 use postgres_protocol::escape::escape_literal;
 
 /// Settings that a session has beyond its start-up, by name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CarriedSettings {
     /// Names and values as `pg_settings` shows them; `role` among them.
     pub values: Vec<(String, String)>,

@@ -68,7 +68,7 @@ pub enum Op {
 impl Op {
     /// The prepared statement that it is about, if the client has one of this name, and its facts.
     #[must_use]
-    pub fn prepared(&self) -> Option<(&Prepared, &Arc<Analysis>)> {
+    pub fn prepared(&self) -> Option<(&Arc<Prepared>, &Arc<Analysis>)> {
         match self {
             Op::Parse { prepared, facts, .. }
             | Op::Bind { prepared: Some((prepared, facts)), .. }
@@ -611,7 +611,10 @@ pub(crate) fn write_op(up: &mut Upstream, op: &Op, audience: Audience) {
             up.write_parse(message, prepared.named(), *is_taken, audience);
         }
         Op::Bind { message, .. } => up.write_bind(message, named, audience),
-        Op::DescribeStatement { message, .. } => up.write_describe(message, named, audience),
+        Op::DescribeStatement { message, prepared } => {
+            let prepared = prepared.as_ref().map(|(prepared, _)| prepared);
+            up.write_describe(message, prepared, audience);
+        }
         Op::CloseStatement => up.write_close_nothing(audience),
         Op::Portal(message) => up.write_portal(message, audience),
     }

@@ -11,6 +11,7 @@ use schnellru::{LruMap, UnlimitedCompact};
 
 use crate::answers::{Answers, Audience, Sent};
 use crate::downstream::Message;
+use crate::events::Prepared;
 use crate::own_types::{self, Objects};
 use crate::state::CarriedSettings;
 
@@ -217,6 +218,19 @@ impl Upstream {
         self.answers.sent(Sent::Parse(Some(id)), Audience::Hidden);
     }
 
+    /// Asks what a statement that a client prepared elsewhere returns here, before it is used.
+    pub fn write_description(&mut self, prepared: &Arc<Prepared>) {
+        let name = server_name(prepared.id);
+        let types = &*self.types_here(&prepared.types);
+        // Closed first: it may be there although we forgot it.
+        frontend::close(Target::Statement, &name, &mut self.output);
+        self.answers.sent(Sent::Close(None), Audience::Us);
+        Parse { statement: &name, query: &prepared.query, types }.write(&mut self.output);
+        self.answers.sent(Sent::Parse(Some(prepared.id)), Audience::Us);
+        frontend::describe(Target::Statement, &name, &mut self.output);
+        self.answers.sent(Sent::DescribeStatement(Some(prepared.clone())), Audience::Us);
+    }
+
     /// Writes Parse of a statement under a client's own name, which is closed after the unit.
     pub fn write_named(&mut self, name: &[u8], query: &[u8], types: &[u8], audience: Audience) {
         Parse { statement: name, query, types }.write(&mut self.output);
@@ -384,13 +398,13 @@ impl Upstream {
     pub fn write_describe(
         &mut self,
         message: &Message,
-        prepared: Option<Named<'_>>,
+        prepared: Option<&Arc<Prepared>>,
         audience: Audience,
     ) {
         let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
-        let name = self.ensure(name, prepared);
+        let name = self.ensure(name, prepared.map(|prepared| prepared.named()));
         frontend::describe(target, &name, &mut self.output);
-        self.answers.sent(Sent::DescribeStatement, audience);
+        self.answers.sent(Sent::DescribeStatement(prepared.cloned()), audience);
     }
 
     /// Writes a client's message about a portal as it came.

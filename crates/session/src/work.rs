@@ -3,8 +3,8 @@
 //! the session state that it left behind, return the connection.
 //!
 //! ```text
-//! begin ─▶ routed ─▶ leased ─▶ (carried) ─▶ written ─▶ answered ─▶ (followed) ─▶ (looked at) ─▶ (cleaned) ─▶ done
-//!            ▲                                              │
+//! begin ─▶ routed ─▶ leased ─▶ (carried) ─▶ (described) ─▶ written ─▶ answered ─▶ (followed) ─▶ (looked at) ─▶ (cleaned) ─▶ done
+//!            ▲                                                             │
 //!            └───── a replica failed; the client has seen nothing of the answer (I3)
 //! ```
 
@@ -128,6 +128,11 @@ impl Work {
         self.route.site == SiteId::Primary
     }
 
+    /// Only the primary can answer it.
+    pub(crate) fn needs_primary(&mut self) {
+        (self.route, self.began) = (Route::primary(Reason::Unsafe), None);
+    }
+
     /// The first of its statements.
     pub(crate) fn first(&self) -> Option<&Statement> {
         match &self.what {
@@ -163,6 +168,10 @@ fn moments(what: &What) -> usize {
 pub(crate) enum Then {
     /// The connection has the session's settings.
     Carried,
+    /// It is known what statements return that the connection lacked.
+    Described,
+    /// The transaction fails, since a statement returns something else than its client was told.
+    FailedFirst,
     /// The primary has begun the client's block.
     Begun,
     /// A part of the unit has run.
@@ -254,7 +263,7 @@ impl Session {
         self.lease(env, out);
     }
 
-    fn lease(&mut self, env: &dyn Env, out: &mut Actions) {
+    pub(crate) fn lease(&mut self, env: &dyn Env, out: &mut Actions) {
         let Some(work) = &mut self.work else { return };
         let route = work.route;
         work.was_held = self.up.is_some();
@@ -274,7 +283,7 @@ impl Session {
             _ => self.note_route(route, out),
         }
         if self.snapshot.is_some() && is_home {
-            self.write_now(env, out);
+            self.describe(env, out);
         } else if self.up.is_some() {
             self.carry_settings(env, out);
         } else {
@@ -374,23 +383,25 @@ impl Session {
     /// Tells the client an error in place of the rest of the answer to what it sent: so many changes of names were
     /// answered.
     pub(crate) fn refuse_after(&mut self, report: &Report, answered: usize) {
+        report.write(&mut self.down.output);
+        self.skip(answered);
+    }
+
+    /// The client was told an error in place of the rest of the answer.
+    pub(crate) fn skip(&mut self, answered: usize) {
         let Some(work) = self.work.take() else { return };
         self.phase = Phase::Idle;
         self.names.undo_after(answered);
         match work.what {
             What::Unit(Unit { audience: Audience::Client, .. }) => {
-                self.refuse_extended(report, work.goes_on);
+                self.skip_extended(work.goes_on);
             }
-            What::Query(_) | What::Unit(_) | What::Storing(Held::Query(_)) => {
-                self.refuse_simple(report);
-            }
-            What::Storing(Held::Unit { ends, .. }) => {
-                self.refuse_extended(report, ends == Ends::Flush);
-            }
+            What::Query(_) | What::Unit(_) | What::Storing(Held::Query(_)) => self.write_ready(),
+            What::Storing(Held::Unit { ends, .. }) => self.skip_extended(ends == Ends::Flush),
         }
     }
 
-    /// Begins the client's block where that is needed, and writes what is to be done.
+    /// Writes what is to be done, if the connection may still be used for it.
     fn write(&mut self, env: &dyn Env, out: &mut Actions) {
         let Some(work) = &self.work else { return };
         let at_primary = work.is_at_primary();
@@ -398,6 +409,16 @@ impl Session {
             // It went back or failed while we waited.
             out.extend(self.up.take().map(Action::Release));
             return self.try_elsewhere(env, out);
+        }
+        self.describe(env, out);
+    }
+
+    /// Begins the client's block where that is needed, and writes what is to be done.
+    pub(crate) fn write_described(&mut self, env: &dyn Env, out: &mut Actions) {
+        let Some(work) = &self.work else { return };
+        let at_primary = work.is_at_primary();
+        if self.snapshot.is_some() && work.route.site == self.home() {
+            return self.write_now(env, out);
         }
         match (&self.block, &mut self.up) {
             (Some(block), Some(up)) if at_primary => {
@@ -421,7 +442,7 @@ impl Session {
         let objects = env.objects(work.route.site);
         let names_own = work.wanted.as_ref().is_some_and(|wanted| wanted.own_types);
         if !is_home && names_own && !can_be_sent(&work.what, objects.as_deref()) {
-            (work.route, work.began) = (Route::primary(Reason::Unsafe), None);
+            work.needs_primary();
             self.work = Some(work);
             self.let_go(out);
             return self.lease(env, out);

@@ -7,9 +7,9 @@
 //! A scheduler chooses at random what happens next, from the seed; there is no clock.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -21,7 +21,7 @@ use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::consistency::Consistency;
 use hihooi_session::downstream::Downstream;
-use hihooi_session::events::{self, Action, Actions, Env, Event, Prepared};
+use hihooi_session::events::{self, Action, Actions, Env, Event, Meaning, Prepared, SchemaVersion};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
@@ -37,6 +37,7 @@ use rand::RngExt;
 use crate::postgres::{Cluster, Connection};
 use crate::random::{Purpose, Random, generator};
 use hihooi_session::sites::SiteId;
+use hihooi_session::state::CarriedSettings;
 
 /// Replicas.
 const REPLICAS: usize = 2;
@@ -110,7 +111,7 @@ struct Relay {
     changes: Cell<u64>,
     read_at: Cell<u64>,
     freshness: RefCell<Freshness>,
-    statements: RefCell<BTreeMap<(Bytes, Bytes), Arc<Prepared>>>,
+    statements: RefCell<HashMap<(Bytes, Bytes, Meaning), Arc<Prepared>>>,
     /// How many commits each replica shows.
     applied: Vec<Rc<Cell<usize>>>,
     balance: RefCell<Balance>,
@@ -180,11 +181,26 @@ impl Env for Relay {
     fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis> {
         self.cache.borrow_mut().get(text, &self.catalog.borrow(), path)
     }
-    fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
+    fn schema(&self) -> SchemaVersion {
+        (self.catalog.borrow().version(), 0)
+    }
+    fn prepared(
+        &self,
+        query: Bytes,
+        types: Bytes,
+        settings: Option<Arc<CarriedSettings>>,
+    ) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
         let id = statements.len() as u64 + 1;
-        let new = || Arc::new(Prepared { id, query: query.clone(), types: types.clone() });
-        statements.entry((query.clone(), types.clone())).or_insert_with(new).clone()
+        let meaning = Meaning { schema: self.schema(), settings };
+        let new = || {
+            let (query, types, meaning) = (query.clone(), types.clone(), meaning.clone());
+            Arc::new(Prepared { id, query, types, meaning, columns: OnceLock::new() })
+        };
+        statements
+            .entry((query.clone(), types.clone(), meaning.clone()))
+            .or_insert_with(new)
+            .clone()
     }
     fn catalog_version(&self) -> u64 {
         self.catalog.borrow().version()

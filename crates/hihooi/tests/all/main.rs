@@ -37,6 +37,7 @@ mod plan_isolation;
 mod plan_scale_out;
 mod pools;
 mod prefix;
+mod prepared;
 mod privilege;
 mod rebuild;
 mod recovery;

@@ -2,9 +2,9 @@
 //! hold.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -20,12 +20,13 @@ use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 
 use crate::consistency::Consistency;
 use crate::downstream::Downstream;
-use crate::events::{Action, Actions, Env, Event, Outcome, Prepared};
+use crate::events::{Action, Actions, Env, Event, Meaning, Outcome, Prepared, SchemaVersion};
 use crate::own_settings::OwnSettings;
 use crate::own_types::{Needs, Objects};
 use crate::route::{Reason, Route};
 use crate::session::{IdleLimits, Opened, Session};
 use crate::sites::SiteId;
+use crate::state::CarriedSettings;
 use crate::upstream::Upstream;
 use hihooi_sim::postgres::{Cluster, Connection, FIRST_XID};
 
@@ -85,7 +86,7 @@ struct Lent {
     /// Without the function f, and with it.
     catalogs: [Catalog; 2],
     cache: RefCell<Cache>,
-    statements: RefCell<BTreeMap<(Bytes, Bytes), Arc<Prepared>>>,
+    statements: RefCell<HashMap<(Bytes, Bytes, Meaning), Arc<Prepared>>>,
     /// Of all replicas.
     objects: Arc<Objects>,
     now: Cell<u64>,
@@ -165,11 +166,26 @@ impl Env for Lent {
     fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis> {
         self.cache.borrow_mut().get(text, self.catalog_now(), path)
     }
-    fn prepared(&self, query: Bytes, types: Bytes) -> Arc<Prepared> {
+    fn schema(&self) -> SchemaVersion {
+        (self.catalog_now().version(), 0)
+    }
+    fn prepared(
+        &self,
+        query: Bytes,
+        types: Bytes,
+        settings: Option<Arc<CarriedSettings>>,
+    ) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
         let id = statements.len() as u64 + 1;
-        let new = || Arc::new(Prepared { id, query: query.clone(), types: types.clone() });
-        statements.entry((query.clone(), types.clone())).or_insert_with(new).clone()
+        let meaning = Meaning { schema: self.schema(), settings };
+        let new = || {
+            let (query, types, meaning) = (query.clone(), types.clone(), meaning.clone());
+            Arc::new(Prepared { id, query, types, meaning, columns: OnceLock::new() })
+        };
+        statements
+            .entry((query.clone(), types.clone(), meaning.clone()))
+            .or_insert_with(new)
+            .clone()
     }
     fn catalog_version(&self) -> u64 {
         self.catalog_now().version()

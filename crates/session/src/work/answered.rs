@@ -194,6 +194,8 @@ impl Session {
         }
         match then {
             Then::Carried => self.carried(env, out),
+            Then::Described => self.described(env, out),
+            Then::FailedFirst => self.failed_first(env, out),
             Then::Begun => self.begun(env, out),
             Then::Written(written) => self.has_run(written, env, out),
             Then::Read if self.hold == Hold::Drop => self.run_again(env, out),
@@ -423,7 +425,7 @@ impl Session {
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         self.end_copy();
         match self.phase {
-            Phase::Answering(Then::Carried | Then::Begun) => {
+            Phase::Answering(Then::Carried | Then::Described | Then::Begun) => {
                 if site != SiteId::Primary {
                     out.push_back(Action::Failed(site));
                 }

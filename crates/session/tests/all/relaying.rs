@@ -242,7 +242,7 @@ fn sent_of(message: &str) -> Sent {
         "P" => Sent::Parse(Some(1)),
         "B" => Sent::Bind,
         "D" => Sent::DescribePortal,
-        "d" => Sent::DescribeStatement,
+        "d" => Sent::DescribeStatement(None),
         "E" => Sent::Execute,
         "C" => Sent::Close(None),
         "S" => Sent::Sync,

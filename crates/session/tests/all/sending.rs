@@ -1,9 +1,12 @@
 //! What a server is sent for a client's messages: a statement that this connection lacks comes first, names are
 //! those that servers know, and what hihooi adds is answered to nobody (I1).
 
-use bytes::BytesMut;
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Bytes, BytesMut};
 use hihooi_session::answers::{Audience, Event};
 use hihooi_session::downstream::{Downstream, Message};
+use hihooi_session::events::{Meaning, Prepared};
 use hihooi_session::upstream::{Named, STATEMENTS_MAX, Upstream, server_name};
 use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Bind, Parse, Target};
@@ -114,7 +117,14 @@ fn i1_a_taken_name_is_refused_by_the_server_itself() {
 fn i1_a_described_statement_is_there() {
     let mut server = Upstream::default();
     let describe = message(|out| frontend::describe(Target::Statement, b"s", out));
-    server.write_describe(&describe, Some(INSERT), Audience::Client);
+    let insert = Prepared {
+        id: INSERT.id,
+        query: Bytes::from_static(INSERT.query),
+        types: Bytes::from_static(INSERT.types),
+        meaning: Meaning::default(),
+        columns: OnceLock::new(),
+    };
+    server.write_describe(&describe, Some(&Arc::new(insert)), Audience::Client);
     assert_eq!(sent(&mut server), "CS:hihooi_5 P:hihooi_5 DS:hihooi_5");
     server.write_describe(&describe, None, Audience::Client);
     assert_eq!(sent(&mut server), "DS:s", "the server says that there is none");

@@ -1,0 +1,196 @@
+//! What a prepared statement returns, as its client was told. PostgreSQL refuses to run one whose columns have changed
+//! since it was prepared ("cached plan must not change result type"), and clients count on that: they read rows as they
+//! were described. A connection that lacks the statement would prepare it as the schema is now. So where its meaning may
+//! have changed, behind DDL or under other settings, it is described there first, and compared.
+
+use std::sync::Arc;
+
+use hihooi_wire::backend::{ErrorFields, Report, Status, tag};
+use hihooi_wire::{Fields, ProtocolError};
+
+use crate::answers::Audience;
+use crate::block::FAIL;
+use crate::events::{Actions, Env, Meaning, Prepared};
+use crate::session::{Phase, Session};
+use crate::sites::SiteId;
+use crate::state::{CarriedSettings, Pin};
+use crate::unit::Op;
+use crate::upstream::Upstream;
+use crate::work::{Then, What};
+
+/// PostgreSQL's words.
+const CHANGED: &str = "cached plan must not change result type";
+
+/// Names, types and type modifiers of a statement's columns, as RowDescription has them; none if it returns no rows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Columns(Box<[u8]>);
+
+impl Columns {
+    /// Those of the answer to a Describe.
+    ///
+    /// # Errors
+    /// The message is malformed.
+    pub fn read(tag: u8, body: &[u8]) -> Result<Columns, ProtocolError> {
+        let mut read = Vec::new();
+        if tag == tag::ROW_DESCRIPTION {
+            let mut fields = Fields::new(tag, body);
+            let count = fields.i16()?;
+            read.extend(count.to_be_bytes()); // no columns are not no rows
+            for _ in 0..count {
+                read.extend(fields.cstr()?);
+                read.push(0);
+                // OID of the table and number of the column (6 bytes), OID of the type (4), its length (2) and modifier
+                // (4), format (2).
+                let column = fields.bytes(18)?;
+                read.extend(&column[6..10]);
+                read.extend(&column[12..16]);
+            }
+        }
+        Ok(Columns(read.into()))
+    }
+}
+
+/// PostgreSQL's refusal. Drivers know it by its routine, too, and prepare their statement anew.
+fn changed() -> ErrorFields {
+    let fields = [
+        (b'S', "ERROR"),
+        (b'V', "ERROR"),
+        (b'C', "0A000"),
+        (b'M', CHANGED),
+        (b'F', "plancache.c"),
+        (b'R', "RevalidateCachedQuery"),
+    ];
+    ErrorFields { fields: fields.map(|(code, text)| (code, text.to_owned())).into() }
+}
+
+impl Session {
+    /// The settings under which the session prepares statements that others may share; `None` if these mean what
+    /// only the session knows, as in a transaction that has set something or made a table.
+    pub(crate) fn shared_settings(&self) -> Option<Arc<CarriedSettings>> {
+        (!self.has_own_meanings()).then(|| self.settings.clone())
+    }
+
+    fn has_own_meanings(&self) -> bool {
+        self.is_path_unknown || self.transaction.has_ddl || self.pin == Some(Pin::Temporary)
+    }
+
+    /// Asks what statements return that the connection lacks, where it may be something else than their client was
+    /// told; then, or at once, the work is written.
+    pub(crate) fn describe(&mut self, env: &dyn Env, out: &mut Actions) {
+        let asked = self.with_server(|session, up| {
+            let missing = session.unsure_of(up, env);
+            missing.iter().for_each(|prepared| up.write_description(prepared));
+            if !missing.is_empty() {
+                up.write_sync(Audience::Us);
+            }
+            !missing.is_empty()
+        });
+        match asked {
+            Some(true) => self.await_own(Then::Described),
+            _ => self.write_described(env, out),
+        }
+    }
+
+    /// The statements that the work is about, the server lacks, and may mean something else now. (In the middle of a
+    /// unit a Sync would commit it; what a failed transaction is asked fails anyway.)
+    fn unsure_of(&self, up: &Upstream, env: &dyn Env) -> Vec<Arc<Prepared>> {
+        let mut missing: Vec<Arc<Prepared>> = Vec::new();
+        let Some(What::Unit(unit)) = self.work.as_ref().map(|work| &work.what) else {
+            return missing;
+        };
+        if self.is_unit_open() || up.status == Status::Failed {
+            return missing;
+        }
+        for op in &unit.ops {
+            let (Op::Bind { prepared, .. } | Op::DescribeStatement { prepared, .. }) = op else {
+                continue;
+            };
+            if let Some((prepared, _)) = prepared
+                && prepared.columns.get().is_some()
+                && self.may_differ(prepared, env)
+                && !up.has_statement(prepared.id)
+                && up.unnamed != Some(prepared.id)
+                && !missing.iter().any(|known| known.id == prepared.id)
+            {
+                missing.push(prepared.clone());
+            }
+        }
+        missing
+    }
+
+    fn may_differ(&self, prepared: &Prepared, env: &dyn Env) -> bool {
+        let Meaning { schema, settings } = &prepared.meaning;
+        *schema != env.schema()
+            || settings.as_ref() != Some(&self.settings)
+            || self.has_own_meanings()
+    }
+
+    /// The server has said what the statements return.
+    pub(crate) fn described(&mut self, env: &dyn Env, out: &mut Actions) {
+        let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
+        let (differs, error) = (up.answers.take_differs(), up.answers.take_error());
+        let status = up.status;
+        if !differs && error.is_none() {
+            return self.write_described(env, out);
+        }
+        if let What::Unit(unit) = &work.what {
+            // What was prepared just now is not what clients have. (It is closed when it is prepared anew.)
+            unit.ops
+                .iter()
+                .filter_map(Op::prepared)
+                .for_each(|(prepared, _)| up.closed(prepared.id));
+        }
+        let at_replica = work.route.site != SiteId::Primary;
+        if self.snapshot.is_some() && at_replica {
+            self.phase = Phase::Idle;
+            return self.lose_snapshot(Report::error("0A000", CHANGED), out);
+        }
+        if at_replica {
+            // The primary tells, if it is so there, too.
+            work.needs_primary();
+            self.let_go(out);
+            return self.lease(env, out);
+        }
+        match (status, error) {
+            // The unit meets the same error, in the server's own words.
+            (Status::Idle, Some(_)) => self.write_described(env, out),
+            (Status::Idle, None) => {
+                if self.pin.is_none() {
+                    self.let_go(out);
+                }
+                if let Some(block) = &mut self.block {
+                    block.has_run(true);
+                }
+                self.refuse_changed();
+            }
+            (_, Some(error)) => {
+                let fields = ErrorFields::read(&error).unwrap_or_default();
+                fields.write(&mut self.down.output);
+                self.skip(0);
+            }
+            (_, None) => {
+                if let Some(up) = &mut self.up {
+                    up.write_own_query(FAIL);
+                }
+                self.await_own(Then::FailedFirst);
+            }
+        }
+    }
+
+    /// The transaction was to fail.
+    pub(crate) fn failed_first(&mut self, _: &dyn Env, out: &mut Actions) {
+        let status = self.with_server(|_, up| {
+            up.answers.take_error();
+            up.status
+        });
+        match status {
+            Some(Status::Failed) => self.refuse_changed(),
+            _ => self.goes_on_in_spite(out),
+        }
+    }
+
+    fn refuse_changed(&mut self) {
+        changed().write(&mut self.down.output);
+        self.skip(0);
+    }
+}
