@@ -129,7 +129,7 @@ fn i1_statements_of_clients_with_other_settings_are_not_shared() {
     );
     cluster.caught_up();
     let time = "SELECT extract(epoch FROM timestamptz '2026-01-01 00:00')::bigint";
-    let mut client = |settings: &str| {
+    let client = |settings: &str| {
         let mut client = cluster.connect();
         client.run(settings);
         prepare(&mut client, b"time", time);
