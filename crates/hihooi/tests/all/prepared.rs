@@ -142,13 +142,14 @@ fn i1_statements_of_clients_with_other_settings_are_not_shared() {
     for client in [&mut in_a, &mut in_b] {
         prepare(client, b"all", "SELECT * FROM t");
     }
-    // For one transaction only.
-    let mut local = cluster.connect();
+    // For one transaction only, on the connection that another client will get.
+    let at_primary = format!("/* hihooi: primary */ {time}");
+    let (mut plain, mut local) = (cluster.connect(), cluster.connect());
+    prepare(&mut plain, b"time", &at_primary);
     local.run("BEGIN; SET LOCAL TimeZone = 'America/New_York'");
-    prepare(&mut local, b"time", time);
+    prepare(&mut local, b"time", &at_primary);
     assert_eq!(value(&mut local, b"time"), "1767243600");
     local.run("COMMIT");
-    let mut plain = client("RESET TimeZone");
     for _ in 0..12 {
         assert_eq!(value(&mut utc, b"time"), "1767225600");
         assert_eq!(value(&mut tokyo, b"time"), "1767193200");

@@ -46,7 +46,9 @@ fn compare(text: &str) {
             if readers == Readers::Replicas {
                 got = with_tables(&expected, &got);
             }
-            if let Some(difference) = script::difference(&expected, &got) {
+            if let Some(difference) =
+                script::difference(&script.compared(&expected), &script.compared(&got))
+            {
                 differences.push(format!("== {} ({readers:?}){difference}", script.name));
             }
         }

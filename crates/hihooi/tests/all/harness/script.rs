@@ -21,7 +21,8 @@
 //! ```
 //! Lines that start with `#` are comments; `! primary` says that the script is only to be compared
 //! while the primary answers all of it; `! known`, that nothing is sent before hihooi's catalog has all
-//! DDL (docs/differences.md tells what is otherwise). A line without `>` after it is sent with the next.
+//! DDL; `! anywhere`, that the place in PostgreSQL's source where an error arose isn't compared, since it depends on
+//! which of a pool's connections is used (docs/differences.md tells what is otherwise). A line without `>` after it is sent with the next.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -49,6 +50,15 @@ impl Script<'_> {
     /// Whether hihooi must know all DDL before anything is sent.
     pub fn needs_catalog(&self) -> bool {
         self.says("known")
+    }
+
+    /// A transcript as it is compared.
+    pub fn compared(&self, transcript: &str) -> String {
+        if !self.says("anywhere") {
+            return transcript.to_owned();
+        }
+        let without = |line: &str| line.split(" F=\"").next().unwrap_or_default().to_owned();
+        transcript.lines().map(|line| without(line) + "\n").collect()
     }
 
     fn says(&self, word: &str) -> bool {
