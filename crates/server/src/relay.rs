@@ -46,7 +46,7 @@ use hihooi_session::performance::Admission;
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::session::IdleLimits;
 use hihooi_session::sites::{PerSite, SiteId};
-use hihooi_session::state::CarriedSettings;
+use hihooi_session::state::MeaningfulSettings;
 
 /// Distinct statements that are remembered with their server-side ids; unused ones are
 /// forgotten beyond that (I8).
@@ -575,7 +575,7 @@ impl Relay {
         &self,
         query: Bytes,
         types: Bytes,
-        settings: Option<Arc<CarriedSettings>>,
+        settings: Option<MeaningfulSettings>,
     ) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
         let is_shared = settings.is_some();

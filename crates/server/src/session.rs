@@ -21,7 +21,7 @@ use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
 use hihooi_session::session::{IdleLimits, Opened, Session};
-use hihooi_session::state::CarriedSettings;
+use hihooi_session::state::MeaningfulSettings;
 use hihooi_session::upstream::Upstream;
 use hihooi_sql::{Analysis, SearchPath};
 use hihooi_wire::backend::Report;
@@ -54,7 +54,7 @@ impl Env for Lent<'_> {
         &self,
         query: Bytes,
         types: Bytes,
-        settings: Option<Arc<CarriedSettings>>,
+        settings: Option<MeaningfulSettings>,
     ) -> Arc<Prepared> {
         self.0.prepared(query, types, settings)
     }

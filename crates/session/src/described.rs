@@ -13,7 +13,7 @@ use crate::block::FAIL;
 use crate::events::{Actions, Env, Meaning, Prepared};
 use crate::session::{Phase, Session};
 use crate::sites::SiteId;
-use crate::state::{CarriedSettings, Pin};
+use crate::state::{MeaningfulSettings, Pin};
 use crate::unit::Op;
 use crate::upstream::Upstream;
 use crate::work::{Then, What};
@@ -66,8 +66,8 @@ fn changed() -> ErrorFields {
 impl Session {
     /// The settings under which the session prepares statements that others may share; `None` if these mean what
     /// only the session knows, as in a transaction that has set something or made a table.
-    pub(crate) fn shared_settings(&self) -> Option<Arc<CarriedSettings>> {
-        (!self.has_own_meanings()).then(|| self.settings.clone())
+    pub(crate) fn shared_settings(&self) -> Option<MeaningfulSettings> {
+        (!self.has_own_meanings()).then(|| MeaningfulSettings(self.settings.clone()))
     }
 
     fn has_own_meanings(&self) -> bool {
@@ -120,9 +120,8 @@ impl Session {
 
     fn may_differ(&self, prepared: &Prepared, env: &dyn Env) -> bool {
         let Meaning { schema, settings } = &prepared.meaning;
-        *schema != env.schema()
-            || settings.as_ref() != Some(&self.settings)
-            || self.has_own_meanings()
+        let is_same = settings.is_some() && *settings == self.shared_settings();
+        !is_same || *schema != env.schema()
     }
 
     /// The server has said what the statements return.

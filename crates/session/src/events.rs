@@ -19,7 +19,7 @@ use crate::described::Columns;
 use crate::own_types::{Needs, Objects};
 use crate::route::Route;
 use crate::sites::SiteId;
-use crate::state::CarriedSettings;
+use crate::state::MeaningfulSettings;
 use crate::upstream::{Named, Upstream};
 
 /// Something that happened.
@@ -171,7 +171,7 @@ pub struct Meaning {
     /// The schema.
     pub schema: SchemaVersion,
     /// The session's settings; `None` if it means what only its session knows.
-    pub settings: Option<Arc<CarriedSettings>>,
+    pub settings: Option<MeaningfulSettings>,
 }
 
 /// A statement that clients prepared: the same text, types and meaning have one id at all servers.
@@ -209,7 +209,7 @@ pub trait Env {
         &self,
         query: Bytes,
         types: Bytes,
-        settings: Option<Arc<CarriedSettings>>,
+        settings: Option<MeaningfulSettings>,
     ) -> Arc<Prepared>;
     /// Which schema it is now, as far as is known.
     fn schema(&self) -> SchemaVersion;

@@ -6,6 +6,8 @@
 //! its connection.
 
 use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,10 +15,46 @@ use hihooi_sql::Isolation;
 use postgres_protocol::escape::escape_literal;
 
 /// Settings that a session has beyond its start-up, by name.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CarriedSettings {
     /// Names and values as `pg_settings` shows them; `role` among them.
     pub values: Vec<(String, String)>,
+}
+
+/// Settings as far as they may change what a text means when it is prepared: others are not compared.
+#[derive(Clone, Debug)]
+pub struct MeaningfulSettings(pub Arc<CarriedSettings>);
+
+impl MeaningfulSettings {
+    fn values(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.values.iter().filter(|(name, _)| may_change_meanings(name))
+    }
+}
+
+impl PartialEq for MeaningfulSettings {
+    fn eq(&self, other: &MeaningfulSettings) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.values().eq(other.values())
+    }
+}
+
+impl Eq for MeaningfulSettings {}
+
+impl Hash for MeaningfulSettings {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.values().for_each(|value| value.hash(state));
+    }
+}
+
+/// Whether names or literals may mean something else under another value of a setting. Those that applications are known
+/// to change often don't: their own (with a dot, such as the tenant for row-level security), time limits, names for logs.
+fn may_change_meanings(name: &str) -> bool {
+    let is_harmless = matches!(
+        name,
+        "application_name" | "work_mem" | "client_min_messages" | "synchronous_commit"
+    ) || ["log_", "enable_"].iter().any(|start| name.starts_with(start))
+        || name.ends_with("_timeout")
+        || name.contains('.');
+    !is_harmless
 }
 
 /// What one look at a connection's session state found.
@@ -271,6 +309,22 @@ mod tests {
         assert_eq!(read(&[row([Some("temporary"), None, None])]).pin, Some(Pin::Temporary));
         let other = row([Some("authorization"), Some("a"), Some("b")]);
         assert_eq!(read(&[other]).pin, Some(Pin::Authorization));
+    }
+
+    #[test]
+    fn settings_that_change_no_meaning_are_not_compared() {
+        let settings = |values: &[(&str, &str)]| {
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let values = values.iter().map(own).collect();
+            MeaningfulSettings(Arc::new(CarriedSettings { values }))
+        };
+        let tokyo = ("TimeZone", "Asia/Tokyo");
+        let tenant = |number| settings(&[tokyo, ("app.tenant", number), ("lock_timeout", number)]);
+        assert_eq!(tenant("1"), tenant("2"));
+        assert_eq!(tenant("1"), settings(&[tokyo]));
+        assert_ne!(tenant("1"), settings(&[]));
+        assert_ne!(settings(&[("search_path", "a")]), settings(&[("search_path", "b")]));
+        assert_ne!(settings(&[("role", "a")]), settings(&[]));
     }
 
     #[test]

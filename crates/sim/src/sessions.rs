@@ -37,7 +37,7 @@ use rand::RngExt;
 use crate::postgres::{Cluster, Connection};
 use crate::random::{Purpose, Random, generator};
 use hihooi_session::sites::SiteId;
-use hihooi_session::state::CarriedSettings;
+use hihooi_session::state::MeaningfulSettings;
 
 /// Replicas.
 const REPLICAS: usize = 2;
@@ -188,7 +188,7 @@ impl Env for Relay {
         &self,
         query: Bytes,
         types: Bytes,
-        settings: Option<Arc<CarriedSettings>>,
+        settings: Option<MeaningfulSettings>,
     ) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
         let id = statements.len() as u64 + 1;

@@ -26,7 +26,7 @@ use crate::own_types::{Needs, Objects};
 use crate::route::{Reason, Route};
 use crate::session::{IdleLimits, Opened, Session};
 use crate::sites::SiteId;
-use crate::state::CarriedSettings;
+use crate::state::MeaningfulSettings;
 use crate::upstream::Upstream;
 use hihooi_sim::postgres::{Cluster, Connection, FIRST_XID};
 
@@ -173,7 +173,7 @@ impl Env for Lent {
         &self,
         query: Bytes,
         types: Bytes,
-        settings: Option<Arc<CarriedSettings>>,
+        settings: Option<MeaningfulSettings>,
     ) -> Arc<Prepared> {
         let mut statements = self.statements.borrow_mut();
         let id = statements.len() as u64 + 1;
