@@ -211,8 +211,10 @@ pub fn free_port() -> u16 {
 /// a while after its port was found free.
 fn reserved(port: u16) -> bool {
     static RESERVED: Mutex<Vec<std::fs::File>> = Mutex::new(Vec::new());
-    let folder = std::env::temp_dir().join(format!("hihooi-test-ports-{}", nix::unistd::getuid()));
-    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    // Not in TMPDIR: runs have directories of their own.
+    let folder = format!("/tmp/hihooi-test-ports-{}", nix::unistd::getuid());
+    let folder = std::path::Path::new(&folder);
+    std::fs::create_dir_all(folder).expect("a folder for temporary files");
     let file = std::fs::File::create(folder.join(port.to_string())).expect("own folder");
     let is_ours = file.try_lock().is_ok();
     if is_ours {

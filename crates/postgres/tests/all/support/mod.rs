@@ -55,10 +55,20 @@ pub fn free_port() -> u16 {
     loop {
         let number = std::process::id() * 131 + TAKEN.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (number % 20_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() && reserved(port) {
             return port;
         }
     }
+}
+
+/// Keeps a port from other test processes of this user, also those of the crate hihooi, until this one ends.
+fn reserved(port: u16) -> bool {
+    let folder = format!("/tmp/hihooi-test-ports-{}", nix::unistd::getuid());
+    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    let file = std::fs::File::create(format!("{folder}/{port}")).expect("own folder");
+    let is_ours = file.try_lock().is_ok();
+    std::mem::forget(file); // locked as long as the process runs
+    is_ours
 }
 
 pub struct Server {
