@@ -1,7 +1,8 @@
 //! What a prepared statement returns, as its client was told. PostgreSQL refuses to run one whose columns have changed
 //! since it was prepared ("cached plan must not change result type"), and clients count on that: they read rows as they
 //! were described. A connection that lacks the statement would prepare it as the schema is now. So where its meaning may
-//! have changed, behind DDL or under other settings, it is described there first, and compared.
+//! have changed, behind DDL or under other settings, it is described there first, and compared
+//! (`docs/decisions/0021-prepared-statements.md`).
 
 use std::sync::Arc;
 
