@@ -78,8 +78,13 @@ impl Session {
     /// Asks what statements return that the connection lacks, where it may be something else than their client was
     /// told; then, or at once, the work is written.
     pub(crate) fn describe(&mut self, env: &dyn Env, out: &mut Actions) {
+        let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
+        let is_home = site == self.home();
         let asked = self.with_server(|session, up| {
             let missing = session.unsure_of(up, env);
+            if !is_home && !missing.is_empty() {
+                up.objects = env.objects(site);
+            }
             missing.iter().for_each(|prepared| up.write_description(prepared));
             if !missing.is_empty() {
                 up.write_sync(Audience::Us);

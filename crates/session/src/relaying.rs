@@ -188,7 +188,9 @@ fn take(
     let at_commit = server.answers.is_at_commit();
     let is_us = server.answers.is_us();
     let is_simple = server.answers.is_simple();
-    let described = server.answers.describes(tag).cloned();
+    let described = server.answers.describes(tag);
+    // They stay as they were told first.
+    let described = described.filter(|one| is_us || one.columns.get().is_none()).cloned();
     let mut verdict = server.answers.received(tag, body);
     verdict.relay &= *hold != Hold::Drop;
     let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
@@ -276,7 +278,7 @@ fn note_columns(
     }
     match columns {
         columns if is_us => server.answers.compare(prepared, columns.as_ref()),
-        Some(columns) if is_told => drop(prepared.columns.set(columns)), // they stay as they were told first
+        Some(columns) if is_told => drop(prepared.columns.set(columns)),
         _ => {}
     }
     Ok(())

@@ -383,8 +383,10 @@ impl Session {
     /// Tells the client an error in place of the rest of the answer to what it sent: so many changes of names were
     /// answered.
     pub(crate) fn refuse_after(&mut self, report: &Report, answered: usize) {
-        report.write(&mut self.down.output);
-        self.skip(answered);
+        if self.work.is_some() {
+            report.write(&mut self.down.output);
+            self.skip(answered);
+        }
     }
 
     /// The client was told an error in place of the rest of the answer.
