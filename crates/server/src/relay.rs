@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
@@ -591,7 +591,7 @@ impl Relay {
         // Own memory: the message it came in is larger.
         let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1), key.2);
         let (query, types, meaning) = key.clone();
-        let prepared = Arc::new(Prepared { id, query, types, meaning, columns: OnceLock::new() });
+        let prepared = Arc::new(Prepared::new(id, query, types, meaning));
         if is_shared {
             statements.insert(key, Arc::downgrade(&prepared));
         }

@@ -190,6 +190,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// A statement of which no client was told what it returns.
+    #[must_use]
+    pub fn new(id: u64, query: Bytes, types: Bytes, meaning: Meaning) -> Prepared {
+        Prepared { id, query, types, meaning, columns: OnceLock::new() }
+    }
+
     /// As servers know it.
     #[must_use]
     pub fn named(&self) -> Named<'_> {

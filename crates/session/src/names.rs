@@ -142,13 +142,7 @@ mod tests {
     use super::*;
 
     fn prepared(id: u64) -> Arc<Prepared> {
-        Arc::new(Prepared {
-            id,
-            query: Bytes::new(),
-            types: Bytes::new(),
-            meaning: Default::default(),
-            columns: Default::default(),
-        })
+        Arc::new(Prepared::new(id, Bytes::new(), Bytes::new(), Default::default()))
     }
 
     fn ids(names: &Names) -> Vec<Option<u64>> {

@@ -3,9 +3,10 @@
 //! the session state that it left behind, return the connection.
 //!
 //! ```text
-//! begin ─▶ routed ─▶ leased ─▶ (carried) ─▶ (described) ─▶ written ─▶ answered ─▶ (followed) ─▶ (looked at) ─▶ (cleaned) ─▶ done
-//!            ▲                                                             │
-//!            └───── a replica failed; the client has seen nothing of the answer (I3)
+//! begin ─▶ routed ─▶ leased ─▶ (carried) ─▶ (described) ─▶ written ─▶ answered
+//!            ▲                                                            │
+//!            └──── a replica failed; the client has seen nothing (I3) ────┤
+//!               done ◀─ (cleaned) ◀─ (looked at) ◀─ (followed) ◀──────────┘
 //! ```
 
 mod answered;

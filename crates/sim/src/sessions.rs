@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -195,7 +195,7 @@ impl Env for Relay {
         let meaning = Meaning { schema: self.schema(), settings };
         let new = || {
             let (query, types, meaning) = (query.clone(), types.clone(), meaning.clone());
-            Arc::new(Prepared { id, query, types, meaning, columns: OnceLock::new() })
+            Arc::new(Prepared::new(id, query, types, meaning))
         };
         statements
             .entry((query.clone(), types.clone(), meaning.clone()))

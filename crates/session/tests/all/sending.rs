@@ -1,7 +1,7 @@
 //! What a server is sent for a client's messages: a statement that this connection lacks comes first, names are
 //! those that servers know, and what hihooi adds is answered to nobody (I1).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hihooi_session::answers::{Audience, Event};
@@ -117,13 +117,8 @@ fn i1_a_taken_name_is_refused_by_the_server_itself() {
 fn i1_a_described_statement_is_there() {
     let mut server = Upstream::default();
     let describe = message(|out| frontend::describe(Target::Statement, b"s", out));
-    let insert = Prepared {
-        id: INSERT.id,
-        query: Bytes::from_static(INSERT.query),
-        types: Bytes::from_static(INSERT.types),
-        meaning: Meaning::default(),
-        columns: OnceLock::new(),
-    };
+    let (query, types) = (Bytes::from_static(INSERT.query), Bytes::from_static(INSERT.types));
+    let insert = Prepared::new(INSERT.id, query, types, Meaning::default());
     server.write_describe(&describe, Some(&Arc::new(insert)), Audience::Client);
     assert_eq!(sent(&mut server), "CS:hihooi_5 P:hihooi_5 DS:hihooi_5");
     server.write_describe(&describe, None, Audience::Client);
