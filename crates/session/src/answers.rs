@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 
-use crate::described::Columns;
+use crate::described::{self, Columns};
 use crate::events::Prepared;
 
 /// SQLSTATE of what is sent into a block that has failed.
@@ -41,14 +41,18 @@ pub enum Sent {
     Parse(Option<u64>),
     /// Bind.
     Bind,
+    /// Bind or Describe of a statement that returns other columns than its client was told: it fails.
+    Changed,
     /// Describe of a statement, of one that a client prepared if it is told.
     DescribeStatement(Option<Arc<Prepared>>),
     /// Describe of a portal.
     DescribePortal,
     /// Execute.
     Execute,
-    /// Close; of the server-side statement with this id.
+    /// Close of a statement; of the server-side one with this id.
     Close(Option<u64>),
+    /// Close of a portal.
+    ClosePortal,
     /// Sync.
     Sync,
     /// A simple query or a function call.
@@ -83,6 +87,8 @@ pub struct Verdict {
     pub relay: bool,
     /// What it means.
     pub event: Event,
+    /// The error that the client gets in its place.
+    pub instead: Option<ErrorFields>,
 }
 
 /// The queue, and what the session's own messages were answered.
@@ -91,8 +97,10 @@ pub struct Answers {
     queue: VecDeque<(Sent, Audience)>,
     rows: Vec<Vec<Option<Bytes>>>,
     error: Option<Bytes>,
-    /// A statement returns something else than its clients were told.
-    differs: bool,
+    /// Statements that return something else than their clients were told.
+    changed: Vec<u64>,
+    /// How many DEALLOCATE and DISCARD ALL were carried out.
+    gone: usize,
     /// Why the COMMIT that comes next can only roll back.
     refusal: Option<ErrorFields>,
     /// A unit failed whose Sync has not been sent yet: the server ignores what comes before it.
@@ -145,6 +153,16 @@ impl Answers {
         matches!(self.queue.front(), Some((Sent::Query, _)))
     }
 
+    /// Whether this message says that a Parse, or a Close of a statement, was carried out.
+    #[must_use]
+    pub fn changes_names(&self, tag: u8) -> bool {
+        match self.queue.front() {
+            Some((Sent::Parse(_), _)) => tag == tag::PARSE_COMPLETE,
+            Some((Sent::Close(_), _)) => tag == tag::CLOSE_COMPLETE,
+            _ => false,
+        }
+    }
+
     /// Whether what comes now answers a message that the session put into a unit of the client's.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
@@ -194,18 +212,19 @@ impl Answers {
 
     /// A statement that the session asked about returns these; `None` if clients can't be told.
     pub fn compare(&mut self, prepared: &Prepared, columns: Option<&Columns>) {
-        self.differs |= prepared.columns.get() != columns;
+        if prepared.columns.get() != columns {
+            self.changed.push(prepared.id);
+        }
     }
 
-    /// Whether a statement returned something else than its clients were told, since this was asked.
-    pub fn take_differs(&mut self) -> bool {
-        std::mem::take(&mut self.differs)
+    /// The ids of statements that return something else than their clients were told, taken out.
+    pub fn take_changed(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.changed)
     }
 
-    /// The error that the client gets in place of this answer, taken out: its COMMIT rolled back
-    /// since a question of ours failed, which servers do without saying so.
-    pub fn take_refusal(&mut self, tag: u8) -> Option<ErrorFields> {
-        if tag == tag::COMMAND_COMPLETE { self.refusal.take() } else { None }
+    /// How many DEALLOCATE and DISCARD ALL were carried out since this was asked.
+    pub fn take_gone(&mut self) -> usize {
+        std::mem::take(&mut self.gone)
     }
 
     /// A frame came. Its body is only looked at for the session's own answers and ReadyForQuery.
@@ -214,9 +233,10 @@ impl Answers {
             // A notification may come at any time and is never an answer to what we asked.
             let is_ours = matches!(self.audience(), Audience::Us | Audience::Question);
             let relay = tag == tag::NOTIFICATION || !is_ours;
-            return Verdict { relay, event: Event::Nothing };
+            return Verdict { relay, event: Event::Nothing, instead: None };
         }
         let audience = self.audience();
+        let is_changed = matches!(self.queue.front(), Some((Sent::Changed, _)));
         let event = self.step(tag, body);
         match audience {
             Audience::Question if tag == tag::ERROR => {
@@ -234,7 +254,16 @@ impl Answers {
             Audience::Simple => simple_has(tag),
             Audience::Hidden => tag == tag::ERROR,
         };
-        Verdict { relay, event }
+        let instead = match tag {
+            // Its COMMIT rolled back since a question of ours failed, which servers do without saying so.
+            tag::COMMAND_COMPLETE if relay => {
+                self.gone += usize::from(takes_statements(body));
+                self.refusal.take()
+            }
+            tag::ERROR if is_changed => described::changed(body),
+            _ => None,
+        };
+        Verdict { relay, event, instead }
     }
 
     fn audience(&self) -> Audience {
@@ -281,7 +310,7 @@ impl Answers {
         let ends = match (self.queue.front().map(|(sent, _)| sent), tag) {
             (Some(Sent::Parse(_)), tag::PARSE_COMPLETE)
             | (Some(Sent::Bind), tag::BIND_COMPLETE)
-            | (Some(Sent::Close(_)), tag::CLOSE_COMPLETE)
+            | (Some(Sent::Close(_) | Sent::ClosePortal), tag::CLOSE_COMPLETE)
             | (
                 Some(Sent::DescribeStatement(_) | Sent::DescribePortal),
                 tag::ROW_DESCRIPTION | tag::NO_DATA,
@@ -306,6 +335,11 @@ impl Answers {
         }
         self.skipping = self.queue.is_empty();
     }
+}
+
+/// Whether a command that has ended took prepared statements away.
+fn takes_statements(body: &[u8]) -> bool {
+    body.starts_with(b"DEALLOCATE") || body.starts_with(b"DISCARD ALL")
 }
 
 /// Whether the answer to a simple query has this message.
@@ -398,8 +432,9 @@ mod tests {
             answers.sent(Sent::Sync, Audience::Question);
             answers.sent(Sent::Query, Audience::Client);
             assert_eq!(relayed(&mut answers, &[(b'E', error), (b'Z', b"E")]), "");
-            assert!(answers.received(b'C', b"ROLLBACK\0").relay);
-            answers.take_refusal(b'C')
+            let verdict = answers.received(b'C', b"ROLLBACK\0");
+            assert!(verdict.relay);
+            verdict.instead
         };
         assert!(refusal(b"C57014\0\0").is_some());
         assert_eq!(refusal(b"C25P02\0\0"), None, "the block had failed before");

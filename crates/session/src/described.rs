@@ -10,9 +10,8 @@ use hihooi_wire::backend::{ErrorFields, Report, Status, tag};
 use hihooi_wire::{Fields, ProtocolError};
 
 use crate::answers::Audience;
-use crate::block::FAIL;
 use crate::events::{Actions, Env, Meaning, Prepared};
-use crate::session::{Phase, Session};
+use crate::session::{Open, Phase, Session};
 use crate::sites::SiteId;
 use crate::state::{MeaningfulSettings, Pin};
 use crate::unit::Op;
@@ -51,8 +50,12 @@ impl Columns {
     }
 }
 
-/// PostgreSQL's refusal. Drivers know it by its routine, too, and prepare their statement anew.
-fn changed() -> ErrorFields {
+/// PostgreSQL's refusal, in place of the error that says that [`Sent::Changed`](crate::answers::Sent) named no statement.
+/// Drivers know it by its routine, too, and prepare their statement anew.
+pub fn changed(error: &[u8]) -> Option<ErrorFields> {
+    if ErrorFields::read(error).ok()?.code() != "26000" {
+        return None;
+    }
     let fields = [
         (b'S', "ERROR"),
         (b'V', "ERROR"),
@@ -61,7 +64,7 @@ fn changed() -> ErrorFields {
         (b'F', "plancache.c"),
         (b'R', "RevalidateCachedQuery"),
     ];
-    ErrorFields { fields: fields.map(|(code, text)| (code, text.to_owned())).into() }
+    Some(ErrorFields { fields: fields.map(|(code, text)| (code, text.to_owned())).into() })
 }
 
 impl Session {
@@ -86,8 +89,10 @@ impl Session {
                 up.objects = env.objects(site);
             }
             missing.iter().for_each(|prepared| up.write_description(prepared));
-            if !missing.is_empty() {
-                up.write_sync(Audience::Us);
+            match session.is_unit_open() {
+                _ if missing.is_empty() => {}
+                true => up.write_flush(), // a Sync would commit it
+                false => up.write_sync(Audience::Us),
             }
             !missing.is_empty()
         });
@@ -97,14 +102,14 @@ impl Session {
         }
     }
 
-    /// The statements that the work is about, the server lacks, and may mean something else now. (In the middle of a
-    /// unit a Sync would commit it; what a failed transaction is asked fails anyway.)
+    /// The statements that the work is about, the server lacks, and may mean something else now. (What a failed
+    /// transaction is asked fails anyway.)
     fn unsure_of(&self, up: &Upstream, env: &dyn Env) -> Vec<Arc<Prepared>> {
         let mut missing: Vec<Arc<Prepared>> = Vec::new();
         let Some(What::Unit(unit)) = self.work.as_ref().map(|work| &work.what) else {
             return missing;
         };
-        if self.is_unit_open() || up.status == Status::Failed {
+        if up.status == Status::Failed || up.answers.is_skipping() {
             return missing;
         }
         for op in &unit.ops {
@@ -133,69 +138,38 @@ impl Session {
     /// The server has said what the statements return.
     pub(crate) fn described(&mut self, env: &dyn Env, out: &mut Actions) {
         let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
-        let (differs, error) = (up.answers.take_differs(), up.answers.take_error());
-        let status = up.status;
-        if !differs && error.is_none() {
+        let (changed, error) = (up.answers.take_changed(), up.answers.take_error());
+        if changed.is_empty() && error.is_none() {
             return self.write_described(env, out);
         }
-        if let What::Unit(unit) = &work.what {
-            // What was prepared just now is not what clients have. (It is closed when it is prepared anew.)
-            unit.ops
-                .iter()
-                .filter_map(Op::prepared)
-                .for_each(|(prepared, _)| up.closed(prepared.id));
-        }
+        // What was prepared just now is not what clients have. (It is closed when it is prepared anew.)
+        changed.iter().for_each(|id| up.closed(*id));
+        let is_open = up.status != Status::Idle || self.open == Open::Running;
         let at_replica = work.route.site != SiteId::Primary;
-        if self.snapshot.is_some() && at_replica {
-            self.phase = Phase::Idle;
-            return self.lose_snapshot(Report::error("0A000", CHANGED), out);
-        }
-        if at_replica {
+        if at_replica && !is_open {
             // The primary tells, if it is so there, too.
             work.needs_primary();
             self.let_go(out);
             return self.lease(env, out);
         }
-        match (status, error) {
-            // The unit meets the same error, in the server's own words.
-            (Status::Idle, Some(_)) => self.write_described(env, out),
-            (Status::Idle, None) => {
-                if self.pin.is_none() {
-                    self.let_go(out);
-                }
-                if let Some(block) = &mut self.block {
-                    block.has_run(true);
-                }
-                self.refuse_changed();
+        if let Some(error) = error.filter(|_| is_open) {
+            let fields = ErrorFields::read(&error).unwrap_or_default();
+            fields.write(&mut self.down.output);
+            if self.open != Open::Running {
+                return self.skip(0);
             }
-            (_, Some(error)) => {
-                let fields = ErrorFields::read(&error).unwrap_or_default();
-                fields.write(&mut self.down.output);
-                self.skip(0);
-            }
-            (_, None) => {
-                if let Some(up) = &mut self.up {
-                    up.write_own_query(FAIL);
-                }
-                self.await_own(Then::FailedFirst);
-            }
+            up.unit_failed(); // what is written is skipped, up to the Sync
+            return self.write_described(env, out);
         }
-    }
-
-    /// The transaction was to fail.
-    pub(crate) fn failed_first(&mut self, _: &dyn Env, out: &mut Actions) {
-        let status = self.with_server(|_, up| {
-            up.answers.take_error();
-            up.status
-        });
-        match status {
-            Some(Status::Failed) => self.refuse_changed(),
-            _ => self.goes_on_in_spite(out),
+        if at_replica {
+            // It has the transaction's snapshot.
+            self.phase = Phase::Idle;
+            return self.lose_snapshot(Report::error("0A000", CHANGED), out);
         }
-    }
-
-    fn refuse_changed(&mut self) {
-        changed().write(&mut self.down.output);
-        self.skip(0);
+        if let What::Unit(unit) = &mut work.what {
+            unit.ops.iter_mut().for_each(|op| op.fails_if(&changed));
+        }
+        // (Behind an error outside a transaction, the unit meets the same, in the server's own words.)
+        self.write_described(env, out);
     }
 }

@@ -12,6 +12,7 @@ use hihooi_wire::backend::{self, Report};
 use crate::beside::keeps_meaning;
 use crate::consistency::Consistency;
 use crate::events::{Actions, Env};
+use crate::names::NamesGone;
 use crate::read::hinted_level;
 use crate::relaying::QUERY_CANCELED;
 use crate::session::{End, Session, may_change_path, mentions};
@@ -108,10 +109,11 @@ impl Session {
             }
             match command {
                 SessionCommand::Discard(Discard::All) | SessionCommand::Deallocate(None) => {
-                    self.names.forget_all();
+                    self.names.go(NamesGone::All);
                 }
                 SessionCommand::Deallocate(Some(name)) => {
-                    self.names.forget(name.as_bytes());
+                    let name = Bytes::copy_from_slice(name.as_bytes());
+                    self.names.go(NamesGone::One(name));
                 }
                 _ => {}
             }

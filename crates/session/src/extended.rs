@@ -85,7 +85,8 @@ impl Session {
 
     fn dispatch(&mut self, mut unit: Unit, env: &dyn Env, out: &mut Actions) {
         let goes_on = unit.ends == Ends::Flush;
-        let is_plain = |op: &Op| needs_no_server(op) || self.may_parse_later(op, env);
+        let has_failed = self.status() == Status::Failed;
+        let is_plain = |op: &Op| needs_no_server(op, has_failed) || self.may_parse_later(op, env);
         if self.up.is_none() && unit.ops.iter().all(is_plain) {
             return self.answer_names(&unit);
         }
@@ -134,7 +135,7 @@ impl Session {
     fn answer_names(&mut self, unit: &Unit) {
         for op in &unit.ops {
             let tag = match op {
-                Op::CloseStatement => server_tag::CLOSE_COMPLETE,
+                Op::CloseStatement(_) => server_tag::CLOSE_COMPLETE,
                 _ => server_tag::PARSE_COMPLETE,
             };
             backend::empty(tag, self.output());
@@ -181,7 +182,7 @@ impl Session {
                     (Target::Statement, _) => {
                         let name = message.bytes.slice_ref(name);
                         self.names.set(name, None);
-                        Op::CloseStatement
+                        Op::CloseStatement(message)
                     }
                     (Target::Portal, _) => Op::Portal(message),
                 }
@@ -246,7 +247,7 @@ impl Session {
                     command_of(facts)?;
                     commands.push(facts.clone());
                 }
-                (None, Op::Portal(_) | Op::CloseStatement) => {}
+                (None, Op::Portal(_) | Op::CloseStatement(_)) => {}
                 (None, _) => return None,
             }
         }
@@ -298,7 +299,7 @@ impl Session {
         match op {
             Op::Parse { .. } => backend::empty(server_tag::PARSE_COMPLETE, self.output()),
             Op::Bind { .. } => backend::empty(server_tag::BIND_COMPLETE, self.output()),
-            Op::CloseStatement => backend::empty(server_tag::CLOSE_COMPLETE, self.output()),
+            Op::CloseStatement(_) => backend::empty(server_tag::CLOSE_COMPLETE, self.output()),
             Op::DescribeStatement { .. } => {
                 frontend::message(server_tag::PARAMETER_DESCRIPTION, self.output(), |out| {
                     out.extend_from_slice(&[0, 0]);
@@ -319,7 +320,7 @@ impl Session {
                 backend::empty(server_tag::CLOSE_COMPLETE, self.output());
             }
             Op::Portal(_) => describe(self.output()),
-            Op::Statement { .. } => {}
+            Op::Statement { .. } | Op::Changed(_) => {}
         }
         Ok(())
     }
@@ -327,12 +328,14 @@ impl Session {
 
 /// Whether a message only changes the session's names. Preparing transaction control is such
 /// a message, because a client that prepares BEGIN for one connection while it keeps the
-/// whole pool busy with others must not wait for itself. (The server parses it at Bind.)
-fn needs_no_server(op: &Op) -> bool {
+/// whole pool busy with others must not wait for itself. (The server parses it at Bind.) In a block that has failed only
+/// what ends it can be prepared.
+fn needs_no_server(op: &Op, has_failed: bool) -> bool {
     match op {
-        Op::CloseStatement => true,
+        Op::CloseStatement(_) => true,
         Op::Parse { facts, is_taken: false, .. } => {
-            matches!(&*facts.statements, [only] if only.kind.is_bound_of_transaction())
+            matches!(&*facts.statements, [only] if only.kind.is_bound_of_transaction()
+                && !(has_failed && matches!(only.kind, Kind::Begin(_))))
         }
         _ => false,
     }

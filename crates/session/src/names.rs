@@ -1,5 +1,6 @@
 //! The names of prepared statements. A name belongs to a session; at servers the statements have ids instead.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
@@ -20,8 +21,17 @@ pub(crate) struct Names {
     pub(crate) sql_effects: SessionEffect,
     /// Changes in the unit so far.
     changes: Vec<Change>,
+    /// What was sent that takes names away, if it is carried out.
+    going: VecDeque<NamesGone>,
     /// How many names the client has given.
     given: u64,
+}
+
+/// Names of the protocol that are gone.
+#[derive(Debug, Clone)]
+pub(crate) enum NamesGone {
+    All,
+    One(Bytes),
 }
 
 #[derive(Debug)]
@@ -46,6 +56,15 @@ impl Names {
     /// The statement that the client prepared by the protocol under this name.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Prepared>> {
         self.by_protocol.get(name).map(|name| &name.prepared)
+    }
+
+    /// What [`Names::get`] gave in front of the last so many changes of the unit.
+    pub(crate) fn get_before(&self, name: &[u8], changes: usize) -> Option<&Arc<Prepared>> {
+        let last = &self.changes[self.changes.len().saturating_sub(changes)..];
+        match last.iter().find(|change| *change.name == *name) {
+            Some(Change { before, .. }) => before.as_ref().map(|name| &name.prepared),
+            None => self.get(name),
+        }
     }
 
     /// All statements that the client prepared by the protocol, in the order in which it did, and
@@ -114,9 +133,24 @@ impl Names {
         }
     }
 
-    /// All names of the protocol are gone.
-    pub(crate) fn forget_all(&mut self) {
-        self.by_protocol.clear();
+    /// Names will be gone if the server comes to it.
+    pub(crate) fn go(&mut self, names: NamesGone) {
+        self.going.push_back(names);
+    }
+
+    /// The first of what was to take names away was carried out, whatever becomes of the unit.
+    pub(crate) fn gone(&mut self) -> Option<NamesGone> {
+        let gone = self.going.pop_front()?;
+        match &gone {
+            NamesGone::All => self.by_protocol.clear(),
+            NamesGone::One(name) => self.forget(name),
+        }
+        Some(gone)
+    }
+
+    /// The server won't come to the rest of what was to take names away.
+    pub(crate) fn stay(&mut self) {
+        self.going.clear();
     }
 
     /// SQL has prepared a statement that may leave this.
@@ -159,6 +193,8 @@ mod tests {
         names.set(Bytes::from_static(b"a"), Some(prepared(3)));
         names.set(Bytes::from_static(b"b"), None);
         assert_eq!(ids(&names), [Some(3), None]);
+        let before = |changes| names.get_before(b"a", changes).map(|known| known.id);
+        assert_eq!([0, 1, 2, 3, 4].map(before), [Some(3), Some(3), None, Some(1), Some(1)]);
         names.undo_after(1);
         assert_eq!(ids(&names), [Some(1), Some(2)]);
         names.undo_after(0);

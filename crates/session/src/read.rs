@@ -130,7 +130,7 @@ impl Session {
             has_run |= op.executes();
             let Some((prepared, facts)) = op.prepared() else {
                 match op {
-                    Op::CloseStatement | Op::Portal(_) => continue,
+                    Op::CloseStatement(_) | Op::Portal(_) => continue,
                     _ => return Err(Reason::Unsafe),
                 }
             };

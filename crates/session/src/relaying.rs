@@ -188,13 +188,13 @@ fn take(
     let at_commit = server.answers.is_at_commit();
     let is_us = server.answers.is_us();
     let is_simple = server.answers.is_simple();
+    let changes_names = server.answers.changes_names(tag);
     let described = server.answers.describes(tag);
     // They stay as they were told first.
     let described = described.filter(|one| is_us || one.columns.get().is_none()).cloned();
     let mut verdict = server.answers.received(tag, body);
     verdict.relay &= *hold != Hold::Drop;
-    let refused = server.answers.take_refusal(tag).filter(|_| verdict.relay);
-    if let Some(error) = refused {
+    if let Some(error) = verdict.instead.take().filter(|_| verdict.relay) {
         undefer(client, server);
         error.write(&mut client.output);
     } else if verdict.relay && is_deferred(tag, is_simple, server) {
@@ -222,9 +222,7 @@ fn take(
         }
         server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
         server.suspended |= tag == tag::PORTAL_SUSPENDED;
-        if matches!(tag, tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE) {
-            server.names_done += 1;
-        }
+        server.names_done += usize::from(changes_names);
         if commits_answer(tag) && *hold == Hold::UntilRows {
             *hold = Hold::No;
         }

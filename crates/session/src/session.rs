@@ -630,24 +630,24 @@ impl Session {
     }
 
     /// Makes a statement that the client prepared by the protocol known under the client's name,
-    /// for SQL that names it (EXECUTE, DEALLOCATE).
+    /// for SQL that names it (EXECUTE, DEALLOCATE), in front of so many changes of names in its unit.
     pub(crate) fn write_named(
         &self,
         up: &mut Upstream,
         statement: &Statement,
+        changes: usize,
         audience: Audience,
     ) -> bool {
-        let Kind::Session(SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name))) =
-            &statement.kind
+        let Kind::Session(command) = &statement.kind else { return false };
+        let (SessionCommand::Execute(name) | SessionCommand::Deallocate(Some(name))) = command
         else {
             return false;
         };
-        let Some(prepared) = self.names.get(name.as_bytes()) else { return false };
-        if up.literal_names.iter().any(|known| **known == *name.as_bytes()) {
-            return false; // it is there already
+        let Some(prepared) = self.names.get_before(name.as_bytes(), changes) else { return false };
+        match command {
+            SessionCommand::Execute(_) => up.write_named(name.as_bytes(), prepared, audience),
+            _ => up.write_taken(name.as_bytes(), audience), // it may not make sense any more
         }
-        up.write_named(name.as_bytes(), &prepared.query, &prepared.types, audience);
-        true
     }
 
     /// Leaves what the session has prepared at its connection, by the names that the client gave, and nothing
@@ -660,16 +660,15 @@ impl Session {
         }
         up.close_statements();
         up.lists_prepared = true;
-        let names = self.names.all().into_iter().filter(|(name, _)| {
-            !name.is_empty() && !up.literal_names.iter().any(|known| known == name)
-        });
+        let names = self.names.all().into_iter();
+        let names = names.filter(|(name, _)| !name.is_empty() && !up.has_named(name));
         let names: Vec<_> = names.collect();
         let in_block = up.status == Status::Block && !names.is_empty();
         if in_block {
             up.write_own_query(MARK);
         }
         for (name, prepared) in names {
-            up.write_named(name, &prepared.query, &prepared.types, Audience::Us);
+            up.write_named(name, prepared, Audience::Us);
             up.write_sync(Audience::Us); // one that fails doesn't matter to those before
         }
         if in_block {

@@ -59,8 +59,10 @@ pub enum Op {
         /// The statement and its facts, if the client has one of this name.
         prepared: Option<(Arc<Prepared>, Arc<Analysis>)>,
     },
+    /// Bind or Describe of a statement that returns other columns than its client was told: it fails.
+    Changed(Message),
     /// Close of a statement. Servers keep theirs for other clients.
-    CloseStatement,
+    CloseStatement(Message),
     /// A message about a portal.
     Portal(Message),
 }
@@ -79,12 +81,22 @@ impl Op {
         }
     }
 
+    /// It fails if its statement is one of these, whose columns have changed.
+    pub(crate) fn fails_if(&mut self, changed: &[u64]) {
+        if let Op::Bind { message, prepared: Some((prepared, _)) }
+        | Op::DescribeStatement { message, prepared: Some((prepared, _)) } = self
+            && changed.contains(&prepared.id)
+        {
+            *self = Op::Changed(message.clone());
+        }
+    }
+
     /// Whether it is a Describe.
     #[must_use]
     pub fn describes(&self) -> bool {
         match self {
             Op::DescribeStatement { .. } => true,
-            Op::Portal(message) => message.tag == tag::DESCRIBE,
+            Op::Portal(message) | Op::Changed(message) => message.tag == tag::DESCRIBE,
             _ => false,
         }
     }
@@ -230,6 +242,13 @@ impl Flight {
     }
 }
 
+/// How many names are given or taken away by these.
+fn changes_of_names(ops: &[Op]) -> usize {
+    let changes =
+        |op: &&Op| matches!(op, Op::CloseStatement(_) | Op::Parse { is_taken: false, .. });
+    ops.iter().filter(changes).count()
+}
+
 /// Whether what begins or ends a transaction is made ready, but not run right behind that.
 fn leaves_control(ops: &[Op]) -> bool {
     (0..ops.len()).any(|at| ops[at].binds_control() && is_left(ops, at))
@@ -320,7 +339,8 @@ impl Session {
         if op.binds_commit() && is_left(&unit.ops, index) {
             self.transaction.has_bound_commit = true;
         } else if op.statement().is_some() {
-            self.prepare_for(up, op, is_lone, env, out);
+            let changes = changes_of_names(&unit.ops[index..]);
+            self.prepare_for(up, op, changes, is_lone, env, out);
         } else if op.executes() && self.transaction.has_bound_commit {
             // It may be the COMMIT; if not, the transaction's writes still count.
             let before = self.transaction.clone();
@@ -332,7 +352,10 @@ impl Session {
         {
             // EXECUTE is described by what it names, which must be there.
             for statement in &facts.statements {
-                self.write_named(up, statement, Audience::Hidden);
+                if matches!(statement.kind, Kind::Session(SessionCommand::Execute(_))) {
+                    let changes = changes_of_names(&unit.ops[index..]);
+                    self.write_named(up, statement, changes, Audience::Hidden);
+                }
             }
         }
         write_op(up, op, unit.audience);
@@ -341,17 +364,18 @@ impl Session {
         }
     }
 
-    /// What must be sent in front of a statement.
+    /// What must be sent in front of a statement, with so many changes of names behind it in its unit.
     fn prepare_for(
         &mut self,
         up: &mut Upstream,
         op: &Op,
+        changes: usize,
         is_lone: bool,
         env: &dyn Env,
         out: &mut Actions,
     ) {
         let Some(statement) = op.statement() else { return };
-        self.write_named(up, statement, Audience::Hidden);
+        self.write_named(up, statement, changes, Audience::Hidden);
         self.note_effects(up, statement, op.text(), env);
         match &statement.kind {
             Kind::Begin(_) => self.flight.is_in_block = true,
@@ -615,7 +639,8 @@ pub(crate) fn write_op(up: &mut Upstream, op: &Op, audience: Audience) {
             let prepared = prepared.as_ref().map(|(prepared, _)| prepared);
             up.write_describe(message, prepared, audience);
         }
-        Op::CloseStatement => up.write_close_nothing(audience),
+        Op::Changed(message) => up.write_changed(message, audience),
+        Op::CloseStatement(message) => up.write_close(message, audience),
         Op::Portal(message) => up.write_portal(message, audience),
     }
     up.close_surplus();

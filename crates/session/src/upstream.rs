@@ -2,6 +2,7 @@
 //! about the connection before another client may use it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,7 @@ use schnellru::{LruMap, UnlimitedCompact};
 use crate::answers::{Answers, Audience, Sent};
 use crate::downstream::Message;
 use crate::events::Prepared;
+use crate::names::NamesGone;
 use crate::own_types::{self, Objects};
 use crate::state::CarriedSettings;
 
@@ -68,8 +70,8 @@ pub struct Upstream {
     pub names_done: usize,
     /// Whether a statement failed since the unit began.
     pub failed: bool,
-    /// Statements that exist at the server under a client's own name for one unit.
-    pub literal_names: Vec<Bytes>,
+    /// Clients' own names that mean something at the server, up to the end of the unit or block.
+    literal_names: BTreeMap<Bytes, Literal>,
     /// The unit lists prepared statements: it uses clients' own names where these exist, so that no others are listed.
     pub lists_prepared: bool,
     /// The end of the reply to a simple query that runs by the extended protocol, held back until it is
@@ -86,6 +88,17 @@ pub struct Upstream {
     pub has_snapshot: bool,
     /// The server has said why it closes the connection.
     pub said_goodbye: bool,
+}
+
+/// What a client's own name means at the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Literal {
+    /// The client's statement.
+    Whole,
+    /// An empty one: the name is taken.
+    Taken,
+    /// A Close was sent, which is skipped behind an error.
+    Closed,
 }
 
 /// Prepared statements that sessions share, by their ids: whether each is known to be there, or only may be.
@@ -231,11 +244,49 @@ impl Upstream {
         self.answers.sent(Sent::DescribeStatement(Some(prepared.clone())), Audience::Us);
     }
 
-    /// Writes Parse of a statement under a client's own name, which is closed after the unit.
-    pub fn write_named(&mut self, name: &[u8], query: &[u8], types: &[u8], audience: Audience) {
-        Parse { statement: name, query, types }.write(&mut self.output);
+    /// Writes Parse of a statement under a client's own name, which is closed after the unit, if it isn't there; whether
+    /// there was anything to write.
+    pub fn write_named(&mut self, name: &[u8], prepared: &Prepared, audience: Audience) -> bool {
+        let is_there = self.has_named(name);
+        if !is_there {
+            let Named { query, types, .. } = prepared.named();
+            self.write_literal(Parse { statement: name, query, types }, Literal::Whole, audience);
+        }
+        !is_there
+    }
+
+    fn write_literal(&mut self, parse: Parse<'_>, literal: Literal, audience: Audience) {
+        let name = Bytes::copy_from_slice(parse.statement);
+        if self.literal_names.insert(name, literal).is_some() {
+            frontend::close(Target::Statement, parse.statement, &mut self.output);
+            self.answers.sent(Sent::Close(None), audience);
+        }
+        parse.write(&mut self.output);
         self.answers.sent(Sent::Parse(None), audience);
-        self.literal_names.push(Bytes::copy_from_slice(name));
+    }
+
+    /// Has a client's own name be taken, by a statement that can't fail; whether there was anything to write.
+    pub fn write_taken(&mut self, name: &[u8], audience: Audience) -> bool {
+        let is_free =
+            !matches!(self.literal_names.get(name), Some(Literal::Whole | Literal::Taken));
+        if is_free {
+            let empty = Parse { statement: name, query: b"", types: &[0, 0] };
+            self.write_literal(empty, Literal::Taken, audience);
+        }
+        is_free
+    }
+
+    /// Statements under clients' own names are gone.
+    pub(crate) fn forget_named(&mut self, gone: &NamesGone) {
+        match gone {
+            NamesGone::All => self.literal_names.clear(),
+            NamesGone::One(name) => drop(self.literal_names.remove(name)),
+        }
+    }
+
+    /// Whether a client's statement exists under its own name.
+    pub(crate) fn has_named(&self, name: &[u8]) -> bool {
+        self.literal_names.get(name) == Some(&Literal::Whole)
     }
 
     /// Writes the question for the transaction's id; its answer is a row of the session's own.
@@ -256,7 +307,7 @@ impl Upstream {
         frontend::execute(portal, 0, &mut self.output);
         self.answers.sent(Sent::Execute, audience);
         frontend::close(Target::Portal, portal, &mut self.output);
-        self.answers.sent(Sent::Close(None), audience);
+        self.answers.sent(Sent::ClosePortal, audience);
     }
 
     /// Has the primary note what no event trigger was told of. (Its row isn't anybody's.)
@@ -270,7 +321,7 @@ impl Upstream {
         frontend::execute(portal, 0, &mut self.output);
         self.answers.sent(Sent::Execute, audience);
         frontend::close(Target::Portal, portal, &mut self.output);
-        self.answers.sent(Sent::Close(None), audience);
+        self.answers.sent(Sent::ClosePortal, audience);
     }
 
     /// A unit failed, perhaps the one that should have prepared the question.
@@ -297,14 +348,14 @@ impl Upstream {
         frontend::execute(b"hihooi_own", 0, &mut self.output);
         self.answers.sent(Sent::Execute, Audience::Hidden);
         frontend::close(Target::Portal, b"hihooi_own", &mut self.output);
-        self.answers.sent(Sent::Close(None), Audience::Hidden);
+        self.answers.sent(Sent::ClosePortal, Audience::Hidden);
     }
 
     /// Writes Close for what exists under clients' own names, as a unit of the session's own.
     /// Whether there was anything to close.
     pub fn write_cleanup(&mut self) -> bool {
         let any = !self.literal_names.is_empty();
-        for name in std::mem::take(&mut self.literal_names) {
+        for name in std::mem::take(&mut self.literal_names).into_keys() {
             frontend::close(Target::Statement, &name, &mut self.output);
             self.answers.sent(Sent::Close(None), Audience::Us);
         }
@@ -353,9 +404,7 @@ impl Upstream {
         let types = self.types_here(parse.types);
         if is_taken {
             // The server says "already exists" itself, in its own words and language.
-            frontend::parse(parse.statement, b"", &mut self.output);
-            self.answers.sent(Sent::Parse(None), Audience::Hidden);
-            self.literal_names.push(Bytes::copy_from_slice(parse.statement));
+            self.write_taken(parse.statement, Audience::Hidden);
             Parse { types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(None), audience);
         } else if parse.statement.is_empty() {
@@ -407,12 +456,24 @@ impl Upstream {
         self.answers.sent(Sent::DescribeStatement(prepared.cloned()), audience);
     }
 
+    /// Writes a client's Bind or Describe of a statement whose columns have changed, so that it fails.
+    pub fn write_changed(&mut self, message: &Message, audience: Audience) {
+        let name = b"hihooi_changed"; // no statement is called that
+        match Bind::read(message.body()) {
+            Ok(bind) if message.tag == frontend::tag::BIND => {
+                Bind { statement: name, ..bind }.write(&mut self.output);
+            }
+            _ => frontend::describe(Target::Statement, name, &mut self.output),
+        }
+        self.answers.sent(Sent::Changed, audience);
+    }
+
     /// Writes a client's message about a portal as it came.
     pub fn write_portal(&mut self, message: &Message, audience: Audience) {
         self.output.extend_from_slice(&message.bytes);
         let sent = match message.tag {
             frontend::tag::EXECUTE => Sent::Execute,
-            frontend::tag::CLOSE => Sent::Close(None),
+            frontend::tag::CLOSE => Sent::ClosePortal,
             _ => Sent::DescribePortal,
         };
         self.answers.sent(sent, audience);
@@ -421,12 +482,14 @@ impl Upstream {
     /// Writes a Close of the unnamed portal, in which a statement of a simple query ran.
     pub(crate) fn write_close_unnamed_portal(&mut self) {
         frontend::close(Target::Portal, b"", &mut self.output);
-        self.answers.sent(Sent::Close(None), Audience::Hidden);
+        self.answers.sent(Sent::ClosePortal, Audience::Hidden);
     }
 
-    /// Writes a Close for a client's statement that the server keeps for others.
-    pub fn write_close_nothing(&mut self, audience: Audience) {
-        frontend::close(Target::Statement, b"hihooi_none", &mut self.output);
+    /// Writes a client's Close of a statement: of what exists under its own name. (What servers keep for others stays.)
+    pub fn write_close(&mut self, message: &Message, audience: Audience) {
+        let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
+        let there = self.literal_names.get_mut(name).map(|literal| *literal = Literal::Closed);
+        frontend::close(target, there.map_or(b"hihooi_none", |()| name), &mut self.output);
         self.answers.sent(Sent::Close(None), audience);
     }
 
@@ -469,7 +532,7 @@ impl Upstream {
 
     /// Whether the unit lists prepared statements, and this is one under the client's own name.
     fn is_listed(&self, name: &[u8]) -> bool {
-        self.lists_prepared && self.literal_names.iter().any(|known| **known == *name)
+        self.lists_prepared && self.has_named(name)
     }
 
     /// Writes Sync.

@@ -171,8 +171,6 @@ pub(crate) enum Then {
     Carried,
     /// It is known what statements return that the connection lacked.
     Described,
-    /// The transaction fails, since a statement returns something else than its client was told.
-    FailedFirst,
     /// The primary has begun the client's block.
     Begun,
     /// A part of the unit has run.
@@ -531,7 +529,7 @@ impl Session {
             self.show_prepared(up);
         }
         for statement in &facts.statements {
-            if self.write_named(up, statement, Audience::Us) {
+            if self.write_named(up, statement, 0, Audience::Us) {
                 up.write_sync(Audience::Us);
             }
             self.note_query(up, statement, text, env);

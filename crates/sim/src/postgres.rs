@@ -5,7 +5,8 @@
 //!
 //! A table `t…` holds one list: `update t1 set v = v || 5` appends to it, `select v from t1` returns it. An
 //! append is refused at once if another transaction has appended to the list since the snapshot was taken, or
-//! has an uncommitted append (first updater wins, without waiting).
+//! has an uncommitted append (first updater wins, without waiting). What says `*` asks for all columns of one more
+//! table, which `alter` gives a column and `drop` removes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,8 +27,19 @@ pub struct Commit {
     pub xid: u64,
     /// What it appended to which table.
     pub appends: Vec<(String, i64)>,
-    /// It changed the schema.
-    pub has_ddl: bool,
+    /// How it changed the schema.
+    pub ddl: Vec<Ddl>,
+}
+
+/// A change of the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ddl {
+    /// One that means nothing for any statement.
+    Other,
+    /// The table that `*` stands for has a column more.
+    AddColumn,
+    /// It isn't there any more.
+    Drop,
 }
 
 /// What all servers share: the primary's commits, of which a replica shows the first so many.
@@ -51,6 +63,16 @@ impl Cluster {
         appends.filter(|(at, _)| at == table).map(|(_, value)| *value).collect()
     }
 
+    /// How many columns `*` stands for; `None` if its table was dropped.
+    fn columns(&self, commits: usize, own: &[Ddl]) -> Option<usize> {
+        let mut ddl = self.commits[..commits].iter().flat_map(|commit| &commit.ddl).chain(own);
+        ddl.try_fold(1, |columns, ddl| match ddl {
+            Ddl::Other => Some(columns),
+            Ddl::AddColumn => Some(columns + 1),
+            Ddl::Drop => None,
+        })
+    }
+
     fn was_written_after(&self, table: &str, commits: usize) -> bool {
         let appends = self.commits[commits..].iter().flat_map(|commit| &commit.appends);
         appends.map(|(at, _)| at).any(|at| at == table)
@@ -66,7 +88,7 @@ pub struct Connection {
     /// The transaction's snapshot: the first so many commits.
     snapshot: Option<usize>,
     appends: Vec<(String, i64)>,
-    has_ddl: bool,
+    ddl: Vec<Ddl>,
     input: BytesMut,
     /// What it says, a frame each.
     pub frames: VecDeque<Bytes>,
@@ -76,7 +98,8 @@ pub struct Connection {
     is_unsynced: bool,
     skips: bool,
     copies: Option<Copying>,
-    statements: BTreeMap<Vec<u8>, String>,
+    /// With the number of their columns when they were prepared.
+    statements: BTreeMap<Vec<u8>, (String, usize)>,
     sql_statements: BTreeMap<String, String>,
     /// With the number of appends there.
     savepoints: Vec<(String, usize)>,
@@ -95,6 +118,9 @@ enum Copying {
     Extended,
 }
 
+/// A prepared statement would return other columns than before.
+const CHANGED: &str = "0A000";
+
 type Failure = (&'static str, String);
 
 impl Connection {
@@ -106,7 +132,7 @@ impl Connection {
             applied,
             snapshot: None,
             appends: Vec::new(),
-            has_ddl: false,
+            ddl: Vec::new(),
             input: BytesMut::new(),
             frames: VecDeque::new(),
             status: Status::Idle,
@@ -217,12 +243,17 @@ impl Connection {
     }
 
     fn fail(&mut self, (code, message): &Failure) {
-        let fields = vec![
+        let mut fields = vec![
             (b'S', "ERROR".to_owned()),
             (b'V', "ERROR".to_owned()),
             (b'C', (*code).to_owned()),
             (b'M', message.clone()),
         ];
+        if *code == CHANGED {
+            // Where drivers look.
+            fields.push((b'F', "plancache.c".to_owned()));
+            fields.push((b'R', "RevalidateCachedQuery".to_owned()));
+        }
         self.say(|out| ErrorFields { fields }.write(out));
         if self.status == Status::Idle { self.roll_back() } else { self.status = Status::Failed }
     }
@@ -244,8 +275,8 @@ impl Connection {
 
     fn commit(&mut self) {
         if let Some(xid) = self.xid {
-            let (appends, has_ddl) = (std::mem::take(&mut self.appends), self.has_ddl);
-            self.cluster.borrow_mut().commits.push(Commit { xid, appends, has_ddl });
+            let (appends, ddl) = (std::mem::take(&mut self.appends), std::mem::take(&mut self.ddl));
+            self.cluster.borrow_mut().commits.push(Commit { xid, appends, ddl });
         }
         self.end_transaction();
         self.settings_before = None;
@@ -259,7 +290,7 @@ impl Connection {
         self.portals.clear();
         self.appends.clear();
         self.savepoints.clear();
-        self.has_ddl = false;
+        self.ddl.clear();
         self.snapshot = None;
     }
 
@@ -337,10 +368,11 @@ impl Connection {
                 let query = text(parse.query);
                 parsed(&query)?;
                 self.not_failed(&query)?;
+                let columns = self.columns(&query)?;
                 if !name.is_empty() && self.statements.contains_key(&name) {
                     return Err(("42P05", "prepared statement already exists".to_owned()));
                 }
-                self.statements.insert(name, query);
+                self.statements.insert(name, (query, columns));
                 self.say(|out| backend::empty(tag::PARSE_COMPLETE, out));
             }
             sent::BIND => {
@@ -368,7 +400,8 @@ impl Connection {
                     });
                 }
                 if returns_rows(&self.meant(&query)) {
-                    self.say(|out| backend::row_description(&["c"], out));
+                    let names = vec!["c"; self.columns(&query)?];
+                    self.say(|out| backend::row_description(&names, out));
                 } else {
                     self.say(|out| backend::empty(tag::NO_DATA, out));
                 }
@@ -377,9 +410,9 @@ impl Connection {
                 let named = frontend::read_target(message, body);
                 let (target, name) = named.map_err(|_| malformed("a Close"))?;
                 match target {
-                    Target::Statement => self.statements.remove(name),
-                    Target::Portal => self.portals.remove(name),
-                };
+                    Target::Statement => drop(self.statements.remove(name)),
+                    Target::Portal => drop(self.portals.remove(name)),
+                }
                 self.say(|out| backend::empty(tag::CLOSE_COMPLETE, out));
             }
             sent::EXECUTE => {
@@ -402,7 +435,28 @@ impl Connection {
     }
 
     fn statement(&self, name: &[u8]) -> Result<String, Failure> {
-        self.statements.get(name).cloned().ok_or(("26000", "no such statement".to_owned()))
+        let known = self.statements.get(name).cloned();
+        let (query, columns) = known.ok_or(("26000", "no such statement".to_owned()))?;
+        if query.contains('*') && self.status != Status::Failed && self.columns(&query)? != columns
+        {
+            return Err((CHANGED, "cached plan must not change result type".to_owned()));
+        }
+        Ok(query)
+    }
+
+    /// How many columns a statement returns.
+    fn columns(&self, query: &str) -> Result<usize, Failure> {
+        match query {
+            _ if !returns_rows(&self.meant(query)) => Ok(0),
+            _ if !query.contains('*') => Ok(1),
+            // (Of the schema each statement sees the latest.)
+            _ => {
+                let cluster = self.cluster.borrow();
+                let seen = self.applied.as_ref().map_or(cluster.commits.len(), |seen| seen.get());
+                let columns = cluster.columns(seen, &self.ddl);
+                columns.ok_or(("42P01", "relation does not exist".to_owned()))
+            }
+        }
     }
 
     fn portal(&self, name: &[u8]) -> Result<String, Failure> {
@@ -453,7 +507,7 @@ impl Connection {
     fn meant(&self, query: &str) -> String {
         match query.strip_prefix("execute ") {
             Some(name) => {
-                let by_protocol = self.statements.get(name.as_bytes());
+                let by_protocol = self.statements.get(name.as_bytes()).map(|(query, _)| query);
                 by_protocol.or(self.sql_statements.get(name)).cloned().unwrap_or_default()
             }
             None => query.to_owned(),
@@ -478,7 +532,8 @@ impl Connection {
             return self.run(&meant, describes);
         }
         if describes && returns_rows(query) {
-            self.say(|out| backend::row_description(&["c"], out));
+            let names = vec!["c"; self.columns(query)?];
+            self.say(|out| backend::row_description(&names, out));
         }
         match first_word(query).as_str() {
             "select" => self.select(query)?,
@@ -555,9 +610,14 @@ impl Connection {
                     self.has_temporary = true;
                 } else {
                     self.writes()?;
-                    self.has_ddl = true;
+                    self.ddl.push(Ddl::Other);
                 }
                 self.done("CREATE TABLE");
+            }
+            word @ ("alter" | "drop") => {
+                self.writes()?;
+                self.ddl.push(if word == "alter" { Ddl::AddColumn } else { Ddl::Drop });
+                self.done(&format!("{} TABLE", word.to_uppercase()));
             }
             "call" => {
                 self.writes()?;
@@ -594,7 +654,11 @@ impl Connection {
             "deallocate" => {
                 let name = &query["deallocate ".len()..];
                 let by_protocol = self.statements.remove(name.as_bytes());
-                if by_protocol.or(self.sql_statements.remove(name)).is_none() {
+                if by_protocol
+                    .map(|(query, _)| query)
+                    .or(self.sql_statements.remove(name))
+                    .is_none()
+                {
                     return Err(("26000", format!("prepared statement \"{name}\" does not exist")));
                 }
                 self.done("DEALLOCATE");
@@ -680,7 +744,9 @@ impl Connection {
                 Some(table) => self.list(table),
                 None => query.to_owned(),
             };
-            self.row(&[Some(&row)]);
+            let mut values = vec![None; self.columns(query)?];
+            values[0] = Some(row.as_str());
+            self.row(&values);
         }
         self.done("SELECT 1");
         Ok(())

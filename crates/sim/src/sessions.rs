@@ -460,14 +460,15 @@ impl World {
         let Some(commit) = cluster.commits.get(self.streamed) else { return false };
         self.streamed += 1;
         let tables = commit.appends.iter().filter_map(|(table, _)| table[1..].parse().ok());
-        let items = match commit.has_ddl {
+        let has_ddl = !commit.ddl.is_empty();
+        let items = match has_ddl {
             true => Items::Everything,
             false => Items::tables(tables.map(RelId)),
         };
         let mut freshness = self.relay.freshness.borrow_mut();
         freshness.entry(Tsid(self.streamed as u64), commit.xid as u32, &items);
         freshness.passed(Lsn(self.streamed as u64));
-        if commit.has_ddl {
+        if has_ddl {
             self.relay.changes.set(self.relay.changes.get() + 1);
         }
         true

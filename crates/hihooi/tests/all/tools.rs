@@ -160,7 +160,7 @@ fn psql_shows_the_same_through_hihooi() {
             let text = [output.stdout, b"--\n".to_vec(), output.stderr].concat();
             // The publication and the identity that it needs are on the list of differences.
             String::from_utf8_lossy(&text)
-                .replace(&port.to_string(), "PORT")
+                .replace(&format!("port \"{port}\""), "port")
                 .replace("Publications:\n    \"hihooi\"\n", "")
                 .replace("Replica Identity: FULL\n", "")
         };

@@ -92,6 +92,8 @@ struct Lent {
     now: Cell<u64>,
     /// The catalog lacks what the stream brought.
     is_behind: Cell<bool>,
+    /// So many transactions changed the schema.
+    definitions: Cell<u64>,
     /// So many answers of replicas may show another order than the primary did.
     forked: Cell<u32>,
 }
@@ -147,6 +149,7 @@ impl Lent {
             },
             now: Cell::new(0),
             is_behind: Cell::new(false),
+            definitions: Cell::new(0),
             forked: Cell::new(0),
         }
     }
@@ -167,7 +170,7 @@ impl Env for Lent {
         self.cache.borrow_mut().get(text, self.catalog_now(), path)
     }
     fn schema(&self) -> SchemaVersion {
-        (self.catalog_now().version(), 0)
+        (self.catalog_now().version(), self.definitions.get())
     }
     fn prepared(
         &self,
@@ -304,6 +307,8 @@ impl World {
         };
         LENT.with(|lent| {
             lent.is_behind.set(false);
+            lent.definitions.set(0);
+            lent.statements.borrow_mut().clear(); // what clients of other worlds were told is nothing to these
             lent.forked.set(0);
         });
         World {
@@ -353,6 +358,11 @@ impl World {
     /// One more answer of a replica may show another order than the primary did.
     pub(super) fn forked(&mut self) {
         self.env.forked.set(self.env.forked.get() + 1);
+    }
+
+    /// Pools have no connections left.
+    pub(super) fn close_idle(&mut self) {
+        self.idle.clear();
     }
 
     /// The catalog falls behind, or catches up.
@@ -551,8 +561,10 @@ impl World {
             leased.connection.receive(&output);
             let cluster = self.cluster.borrow();
             self.applied.set(cluster.commits.len());
-            let new = cluster.commits[before..].iter();
-            self.committed.extend(new.map(|commit| (commit.xid, self.begun.clone())));
+            let new = &cluster.commits[before..];
+            self.committed.extend(new.iter().map(|commit| (commit.xid, self.begun.clone())));
+            let definitions = new.iter().filter(|commit| !commit.ddl.is_empty()).count() as u64;
+            self.env.definitions.set(self.env.definitions.get() + definitions);
             drop(cluster);
             let name = self.env.site_name(leased.site);
             self.trace.push(format!("  {name} < {}", show_sent(&output)));

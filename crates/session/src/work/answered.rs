@@ -195,7 +195,6 @@ impl Session {
         match then {
             Then::Carried => self.carried(env, out),
             Then::Described => self.described(env, out),
-            Then::FailedFirst => self.failed_first(env, out),
             Then::Begun => self.begun(env, out),
             Then::Written(written) => self.has_run(written, env, out),
             Then::Read if self.hold == Hold::Drop => self.run_again(env, out),
@@ -228,6 +227,11 @@ impl Session {
 
     fn has_run(&mut self, written: Written, env: &dyn Env, out: &mut Actions) {
         let Some(mut work) = self.work.take() else { return };
+        if let Some(up) = &mut self.up {
+            for _ in 0..up.answers.take_gone() {
+                self.names.gone().into_iter().for_each(|gone| up.forget_named(&gone));
+            }
+        }
         let next = match (&work.what, written) {
             (_, Written::Whole) => None,
             (What::Unit(unit), Written::Flushed)
@@ -260,6 +264,7 @@ impl Session {
     /// The server is ready for the next unit.
     fn is_ready(&mut self, env: &dyn Env, out: &mut Actions) {
         self.open = Open::No;
+        self.names.stay();
         let Some(work) = self.work.take() else { return };
         let site = work.route.site;
         let follows = self.with_server(|session, up| {
@@ -425,7 +430,9 @@ impl Session {
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         self.end_copy();
         match self.phase {
-            Phase::Answering(Then::Carried | Then::Described | Then::Begun) => {
+            Phase::Answering(Then::Carried | Then::Described | Then::Begun)
+                if !self.is_unit_open() =>
+            {
                 if site != SiteId::Primary {
                     out.push_back(Action::Failed(site));
                 }
