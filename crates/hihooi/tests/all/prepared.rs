@@ -118,6 +118,117 @@ fn i1_a_transaction_sees_what_its_own_ddl_did_to_statements() {
     cluster.assert_verified();
 }
 
+/// In a pipeline the statement fails where it stands, also behind a Flush: what is in front of it is answered, and its
+/// transaction rolled back.
+#[test]
+fn i1_a_statement_of_a_pipeline_fails_where_it_stands() {
+    let _alone = alone();
+    let cluster = small_pools();
+    let make = "CREATE TABLE t (id int PRIMARY KEY, n int); CREATE TABLE log (id int PRIMARY KEY)";
+    cluster.connect().run(make);
+    cluster.caught_up();
+    let mut clients: Vec<_> = (0..6).map(|_| cluster.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        prepare(client, b"all", "SELECT * FROM t");
+        prepare(client, b"log", &format!("INSERT INTO log VALUES ({number})"));
+        run(client, b"all").expect("rows");
+    }
+    cluster.connect().run("ALTER TABLE t ADD m int");
+    for (number, client) in clients.iter_mut().enumerate() {
+        let waits = number % 2 == 1;
+        let mut out = BytesMut::new();
+        frontend::bind(b"", b"log", std::iter::empty(), &mut out);
+        frontend::execute(b"", 0, &mut out);
+        if waits {
+            frontend::flush(&mut out);
+            client.send(&out.split()).expect("sent");
+            let told: Vec<u8> = (0..2).map(|_| client.next().expect("a message").tag).collect();
+            assert_eq!(told, [b'2', b'C'], "what came before the Flush is answered");
+        }
+        frontend::bind(b"", b"all", std::iter::empty(), &mut out);
+        frontend::execute(b"", 0, &mut out);
+        frontend::sync(&mut out);
+        client.send(&out).expect("sent");
+        let error = client.answers().expect_err("other columns").server();
+        assert_eq!(error.code(), "0A000", "{error}");
+        assert_eq!(client.value("SELECT count(*) FROM log"), "0", "it was one transaction");
+        run(client, b"log").expect("it is there");
+        client.run("DELETE FROM log");
+    }
+    cluster.assert_verified();
+}
+
+/// A statement that returns users' types, which have other numbers at each site, goes on at replicas behind DDL that has
+/// nothing to do with it.
+#[test]
+fn i1_statements_with_users_types_go_on_behind_ddl() {
+    let _alone = alone();
+    let cluster = small_pools();
+    cluster.connect().run(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE e (id int PRIMARY KEY, m mood);
+         INSERT INTO e VALUES (1, 'ok')",
+    );
+    cluster.caught_up();
+    let mut clients: Vec<_> = (0..6).map(|_| cluster.connect()).collect();
+    for client in &mut clients {
+        prepare(client, b"mood", "SELECT m FROM e WHERE id = 1");
+        assert_eq!(value(client, b"mood"), "ok");
+    }
+    for change in ["CREATE TABLE other (id int)", "ALTER TYPE mood ADD VALUE 'happy'"] {
+        cluster.connect().run(change);
+        for client in &mut clients {
+            assert_eq!(value(client, b"mood"), "ok", "behind {change}");
+        }
+        if cluster.is_hihooi() {
+            eventually("they run at replicas again", || {
+                assert_eq!(value(&mut clients[0], b"mood"), "ok");
+                clients[0].route().site() != "primary"
+            });
+        }
+    }
+    let change = "ALTER TABLE e ALTER m TYPE text";
+    cluster.connect().run(change);
+    for client in &mut clients {
+        let error = run(client, b"mood").expect_err("another type").server();
+        assert_eq!(error.code(), "0A000", "behind {change}: {error}");
+    }
+    cluster.assert_verified();
+}
+
+/// DEALLOCATE and DISCARD ALL take a client's statements when they are carried out, not when they fail.
+#[test]
+fn i1_a_deallocate_that_fails_takes_nothing() {
+    let _alone = alone();
+    let cluster = small_pools();
+    cluster
+        .connect()
+        .run("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 7)");
+    cluster.caught_up();
+    let mut client = cluster.connect();
+    prepare(&mut client, b"n", "SELECT n FROM t");
+    for (fails, code) in [
+        ("DISCARD ALL", "25001"),
+        ("SELECT 1/0; DEALLOCATE n", "22012"),
+        ("SELECT 1/0; DISCARD ALL", "22012"),
+        ("DEALLOCATE other", "26000"),
+    ] {
+        client.run("BEGIN");
+        assert_eq!(client.error(fails).code(), code, "{fails}");
+        for too_late in ["DEALLOCATE n", "DEALLOCATE ALL", "DISCARD ALL"] {
+            assert_eq!(client.error(too_late).code(), "25P02", "{too_late}");
+        }
+        client.run("ROLLBACK");
+        assert_eq!(value(&mut client, b"n"), "7", "behind {fails}");
+    }
+    client.run("BEGIN; DEALLOCATE n; ROLLBACK");
+    let error = run(&mut client, b"n").expect_err("it is gone, whatever became of the transaction");
+    assert_eq!(error.server().code(), "26000");
+    prepare(&mut client, b"n", "SELECT n FROM t");
+    assert_eq!(value(&mut client, b"n"), "7");
+    client.run("DROP TABLE t; DEALLOCATE n");
+    cluster.assert_verified();
+}
+
 /// Literals and names mean what the client's settings made of them, whoever else prepares the same text.
 #[test]
 fn i1_statements_of_clients_with_other_settings_are_not_shared() {
