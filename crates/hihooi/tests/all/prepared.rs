@@ -176,6 +176,13 @@ fn i1_statements_with_users_types_go_on_behind_ddl() {
     }
     for change in ["CREATE TABLE other (id int)", "ALTER TYPE mood ADD VALUE 'happy'"] {
         cluster.connect().run(change);
+        cluster.caught_up();
+        // Others have the connections that know it.
+        let mut others: Vec<_> = (0..2).map(|_| cluster.connect()).collect();
+        for other in &mut others {
+            other.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+            other.run("SELECT id FROM e");
+        }
         for client in &mut clients {
             assert_eq!(value(client, b"mood"), "ok", "behind {change}");
         }
@@ -225,7 +232,8 @@ fn i1_a_deallocate_that_fails_takes_nothing() {
     assert_eq!(error.server().code(), "26000");
     prepare(&mut client, b"n", "SELECT n FROM t");
     assert_eq!(value(&mut client, b"n"), "7");
-    client.run("DROP TABLE t; DEALLOCATE n");
+    client.run("DROP TABLE t");
+    client.run("DEALLOCATE n");
     cluster.assert_verified();
 }
 
