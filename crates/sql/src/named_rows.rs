@@ -291,7 +291,7 @@ pub(crate) fn unquoted(token: &[u8]) -> Option<Vec<u8>> {
 
 /// The elements of an array's text; `None` if any needs more than cutting, or may be a NULL (or, with `array_nulls`
 /// off, the word).
-fn text_elements(text: &[u8]) -> Option<Vec<&[u8]>> {
+pub(crate) fn text_elements(text: &[u8]) -> Option<Vec<&[u8]>> {
     let inner = trim(text).strip_prefix(b"{")?.strip_suffix(b"}")?;
     if inner.iter().any(|b| matches!(b, b'{' | b'}' | b'"' | b'\\')) {
         return None;

@@ -19,7 +19,7 @@ use super::names::{Merged, Source};
 use super::scan::Scan;
 use crate::catalog::{Column, Relation};
 use crate::keys::KeyType;
-use crate::named_rows::{Bounds, KeyTemplate, Slot, Template, unquoted};
+use crate::named_rows::{Bounds, KeyTemplate, Slot, Template, text_elements, unquoted};
 
 /// Lists that would name more rows are not followed (I8).
 const KEYS_MAX: usize = 64;
@@ -267,7 +267,7 @@ impl<'t> Scan<'_, 't> {
         let next = loop {
             let Some(column) = columns.next() else { break None };
             let Some(values) = self.values_of(source, column) else { break Some(column) };
-            if keys.len() * values.len() > KEYS_MAX {
+            if values.is_empty() || keys.len() * values.len() > KEYS_MAX {
                 break None;
             }
             keys = product(&keys, &values);
@@ -312,7 +312,7 @@ impl<'t> Scan<'_, 't> {
     fn values_of(&self, source: usize, column: &Column) -> Option<Vec<Template>> {
         self.conditions_on(source, column).into_iter().find_map(|is| match is {
             Is::Any(values) => values.iter().map(|value| self.template(*value, column)).collect(),
-            Is::Element(array) => Some(vec![self.array(*array, column)?]),
+            Is::Element(array) => self.array(*array, column),
             Is::Low(_) | Is::High(_) | Is::Same(..) => None,
         })
     }
@@ -385,8 +385,8 @@ impl<'t> Scan<'_, 't> {
         Some(Template { key_type, type_oid: column.base_oid, slot })
     }
 
-    /// A parameter that is an array, perhaps with a cast.
-    fn array(&self, value: Node<'t>, column: &Column) -> Option<Template> {
+    /// What an array has, which is a parameter or a string, perhaps with a cast.
+    fn array(&self, value: Node<'t>, column: &Column) -> Option<Vec<Template>> {
         let key_type = column.key_type?;
         let (value, cast) = match value {
             Node::TypeCast(cast) => {
@@ -395,13 +395,33 @@ impl<'t> Scan<'_, 't> {
             }
             value => (value, None),
         };
-        let Node::ParamRef(parameter) = value else { return None };
-        let slot = Slot::Elements {
-            number: u16::try_from(parameter.number).ok().filter(|number| *number > 0)?,
-            must_be_declared: false, // told when all places are known
-            cast,
+        let slots = match value {
+            Node::ParamRef(parameter) => vec![Slot::Elements {
+                number: u16::try_from(parameter.number).ok().filter(|number| *number > 0)?,
+                must_be_declared: false, // told when all places are known
+                cast,
+            }],
+            Node::A_Const(constant) => self.elements(constant, key_type)?,
+            _ => return None,
         };
-        Some(Template { key_type, type_oid: column.base_oid, slot })
+        let template = |slot| Template { key_type, type_oid: column.base_oid, slot };
+        Some(slots.into_iter().map(template).collect())
+    }
+
+    /// The elements of a string that stands for an array.
+    fn elements(&self, constant: &A_Const, key_type: KeyType) -> Option<Vec<Slot>> {
+        let at = usize::try_from(constant.location).ok()?;
+        let differs = self.constants.is_some_and(|all| all.iter().any(|c| c.start == at));
+        let ConstValue::String(text) = constant.val()? else { return None };
+        if differs || !text.is_ascii() {
+            return None; // the template stands for texts with other strings, too
+        }
+        let element = |value: &[u8]| {
+            let mut form = Vec::new();
+            key_type.push_text(value, &mut form)?;
+            Some(Slot::Value(form.into()))
+        };
+        text_elements(text.as_bytes())?.into_iter().map(element).collect()
     }
 
     fn slot(&self, value: Node<'t>, column: &Column, cast: Option<u32>) -> Option<Slot> {
