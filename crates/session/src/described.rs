@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use hihooi_sql::{Kind, Statement};
 use hihooi_wire::backend::{ErrorFields, Report, Status, tag};
 use hihooi_wire::{Fields, ProtocolError};
 
 use crate::answers::Audience;
 use crate::events::{Actions, Env, Meaning, Prepared};
-use crate::session::{Open, Phase, Session};
+use crate::session::{Open, Session};
 use crate::sites::SiteId;
 use crate::state::{MeaningfulSettings, Pin};
 use crate::unit::Op;
@@ -116,7 +117,11 @@ impl Session {
             let (Op::Bind { prepared, .. } | Op::DescribeStatement { prepared, .. }) = op else {
                 continue;
             };
-            if let Some((prepared, _)) = prepared
+            if op.statement().is_some_and(|statement| statement.kind.is_bound_of_transaction()) {
+                break; // what comes behind runs in another one
+            }
+            if let Some((prepared, facts)) = prepared
+                && facts.statements.iter().all(has_columns_of_its_own)
                 && prepared.columns.get().is_some()
                 && self.may_differ(prepared, env)
                 && !up.has_statement(prepared.id)
@@ -143,7 +148,14 @@ impl Session {
             return self.write_described(env, out);
         }
         // What was prepared just now is not what clients have. (It is closed when it is prepared anew.)
-        changed.iter().for_each(|id| up.closed(*id));
+        changed.iter().for_each(|id| up.doubt_statement(*id));
+        if let What::Unit(unit) = &work.what
+            && error.is_some()
+        {
+            // Nor is it known what was not compared.
+            let prepared = unit.ops.iter().filter_map(Op::prepared);
+            prepared.for_each(|(prepared, _)| up.doubt_statement(prepared.id));
+        }
         let is_open = up.status != Status::Idle || self.open == Open::Running;
         let at_replica = work.route.site != SiteId::Primary;
         if at_replica && !is_open {
@@ -163,7 +175,6 @@ impl Session {
         }
         if at_replica {
             // It has the transaction's snapshot.
-            self.phase = Phase::Idle;
             return self.lose_snapshot(Report::error("0A000", CHANGED), out);
         }
         if let What::Unit(unit) = &mut work.what {
@@ -172,4 +183,9 @@ impl Session {
         // (Behind an error outside a transaction, the unit meets the same, in the server's own words.)
         self.write_described(env, out);
     }
+}
+
+/// Whether what a statement returns depends on nothing but the schema: not on what EXECUTE or FETCH name.
+fn has_columns_of_its_own(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Read | Kind::Write)
 }

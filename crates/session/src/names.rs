@@ -138,11 +138,16 @@ impl Names {
         self.going.push_back(names);
     }
 
+    /// Whether something was sent that takes names away, and wasn't carried out.
+    pub(crate) fn may_go(&self) -> bool {
+        !self.going.is_empty()
+    }
+
     /// The first of what was to take names away was carried out, whatever becomes of the unit.
     pub(crate) fn gone(&mut self) -> Option<NamesGone> {
         let gone = self.going.pop_front()?;
         match &gone {
-            NamesGone::All => self.by_protocol.clear(),
+            NamesGone::All => self.by_protocol.retain(|name, _| name.is_empty()),
             NamesGone::One(name) => self.forget(name),
         }
         Some(gone)

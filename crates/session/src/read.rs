@@ -10,6 +10,7 @@ use hihooi_wire::frontend::{self, Bind, Target, tag};
 use crate::answers::{Audience, Sent};
 use crate::block::Block;
 use crate::consistency::Consistency;
+use crate::downstream::Message;
 use crate::events::Env;
 use crate::own_types::{self, Objects};
 use crate::route::Reason;
@@ -113,6 +114,12 @@ impl Session {
         Ok(())
     }
 
+    /// Whether what a Close names exists under this name at the session's connection.
+    fn is_known_there(&self, close: &Message) -> bool {
+        let named = frontend::read_target(close.tag, close.body());
+        named.is_ok_and(|(_, name)| self.up.as_ref().is_some_and(|up| up.knows_name(name)))
+    }
+
     /// What a unit reads, if every statement of it may be routed.
     pub(crate) fn routable_unit(&self, unit: &Unit, env: &dyn Env) -> Result<Wanted, Reason> {
         self.may_route(env)?;
@@ -130,6 +137,9 @@ impl Session {
             has_run |= op.executes();
             let Some((prepared, facts)) = op.prepared() else {
                 match op {
+                    Op::CloseStatement(message) if self.is_known_there(message) => {
+                        return Err(Reason::ExplicitBlock);
+                    }
                     Op::CloseStatement(_) | Op::Portal(_) => continue,
                     _ => return Err(Reason::Unsafe),
                 }

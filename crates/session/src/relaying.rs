@@ -251,6 +251,9 @@ fn take(
         }
         Event::Ready(status) => {
             server.status = status;
+            if server.failed {
+                server.unit_failed(); // more may have been written, and skipped, behind the error
+            }
             Some(Step::Ready(status))
         }
     })

@@ -17,7 +17,7 @@ use hihooi_sql::{
     Analysis, Isolation, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
 };
 use hihooi_wire::backend::{self, Report, Status};
-use hihooi_wire::frontend::tag;
+use hihooi_wire::frontend::{Bind, Parse, tag};
 
 use crate::answers::Audience;
 use crate::block::Block;
@@ -507,12 +507,37 @@ impl Session {
     }
 
     fn gather(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
-        let ends = matches!(message.tag, tag::SYNC | tag::FLUSH);
+        let ends = matches!(message.tag, tag::SYNC | tag::FLUSH)
+            || message.tag == tag::EXECUTE && self.takes_statements(env);
         self.gathered_len += message.bytes.len();
         self.gathered.push(message);
         if ends || self.gathered_len > UNIT_LEN_MAX {
             self.run_gathered(env, out);
         }
+    }
+
+    /// Whether what was bound is a DEALLOCATE: what its names mean then is known when it has run.
+    fn takes_statements(&mut self, env: &dyn Env) -> bool {
+        if self.names.may_go() {
+            return true; // it was bound in a part in front
+        }
+        let bound = self.gathered.iter().rev().find(|message| message.tag == tag::BIND);
+        let Some(Ok(bind)) = bound.map(|message| Bind::read(message.body())) else { return false };
+        let parsed = self.gathered.iter().rev().filter(|message| message.tag == tag::PARSE);
+        let parsed = parsed
+            .filter_map(|message| Some((message, Parse::read(message.body()).ok()?)))
+            .find(|(_, parse)| parse.statement == bind.statement);
+        let query = match parsed {
+            Some((message, parse)) => message.bytes.slice_ref(parse.query),
+            None => match self.names.get(bind.statement) {
+                Some(prepared) => prepared.query.clone(),
+                None => return false,
+            },
+        };
+        let takes = |statement: &Statement| {
+            matches!(statement.kind, Kind::Session(SessionCommand::Deallocate(_)))
+        };
+        mentions(&query, b"deallocate") && self.analyse(&query, env).statements.iter().any(takes)
     }
 
     /// The manager stops while the session goes on.
@@ -661,7 +686,7 @@ impl Session {
         up.close_statements();
         up.lists_prepared = true;
         let names = self.names.all().into_iter();
-        let names = names.filter(|(name, _)| !name.is_empty() && !up.has_named(name));
+        let names = names.filter(|(name, of)| !name.is_empty() && !up.has_named(name, of.id));
         let names: Vec<_> = names.collect();
         let in_block = up.status == Status::Block && !names.is_empty();
         if in_block {

@@ -201,10 +201,10 @@ impl Session {
     pub(crate) fn lose_snapshot(&mut self, report: Report, out: &mut Actions) {
         let waits = match self.phase {
             Phase::Idle => self.work.is_some(),
-            Phase::Answering(then) => matches!(then, Then::Written(_)),
+            Phase::Answering(then) => matches!(then, Then::Written(_) | Then::Described),
             _ => false,
         };
-        let runs = !matches!(self.phase, Phase::Idle);
+        let runs = self.is_unit_open() || matches!(self.phase, Phase::Answering(Then::Written(_)));
         let answered = self.up.as_ref().filter(|_| runs).map_or(0, |up| up.names_done);
         // In the middle of a unit the client is told at once, and what is left of the unit is skipped.
         let was_open = std::mem::replace(&mut self.open, Open::No) == Open::Running;

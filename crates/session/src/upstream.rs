@@ -93,12 +93,12 @@ pub struct Upstream {
 /// What a client's own name means at the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Literal {
-    /// The client's statement.
-    Whole,
+    /// The client's statement with this id.
+    Whole(u64),
     /// An empty one: the name is taken.
     Taken,
-    /// A Close was sent, which is skipped behind an error.
-    Closed,
+    /// Whether it is there depends on what was skipped behind an error.
+    Unsure,
 }
 
 /// Prepared statements that sessions share, by their ids: whether each is known to be there, or only may be.
@@ -180,6 +180,11 @@ impl Upstream {
         self.statements.0.insert(id, true);
     }
 
+    /// A prepared statement of the server may not be what clients have.
+    pub fn doubt_statement(&mut self, id: u64) {
+        self.statements.0.insert(id, false);
+    }
+
     /// The server closed a prepared statement.
     pub fn closed(&mut self, id: u64) {
         self.statements.0.remove(&id);
@@ -247,10 +252,11 @@ impl Upstream {
     /// Writes Parse of a statement under a client's own name, which is closed after the unit, if it isn't there; whether
     /// there was anything to write.
     pub fn write_named(&mut self, name: &[u8], prepared: &Prepared, audience: Audience) -> bool {
-        let is_there = self.has_named(name);
+        let Named { id, query, types } = prepared.named();
+        let is_there = self.has_named(name, id);
         if !is_there {
-            let Named { query, types, .. } = prepared.named();
-            self.write_literal(Parse { statement: name, query, types }, Literal::Whole, audience);
+            let parse = Parse { statement: name, query, types };
+            self.write_literal(parse, Literal::Whole(id), audience);
         }
         !is_there
     }
@@ -268,7 +274,7 @@ impl Upstream {
     /// Has a client's own name be taken, by a statement that can't fail; whether there was anything to write.
     pub fn write_taken(&mut self, name: &[u8], audience: Audience) -> bool {
         let is_free =
-            !matches!(self.literal_names.get(name), Some(Literal::Whole | Literal::Taken));
+            !matches!(self.literal_names.get(name), Some(Literal::Whole(_) | Literal::Taken));
         if is_free {
             let empty = Parse { statement: name, query: b"", types: &[0, 0] };
             self.write_literal(empty, Literal::Taken, audience);
@@ -284,9 +290,14 @@ impl Upstream {
         }
     }
 
-    /// Whether a client's statement exists under its own name.
-    pub(crate) fn has_named(&self, name: &[u8]) -> bool {
-        self.literal_names.get(name) == Some(&Literal::Whole)
+    /// Whether a client's statement, with this id, exists under its own name.
+    pub(crate) fn has_named(&self, name: &[u8], id: u64) -> bool {
+        self.literal_names.get(name) == Some(&Literal::Whole(id))
+    }
+
+    /// Whether a client's own name means, or may mean, something here.
+    pub(crate) fn knows_name(&self, name: &[u8]) -> bool {
+        self.literal_names.contains_key(name)
     }
 
     /// Writes the question for the transaction's id; its answer is a row of the session's own.
@@ -324,11 +335,12 @@ impl Upstream {
         self.answers.sent(Sent::ClosePortal, audience);
     }
 
-    /// A unit failed, perhaps the one that should have prepared the question.
+    /// A unit failed: what it should have prepared may have been skipped.
     pub fn unit_failed(&mut self) {
         self.failed = true;
         self.xid_prepared = false;
         self.unnamed = Some(NOBODYS);
+        self.literal_names.values_mut().for_each(|literal| *literal = Literal::Unsure);
     }
 
     /// A query of the session's own failed, which says nothing about the client's unit. If it was to have the
@@ -416,6 +428,8 @@ impl Upstream {
             self.answers.sent(Sent::Close(None), Audience::Hidden);
             Parse { types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(None), audience);
+            let name = Bytes::copy_from_slice(parse.statement);
+            self.literal_names.insert(name, Literal::Whole(prepared.id));
         } else {
             let name = server_name(prepared.id);
             // Parsed anew if it is there: the answer tells whether it still makes sense.
@@ -458,7 +472,9 @@ impl Upstream {
 
     /// Writes a client's Bind or Describe of a statement whose columns have changed, so that it fails.
     pub fn write_changed(&mut self, message: &Message, audience: Audience) {
-        let name = b"hihooi_changed"; // no statement is called that
+        let name = b"hihooi_changed"; // no statement is called that, at least now
+        frontend::close(Target::Statement, name, &mut self.output);
+        self.answers.sent(Sent::Close(None), Audience::Hidden);
         match Bind::read(message.body()) {
             Ok(bind) if message.tag == frontend::tag::BIND => {
                 Bind { statement: name, ..bind }.write(&mut self.output);
@@ -488,7 +504,7 @@ impl Upstream {
     /// Writes a client's Close of a statement: of what exists under its own name. (What servers keep for others stays.)
     pub fn write_close(&mut self, message: &Message, audience: Audience) {
         let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
-        let there = self.literal_names.get_mut(name).map(|literal| *literal = Literal::Closed);
+        let there = self.literal_names.get_mut(name).map(|literal| *literal = Literal::Unsure);
         frontend::close(target, there.map_or(b"hihooi_none", |()| name), &mut self.output);
         self.answers.sent(Sent::Close(None), audience);
     }
@@ -532,7 +548,7 @@ impl Upstream {
 
     /// Whether the unit lists prepared statements, and this is one under the client's own name.
     fn is_listed(&self, name: &[u8]) -> bool {
-        self.lists_prepared && self.has_named(name)
+        self.lists_prepared && self.knows_name(name)
     }
 
     /// Writes Sync.

@@ -302,6 +302,7 @@ impl Session {
         let Some(up) = &mut self.up else { return };
         let is_foreign = up.unseen_code_of.is_some_and(|session| session != self.opened.id);
         if is_foreign || up.settings != self.settings {
+            up.answers.take_error(); // of what somebody prepared before
             up.write_own_query(&self.settings.statements(!up.is_replica));
             self.await_own(Then::Carried);
         } else {

@@ -264,7 +264,9 @@ impl Session {
     /// The server is ready for the next unit.
     fn is_ready(&mut self, env: &dyn Env, out: &mut Actions) {
         self.open = Open::No;
-        self.names.stay();
+        if self.up.as_ref().is_some_and(|up| up.failed || up.status == Status::Idle) {
+            self.names.stay();
+        }
         let Some(work) = self.work.take() else { return };
         let site = work.route.site;
         let follows = self.with_server(|session, up| {
