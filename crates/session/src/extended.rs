@@ -29,6 +29,7 @@ impl Session {
             return;
         }
         self.gathered_len = 0;
+        self.may_take = false;
         let last = messages.last().map(|message| message.tag);
         if self.open == Open::Skipping {
             if last == Some(tag::SYNC) && !makes(Mistake::SyncSkipped) {

@@ -211,6 +211,8 @@ pub struct Session {
     pub(crate) gathered: Vec<Message>,
     /// Their length, bytes.
     pub(crate) gathered_len: usize,
+    /// One of these messages may be about a DEALLOCATE.
+    pub(crate) may_take: bool,
     pub(crate) open: Open,
 }
 
@@ -255,6 +257,7 @@ impl Session {
             asked_names: Vec::new(),
             gathered: Vec::new(),
             gathered_len: 0,
+            may_take: false,
             open: Open::No,
             opened,
         }
@@ -507,8 +510,22 @@ impl Session {
     }
 
     fn gather(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
-        let ends = matches!(message.tag, tag::SYNC | tag::FLUSH)
-            || message.tag == tag::EXECUTE && self.takes_statements(env);
+        let ends = match message.tag {
+            tag::SYNC | tag::FLUSH => true,
+            tag::EXECUTE => self.names.may_go() || self.may_take && self.takes_statements(env),
+            tag::PARSE => {
+                let parse = Parse::read(message.body());
+                self.may_take |= parse.is_ok_and(|parse| may_take(parse.query));
+                false
+            }
+            tag::BIND => {
+                let bind = Bind::read(message.body()).ok();
+                let prepared = bind.and_then(|bind| self.names.get(bind.statement));
+                self.may_take |= prepared.is_some_and(|prepared| may_take(&prepared.query));
+                false
+            }
+            _ => false,
+        };
         self.gathered_len += message.bytes.len();
         self.gathered.push(message);
         if ends || self.gathered_len > UNIT_LEN_MAX {
@@ -518,9 +535,6 @@ impl Session {
 
     /// Whether what was bound is a DEALLOCATE: what its names mean then is known when it has run.
     fn takes_statements(&mut self, env: &dyn Env) -> bool {
-        if self.names.may_go() {
-            return true; // it was bound in a part in front
-        }
         let bound = self.gathered.iter().rev().find(|message| message.tag == tag::BIND);
         let Some(Ok(bind)) = bound.map(|message| Bind::read(message.body())) else { return false };
         let parsed = self.gathered.iter().rev().filter(|message| message.tag == tag::PARSE);
@@ -537,7 +551,7 @@ impl Session {
         let takes = |statement: &Statement| {
             matches!(statement.kind, Kind::Session(SessionCommand::Deallocate(_)))
         };
-        mentions(&query, b"deallocate") && self.analyse(&query, env).statements.iter().any(takes)
+        may_take(&query) && self.analyse(&query, env).statements.iter().any(takes)
     }
 
     /// The manager stops while the session goes on.
@@ -655,12 +669,11 @@ impl Session {
     }
 
     /// Makes a statement that the client prepared by the protocol known under the client's name,
-    /// for SQL that names it (EXECUTE, DEALLOCATE), in front of so many changes of names in its unit.
+    /// for SQL that names it (EXECUTE, DEALLOCATE), as it is in front of what comes behind it in its unit.
     pub(crate) fn write_named(
         &self,
         up: &mut Upstream,
         statement: &Statement,
-        changes: usize,
         audience: Audience,
     ) -> bool {
         let Kind::Session(command) = &statement.kind else { return false };
@@ -668,7 +681,8 @@ impl Session {
         else {
             return false;
         };
-        let Some(prepared) = self.names.get_before(name.as_bytes(), changes) else { return false };
+        let prepared = self.names.get_before(name.as_bytes(), self.flight.names_left);
+        let Some(prepared) = prepared else { return false };
         match command {
             SessionCommand::Execute(_) => up.write_named(name.as_bytes(), prepared, audience),
             _ => up.write_taken(name.as_bytes(), audience), // it may not make sense any more
@@ -821,6 +835,12 @@ pub(crate) fn may_change_path(statement: &Statement) -> bool {
 /// hence "touches everything" (I6).
 pub(crate) fn shadow(text: &[u8]) -> String {
     text.iter().map(|&byte| if byte.is_ascii() { char::from(byte) } else { 'x' }).collect()
+}
+
+/// Whether a text may be a DEALLOCATE; at first sight, since most are not.
+fn may_take(text: &[u8]) -> bool {
+    let first = text.trim_ascii_start().first();
+    matches!(first, Some(b'd' | b'D' | b'-' | b'/' | b';')) && mentions(text, b"deallocate")
 }
 
 /// Whether a text holds a word, in any case.

@@ -91,6 +91,11 @@ impl Op {
         }
     }
 
+    /// Whether a name is given or taken away.
+    fn changes_names(&self) -> bool {
+        matches!(self, Op::CloseStatement(_) | Op::Parse { is_taken: false, .. })
+    }
+
     /// Whether it is a Describe.
     #[must_use]
     pub fn describes(&self) -> bool {
@@ -225,6 +230,8 @@ pub struct Flight {
     pub everywhere: bool,
     /// Whether the unit is in a block, as far as its messages were written.
     pub is_in_block: bool,
+    /// So many of the unit's messages that change names aren't written yet.
+    pub names_left: usize,
     /// Rows of the unit's own questions so far.
     xids: Vec<Option<Bytes>>,
 }
@@ -240,13 +247,6 @@ impl Flight {
     pub(crate) fn keep(&mut self, rows: Vec<Vec<Option<Bytes>>>) {
         self.xids.extend(rows.into_iter().map(first_value));
     }
-}
-
-/// How many names are given or taken away by these.
-fn changes_of_names(ops: &[Op]) -> usize {
-    let changes =
-        |op: &&Op| matches!(op, Op::CloseStatement(_) | Op::Parse { is_taken: false, .. });
-    ops.iter().filter(changes).count()
 }
 
 /// Whether what begins or ends a transaction is made ready, but not run right behind that.
@@ -305,9 +305,12 @@ impl Session {
             self.flight.opaque.push(write);
         }
         let is_copy = |op: &Op| matches!(op.statement(), Some(s) if s.kind == Kind::CopyIn);
+        let left = unit.ops[*next..].iter();
+        self.flight.names_left = left.filter(|op| op.changes_names()).count();
         while let Some(op) = unit.ops.get(*next) {
             let is_lone = *next == 0 && is_first && unit.ends != Ends::Flush && runs_one(unit);
             self.write_at_primary(up, unit, *next, is_lone, env, out);
+            self.flight.names_left -= usize::from(op.changes_names());
             *next += 1;
             if is_copy(op) && unit.audience == Audience::Simple {
                 up.write_flush();
@@ -339,8 +342,7 @@ impl Session {
         if op.binds_commit() && is_left(&unit.ops, index) {
             self.transaction.has_bound_commit = true;
         } else if op.statement().is_some() {
-            let changes = changes_of_names(&unit.ops[index..]);
-            self.prepare_for(up, op, changes, is_lone, env, out);
+            self.prepare_for(up, op, is_lone, env, out);
         } else if op.executes() && self.transaction.has_bound_commit {
             // It may be the COMMIT; if not, the transaction's writes still count.
             let before = self.transaction.clone();
@@ -353,8 +355,7 @@ impl Session {
             // EXECUTE is described by what it names, which must be there.
             for statement in &facts.statements {
                 if matches!(statement.kind, Kind::Session(SessionCommand::Execute(_))) {
-                    let changes = changes_of_names(&unit.ops[index..]);
-                    self.write_named(up, statement, changes, Audience::Hidden);
+                    self.write_named(up, statement, Audience::Hidden);
                 }
             }
         }
@@ -364,18 +365,17 @@ impl Session {
         }
     }
 
-    /// What must be sent in front of a statement, with so many changes of names behind it in its unit.
+    /// What must be sent in front of a statement.
     fn prepare_for(
         &mut self,
         up: &mut Upstream,
         op: &Op,
-        changes: usize,
         is_lone: bool,
         env: &dyn Env,
         out: &mut Actions,
     ) {
         let Some(statement) = op.statement() else { return };
-        self.write_named(up, statement, changes, Audience::Hidden);
+        self.write_named(up, statement, Audience::Hidden);
         self.note_effects(up, statement, op.text(), env);
         match &statement.kind {
             Kind::Begin(_) => self.flight.is_in_block = true,

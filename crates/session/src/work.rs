@@ -530,7 +530,7 @@ impl Session {
             self.show_prepared(up);
         }
         for statement in &facts.statements {
-            if self.write_named(up, statement, 0, Audience::Us) {
+            if self.write_named(up, statement, Audience::Us) {
                 up.write_sync(Audience::Us);
             }
             self.note_query(up, statement, text, env);
