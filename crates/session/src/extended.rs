@@ -63,9 +63,13 @@ impl Session {
             return self.ask_storing(Held::Unit { messages, at: from + at, ends }, env, out);
         }
         let mut ops = Vec::with_capacity(messages.len());
+        let mut has_changed = false;
         for message in messages {
-            match self.op(message, env) {
-                Ok(op) => ops.push(op),
+            match self.op(message, has_changed, env) {
+                Ok(op) => {
+                    has_changed |= op.statement().is_some_and(changes_meanings);
+                    ops.push(op);
+                }
                 Err(error) => return self.end(End::Fatal(protocol_report(&error)), out),
             }
         }
@@ -165,9 +169,15 @@ impl Session {
         }
     }
 
-    fn op(&mut self, message: Message, env: &dyn Env) -> hihooi_wire::Result<Op> {
+    /// What a message asks for, behind what may have changed settings or the schema in its unit, if that has.
+    fn op(
+        &mut self,
+        message: Message,
+        has_changed: bool,
+        env: &dyn Env,
+    ) -> hihooi_wire::Result<Op> {
         Ok(match message.tag {
-            tag::PARSE => self.parse_op(message, env)?,
+            tag::PARSE => self.parse_op(message, has_changed, env)?,
             tag::BIND => {
                 let bind = Bind::read(message.body())?;
                 let prepared = self.named(bind.statement, env);
@@ -195,12 +205,17 @@ impl Session {
         })
     }
 
-    fn parse_op(&mut self, message: Message, env: &dyn Env) -> hihooi_wire::Result<Op> {
+    fn parse_op(
+        &mut self,
+        message: Message,
+        has_changed: bool,
+        env: &dyn Env,
+    ) -> hihooi_wire::Result<Op> {
         let parse = Parse::read(message.body())?;
         let name = Bytes::copy_from_slice(parse.statement);
         let query = message.bytes.slice_ref(parse.query);
-        let prepared =
-            env.prepared(query, message.bytes.slice_ref(parse.types), self.shared_settings());
+        let settings = self.shared_settings().filter(|_| !has_changed);
+        let prepared = env.prepared(query, message.bytes.slice_ref(parse.types), settings);
         let is_taken = !name.is_empty() && self.names.get(&name).is_some();
         let facts = if is_taken {
             self.analyse(&prepared.query, env)
@@ -325,6 +340,11 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Whether texts may mean other things behind a statement than in front of it.
+fn changes_meanings(statement: &Statement) -> bool {
+    may_change_path(statement) || matches!(statement.kind, Kind::Ddl(_))
 }
 
 /// Whether a message only changes the session's names. Preparing transaction control is such

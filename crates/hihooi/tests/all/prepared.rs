@@ -269,7 +269,20 @@ fn i1_statements_of_clients_with_other_settings_are_not_shared() {
     prepare(&mut local, b"time", &at_primary);
     assert_eq!(value(&mut local, b"time"), "1767243600");
     local.run("COMMIT");
+    // Behind what changes settings in the same pipeline.
+    let mut moved = client("SET TimeZone = 'UTC'");
+    let mut out = BytesMut::new();
+    frontend::parse(b"", b"SELECT set_config('TimeZone', 'Asia/Tokyo', false)", &mut out);
+    frontend::bind(b"", b"", std::iter::empty(), &mut out);
+    frontend::execute(b"", 0, &mut out);
+    frontend::parse(b"there", at_primary.as_bytes(), &mut out);
+    frontend::sync(&mut out);
+    moved.send(&out).expect("sent");
+    moved.answers().expect("prepared");
+    prepare(&mut utc, b"there", &at_primary);
     for _ in 0..12 {
+        assert_eq!(value(&mut moved, b"there"), "1767193200");
+        assert_eq!(value(&mut utc, b"there"), "1767225600");
         assert_eq!(value(&mut utc, b"time"), "1767225600");
         assert_eq!(value(&mut tokyo, b"time"), "1767193200");
         assert_eq!(value(&mut in_a, b"all"), "1");
