@@ -18,6 +18,7 @@ use crate::consistency::Consistency;
 use crate::described::Columns;
 use crate::own_types::{Needs, Objects};
 use crate::route::Route;
+use crate::session::may_take;
 use crate::sites::SiteId;
 use crate::state::MeaningfulSettings;
 use crate::upstream::{Named, Upstream};
@@ -185,6 +186,8 @@ pub struct Prepared {
     pub types: Bytes,
     /// Under what it was prepared.
     pub meaning: Meaning,
+    /// It may be a DEALLOCATE: looked for once, since it matters at every Bind.
+    pub may_take: bool,
     /// What it returns, if a client was told.
     pub columns: OnceLock<Columns>,
 }
@@ -193,7 +196,8 @@ impl Prepared {
     /// A statement of which no client was told what it returns.
     #[must_use]
     pub fn new(id: u64, query: Bytes, types: Bytes, meaning: Meaning) -> Prepared {
-        Prepared { id, query, types, meaning, columns: OnceLock::new() }
+        let may_take = may_take(&query);
+        Prepared { id, query, types, meaning, may_take, columns: OnceLock::new() }
     }
 
     /// As servers know it.

@@ -521,7 +521,7 @@ impl Session {
             tag::BIND => {
                 let bind = Bind::read(message.body()).ok();
                 let prepared = bind.and_then(|bind| self.names.get(bind.statement));
-                self.may_take |= prepared.is_some_and(|prepared| may_take(&prepared.query));
+                self.may_take |= prepared.is_some_and(|prepared| prepared.may_take);
                 false
             }
             _ => false,
@@ -838,7 +838,7 @@ pub(crate) fn shadow(text: &[u8]) -> String {
 }
 
 /// Whether a text may be a DEALLOCATE; at first sight, since most are not.
-fn may_take(text: &[u8]) -> bool {
+pub(crate) fn may_take(text: &[u8]) -> bool {
     let first = text.trim_ascii_start().first();
     matches!(first, Some(b'd' | b'D' | b'-' | b'/' | b';')) && mentions(text, b"deallocate")
 }
