@@ -29,7 +29,7 @@
 //! smaller, since a transaction that wrote something that the read sees wrote both one of its rows and one of
 //! its columns. For the same reason a read of columns doesn't need the last writer of any row.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ahash::AHashMap;
 
@@ -55,6 +55,9 @@ pub struct WriteId {
 }
 
 impl WriteId {
+    /// No write has a greater id.
+    const LAST: WriteId = WriteId { session: u64::MAX, number: u64::MAX };
+
     /// A write of this session; sessions have numbers from 1 on.
     #[must_use]
     pub fn of(session: u64, number: u64) -> WriteId {
@@ -104,13 +107,20 @@ struct Write {
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     InFlight,
-    /// Committed at the primary; its entry, if any, is on its way. `since_ms` is when that
-    /// became known.
+    /// Committed at the primary; its entry, if any, is on its way.
     Pending {
         xid: Option<u32>,
-        since_ms: u64,
-        nothing_after: Option<Lsn>,
+        nothing: Nothing,
     },
+}
+
+/// How it will be known that a pending write has no entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Nothing {
+    /// No LSN is known yet; the write is pending since then, in milliseconds.
+    Since(u64),
+    /// The stream has passed this LSN.
+    After(Lsn),
 }
 
 /// Last writers of a table's parts, and writes of it on their way.
@@ -252,6 +262,8 @@ pub struct Freshness {
     /// The newest entry of all, for reads of everything.
     newest: Tsid,
     writes: AHashMap<WriteId, Write>,
+    /// The pending ones: first those without an LSN, by age, then the others by their LSN.
+    pending: BTreeSet<(Nothing, WriteId)>,
     next_write: u64,
     by_xid: AHashMap<u32, WriteId>,
     recent: AHashMap<u32, Tsid>,
@@ -333,7 +345,12 @@ impl Freshness {
 
     fn pend(&mut self, id: WriteId, xid: Option<u32>, since_ms: u64) -> bool {
         let Some(write) = self.writes.get_mut(&id) else { return false };
-        write.state = State::Pending { xid, since_ms, nothing_after: None };
+        let since = Nothing::Since(since_ms);
+        let before = std::mem::replace(&mut write.state, State::Pending { xid, nothing: since });
+        if let State::Pending { nothing, .. } = before {
+            self.pending.remove(&(nothing, id));
+        }
+        self.pending.insert((since, id));
         true
     }
 
@@ -341,20 +358,21 @@ impl Freshness {
     /// longer that wait for no LSN yet. Empty when there is nothing to ask the primary for.
     #[must_use]
     pub fn want_lsn(&self, until_ms: u64) -> Vec<WriteId> {
-        let wants = |write: &Write| {
-            matches!(write.state, State::Pending { since_ms, nothing_after: None, .. }
-                if since_ms <= until_ms)
-        };
-        self.writes.iter().filter(|(_, write)| wants(write)).map(|(&id, _)| id).collect()
+        self.pending
+            .range(..=(Nothing::Since(until_ms), WriteId::LAST))
+            .map(|&(_, id)| id)
+            .collect()
     }
 
     /// `lsn` was taken after all of `ids` were acknowledged.
     pub fn nothing_after(&mut self, ids: &[WriteId], lsn: Lsn) {
-        for id in ids {
-            if let Some(Write { state: State::Pending { nothing_after, .. }, .. }) =
-                self.writes.get_mut(id)
+        for &id in ids {
+            if let Some(Write { state: State::Pending { nothing, .. }, .. }) =
+                self.writes.get_mut(&id)
             {
-                *nothing_after = Some(lsn);
+                self.pending.remove(&(*nothing, id));
+                *nothing = Nothing::After(lsn);
+                self.pending.insert((*nothing, id));
             }
         }
         self.resolve_passed();
@@ -447,17 +465,18 @@ impl Freshness {
     }
 
     fn resolve_passed(&mut self) {
-        let passed = self.passed;
-        let is_passed = |write: &Write| matches!(write.state, State::Pending { nothing_after: Some(lsn), .. } if lsn <= passed);
-        let done: Vec<WriteId> =
-            self.writes.iter().filter(|(_, write)| is_passed(write)).map(|(&id, _)| id).collect();
-        done.into_iter().for_each(|id| self.resolve(id));
+        let after = |lsn, id| (Nothing::After(lsn), id);
+        let passed = after(Lsn(0), WriteId::of(0, 0))..=after(self.passed, WriteId::LAST);
+        while let Some(&(_, id)) = self.pending.range(passed.clone()).next() {
+            self.resolve(id);
+        }
     }
 
     fn resolve(&mut self, id: WriteId) {
         let Some(write) = self.writes.remove(&id) else { return };
-        if let State::Pending { xid: Some(xid), .. } = write.state {
-            self.by_xid.remove(&xid);
+        if let State::Pending { xid, nothing } = write.state {
+            self.pending.remove(&(nothing, id));
+            xid.and_then(|xid| self.by_xid.remove(&xid));
         }
         self.everything.defining -= u32::from(write.may_define);
         match &write.items {
