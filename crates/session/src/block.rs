@@ -398,12 +398,15 @@ fn binds_nothing(body: &[u8]) -> bool {
 pub(crate) fn names_a_day(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
     let is_part = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
-    WORDS.iter().any(|word| {
-        text.windows(word.len()).enumerate().any(|(at, found)| {
-            found.eq_ignore_ascii_case(word)
-                && !is_part(at.checked_sub(1).and_then(|before| text.get(before)))
+    let begins = |byte: u8| matches!(byte.to_ascii_lowercase(), b'n' | b't' | b'y');
+    let mut starts = text.iter().enumerate().filter(|(_, byte)| begins(**byte)).map(|(at, _)| at);
+    starts.any(|at| {
+        let names = |word: &&[u8]| {
+            let found = text[at..].get(..word.len());
+            found.is_some_and(|found| found.eq_ignore_ascii_case(word))
                 && !is_part(text.get(at + word.len()))
-        })
+        };
+        !is_part(at.checked_sub(1).map(|before| &text[before])) && WORDS.iter().any(names)
     })
 }
 

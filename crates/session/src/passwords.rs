@@ -170,7 +170,11 @@ impl Session {
 
     fn run_held(&mut self, held: Held, env: &dyn Env, out: &mut Actions) {
         match held {
-            Held::Query(message) => self.run_query(message, env, out),
+            Held::Query(message) => {
+                let facts =
+                    self.analyse(frontend::read_query(message.body()).unwrap_or_default(), env);
+                self.run_query(message, facts, env, out);
+            }
             Held::Unit { messages, at, ends } => {
                 self.run_messages(messages, at + 1, ends, env, out);
             }

@@ -845,5 +845,7 @@ pub(crate) fn may_take(text: &[u8]) -> bool {
 
 /// Whether a text holds a word, in any case.
 pub(crate) fn mentions(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
+    let Some(first) = word.first() else { return true };
+    memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text)
+        .any(|at| text[at..].get(..word.len()).is_some_and(|it| it.eq_ignore_ascii_case(word)))
 }

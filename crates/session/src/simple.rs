@@ -44,13 +44,18 @@ impl Session {
         if facts.statements.iter().any(may_be_about_roles) && self.has_clear_password(text) {
             return self.ask_storing(Held::Query(message), env, out);
         }
-        self.run_query(message, env, out);
+        self.run_query(message, facts, env, out);
     }
 
     /// Runs a simple query that has no password in clear text.
-    pub(crate) fn run_query(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
+    pub(crate) fn run_query(
+        &mut self,
+        message: Message,
+        mut facts: Arc<Analysis>,
+        env: &dyn Env,
+        out: &mut Actions,
+    ) {
         let Ok(text) = frontend::read_query(message.body()) else { return };
-        let mut facts = self.analyse(text, env);
         if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
             facts = self.analyse_anywhere(text, env);
         }

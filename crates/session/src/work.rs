@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Statement};
 use hihooi_wire::backend::{ErrorFields, Report, Severity, Status};
 
@@ -512,14 +511,14 @@ impl Session {
         env: &dyn Env,
         out: &mut Actions,
     ) {
-        let values = RunValues::of_text(text);
-        let each = facts.statements.iter();
-        let writes = each.map(|statement| self.writes_of(statement, &values, env));
-        let writes = writes.fold(Items::Nothing, |all, writes| all.union(&writes));
         let may_commit = up.status == Status::Idle
             || facts.statements.len() > 1
             || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
-        let commits = may_commit.then(|| self.writes_now(env).union(&writes));
+        let commits = may_commit.then(|| {
+            let values = RunValues::of_text(text);
+            let each = facts.statements.iter().map(|it| self.writes_of(it, &values, env));
+            each.fold(self.writes_now(env), |all, writes| all.union(&writes))
+        });
         let defines = facts.statements.iter().any(may_define) || self.transaction.may_define;
         if let Some(writes) = commits.filter(|writes| !writes.is_empty()) {
             let write = self.begin_write(writes, defines, out);
