@@ -342,6 +342,15 @@ impl Items {
         }
     }
 
+    /// Adds what another set has.
+    pub fn extend(&mut self, other: Items) {
+        *self = match (&*self, other) {
+            (_, Items::Nothing) => return,
+            (Items::Nothing, other) => other,
+            (own, other) => own.union(&other),
+        };
+    }
+
     /// Whether some item is in both sets.
     #[must_use]
     pub fn overlaps(&self, other: &Items) -> bool {
@@ -377,9 +386,13 @@ impl Items {
 
     /// The same, told apart no more finely than this.
     #[must_use]
-    pub fn at(&self, granularity: Granularity) -> Items {
-        let Items::Tables(items) = self else { return self.clone() };
-        Items::Tables(items.iter().map(|item| item.at(granularity)).collect())
+    pub fn at(self, granularity: Granularity) -> Items {
+        match self {
+            Items::Tables(items) if granularity < Granularity::Range => {
+                Items::Tables(items.iter().map(|item| item.at(granularity)).collect())
+            }
+            items => items,
+        }
     }
 
     /// The coarsest class of its tables; `None` if it touches none.
@@ -459,11 +472,11 @@ mod tests {
     fn a_granularity_tells_apart_no_more() {
         let row = item(Rows::of(vec![Span::row(*b"1")]), columns(&[1]));
         let range = item(Rows::of(vec![Span::between(*b"1", *b"2")]), columns(&[1]));
-        assert_eq!(range.at(Granularity::Range), range);
-        assert_eq!(range.at(Granularity::Row), item(Rows::All, columns(&[1])));
-        assert_eq!(row.at(Granularity::Row), row);
-        assert_eq!(row.at(Granularity::Column), item(Rows::All, columns(&[1])));
-        assert_eq!(row.at(Granularity::Table), tables(&[1]));
+        assert_eq!(range.clone().at(Granularity::Range), range);
+        assert_eq!(range.clone().at(Granularity::Row), item(Rows::All, columns(&[1])));
+        assert_eq!(row.clone().at(Granularity::Row), row);
+        assert_eq!(row.clone().at(Granularity::Column), item(Rows::All, columns(&[1])));
+        assert_eq!(row.clone().at(Granularity::Table), tables(&[1]));
         assert_eq!(Granularity::parse("Row").map(Granularity::as_str), Some("row"));
         assert_eq!(Granularity::parse("cell"), None);
     }

@@ -150,18 +150,16 @@ impl Session {
                 // To be parsed and described, a statement needs nothing but the schema.
                 if let Op::Bind { message, .. } = op {
                     self.fits_block(statement, message.body())?;
-                    items = items.union(&statement.reads_with(&RunValues::of(op)));
+                    items.extend(statement.reads_with(&RunValues::of(op)));
                 }
             }
             wanted.own_types |= own_types::any_own(&prepared.types);
             wanted.statement = prepared.id;
         }
-        let granularity = self.own.granularity;
-        let is_finest = granularity == Granularity::default();
         if self.has_written(&items, env) {
             return Err(Reason::InWriteTransaction);
         }
-        wanted.items = Reads::All(if is_finest { items } else { items.at(granularity) });
+        wanted.items = Reads::All(items.at(self.own.granularity));
         Ok(if self.takes_snapshot() { wanted.taking_snapshot() } else { wanted })
     }
 }

@@ -182,7 +182,7 @@ impl Session {
             self.transaction_ends();
         } else {
             let writes = self.writes_of(statement, &RunValues::of_text(text), env);
-            self.note_writes(statement, &writes, env);
+            self.note_writes(statement, writes, env);
         }
     }
 

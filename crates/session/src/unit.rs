@@ -205,8 +205,10 @@ pub struct Transaction {
 impl Transaction {
     /// With what another one has done.
     fn and(self, other: Transaction) -> Transaction {
+        let mut writes = self.writes;
+        writes.extend(other.writes);
         Transaction {
-            writes: self.writes.union(&other.writes),
+            writes,
             commit_writes: self.commit_writes || other.commit_writes,
             is_read_committed: self.is_read_committed && other.is_read_committed,
             has_ddl: self.has_ddl || other.has_ddl,
@@ -400,22 +402,22 @@ impl Session {
             }
             _ => {
                 let writes = self.writes_of(statement, &RunValues::of(op), env);
-                self.note_writes(statement, &writes, env);
                 if statement.may_commit_inside {
-                    let write = self.begin_write(writes, may_define(statement), out);
+                    let write = self.begin_write(writes.clone(), may_define(statement), out);
                     self.flight.opaque.push(write);
                 }
+                self.note_writes(statement, writes, env);
             }
         }
     }
 
     /// Notes what a statement that commits nothing may have written in its transaction.
-    pub(crate) fn note_writes(&mut self, statement: &Statement, writes: &Items, env: &dyn Env) {
+    pub(crate) fn note_writes(&mut self, statement: &Statement, writes: Items, env: &dyn Env) {
         if !writes.is_empty() {
             self.transaction.catalog_version.get_or_insert(env.catalog_version());
             self.transaction.may_define |= may_define(statement);
         }
-        self.transaction.writes = self.transaction.writes.union(writes);
+        self.transaction.writes.extend(writes);
         self.transaction.commit_writes |= holds_cursor(statement);
         self.transaction.may_hide |= self.may_hide(statement);
     }

@@ -516,8 +516,11 @@ impl Session {
             || facts.statements.iter().any(|s| s.may_commit_inside || ends_transaction(s));
         let commits = may_commit.then(|| {
             let values = RunValues::of_text(text);
-            let each = facts.statements.iter().map(|it| self.writes_of(it, &values, env));
-            each.fold(self.writes_now(env), |all, writes| all.union(&writes))
+            let mut writes = self.writes_now(env);
+            for statement in &facts.statements {
+                writes.extend(self.writes_of(statement, &values, env));
+            }
+            writes
         });
         let defines = facts.statements.iter().any(may_define) || self.transaction.may_define;
         if let Some(writes) = commits.filter(|writes| !writes.is_empty()) {

@@ -65,8 +65,8 @@ impl Analysis {
     #[must_use]
     pub fn by_tables(&self) -> Analysis {
         let coarse = |statement: &Statement| Statement {
-            reads: statement.reads.at(Granularity::Table),
-            writes: statement.writes.at(Granularity::Table),
+            reads: statement.reads.clone().at(Granularity::Table),
+            writes: statement.writes.clone().at(Granularity::Table),
             read_rows: Box::default(),
             written_rows: Box::default(),
             ..statement.clone()

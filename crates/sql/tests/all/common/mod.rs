@@ -259,7 +259,7 @@ pub fn same_rows(text: &str, cache: &mut Cache, catalog: &Catalog, path: Option<
         ];
         for (cached, fresh) in each {
             // A sign that may belong to another number is no slot.
-            let gives_up = text.contains("- -") && cached == fresh.at(Granularity::Column);
+            let gives_up = text.contains("- -") && cached == fresh.clone().at(Granularity::Column);
             assert!(cached == fresh || gives_up, "{text}: {cached:?} {fresh:?}");
         }
     }
