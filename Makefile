@@ -10,7 +10,7 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test test-drivers random torture bench bench-connections bench-shares bench-quotas bench-levels bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test test-drivers random torture bench bench-connections bench-shares bench-quotas bench-levels bench-instructions bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench-shares  measures which share of reads the primary serves, in YCSB and TPC-C'
 	@echo 'make bench-quotas  measures how it scales if each server has a fifth of a processor (root)'
 	@echo 'make bench-levels  measures what the consistency levels cost (root)'
+	@echo 'make bench-instructions  counts the instructions of its own for a transaction (valgrind)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
 	@echo 'make histories  100,000 transactions at each consistency level under faults (half an hour)'
 	@echo 'make simulations  the simulations of the papers that take minutes'
@@ -75,6 +76,11 @@ bench-connections:
 	@scripts/setup --bench
 	$(CARGO) build --release
 	scripts/bench connections
+
+bench-instructions:
+	@scripts/setup --bench
+	$(CARGO) build --release
+	scripts/bench instructions
 
 bench-shares bench-quotas bench-levels: setup
 	$(CARGO) build --release

@@ -43,6 +43,8 @@ class Cluster:
     def __init__(self, work, hihooi, pg, replicas=2):
         self.work, self.pg, self.replicas = work, pg, replicas
         self.started = []
+        # In front of what is measured: a program that watches it.
+        self.wrapper = []
         self.ports, self.pids = {}, {}
         self.is_root = os.getuid() == 0
         # What pgbench is told of variants that aren't just a port.
@@ -55,7 +57,7 @@ class Cluster:
         port = free_port(7432)
         out = self.work / "up.out"
         command = [self.hihooi, "up", "--replicas", self.replicas, "--data", self.work / "data", *options]
-        manager = self._spawn([*command, "--listen", f"127.0.0.1:{port}"], stdout=out.open("w"))
+        manager = self._spawn([*self.wrapper, *command, "--listen", f"127.0.0.1:{port}"], stdout=out.open("w"))
         deadline = time.monotonic() + START_SECONDS_MAX
         while "ready at" not in out.read_text():
             if manager.poll() is not None or time.monotonic() > deadline:
@@ -98,7 +100,7 @@ class Cluster:
         )
         user = {"user": "postgres", "group": "postgres", "extra_groups": []} if self.is_root else {}
         program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
-        self._listening(name, port, [program, "-q", folder / "pgbouncer.ini"], **user)
+        self._listening(name, port, [*self.wrapper, program, "-q", folder / "pgbouncer.ini"], **user)
 
     def _listening(self, name, port, command, **options):
         process = self._spawn(command, stdout=(self.work / f"{name}.log").open("w"), **options)
