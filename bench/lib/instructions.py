@@ -5,15 +5,14 @@ which takes more than half of the time, and say nothing of caches. Everything is
 intervals (asking for LSNs, looking at replicas) counts for more than it does; beside other load more still.
 """
 
-import os
 import re
 import shutil
 import subprocess
-import time
 
 from cluster import Trouble
 from machine import describe
 from report import table
+from slices import ENVIRONMENT
 
 # Of pgbench's tables: what a statement costs here doesn't depend on it.
 SCALE = 1
@@ -70,8 +69,7 @@ def _count(cluster, options):
 def _run(cluster, transactions, options):
     command = [f"{cluster.pg}/pgbench", "-h", "127.0.0.1", "-p", str(cluster.ports["hihooi"]), "-n", "-c", "1"]
     command += ["-t", str(transactions), *options, "postgres"]
-    environment = dict(os.environ, PGSSLMODE="disable", PGGSSENCMODE="disable", PGUSER="postgres")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     if done.returncode != 0:
         raise Trouble(f"pgbench failed: {' '.join(command)}\n{done.stderr}")
 
@@ -84,7 +82,6 @@ def _control(pid, *options):
         raise Trouble(f"{' '.join(command)} doesn't end") from None
     if "OK" not in done.stdout:
         raise Trouble(f"{' '.join(command)}: {done.stdout}{done.stderr}")
-    time.sleep(0.2)
 
 
 def summary(name, raw):
