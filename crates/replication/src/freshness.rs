@@ -467,8 +467,9 @@ impl Freshness {
     fn resolve_passed(&mut self) {
         let after = |lsn, id| (Nothing::After(lsn), id);
         let passed = after(Lsn(0), WriteId::of(0, 0))..=after(self.passed, WriteId::LAST);
-        while let Some(&(_, id)) = self.pending.range(passed.clone()).next() {
-            self.resolve(id);
+        while let Some(&first) = self.pending.range(passed.clone()).next() {
+            self.pending.remove(&first); // whatever else is known of it: this ends
+            self.resolve(first.1);
         }
     }
 
@@ -954,6 +955,42 @@ mod tests {
                     need.unresolved.sort();
                     prop_assert_eq!((need.tsid.0, need.unresolved), twin.need(&probe), "{:?}", probe);
                 }
+            }
+        }
+
+        /// The pending writes, in order, are those that are said to be pending, and none waits for an LSN that has
+        /// passed.
+        #[test]
+        fn i6_what_is_pending_is_in_order(
+            steps in proptest::collection::vec((0..7_u8, some_items(), 0..8_u64), 1..120)
+        ) {
+            let mut index = Freshness::new(Tsid(0));
+            let mut open = Vec::new();
+            for (number, (step, items, pick)) in steps.into_iter().enumerate() {
+                let (xid, now) = (number as u64, number as u64 / 3);
+                let any = open.get(pick as usize % open.len().max(1)).copied();
+                match (step, any) {
+                    (0 | 1, _) => open.push(index.begin(items)),
+                    (2, Some(id)) => index.acknowledged(id, Xid(xid), now),
+                    (3, Some(id)) => index.unidentified(id, now),
+                    (4, Some(id)) => index.nothing(id),
+                    (5, _) => {
+                        let wanted = index.want_lsn(now.saturating_sub(pick));
+                        index.nothing_after(&wanted, Lsn(now + pick));
+                    }
+                    (6, _) if pick < 4 => index.passed(Lsn(now)),
+                    // Of one that was acknowledged, perhaps.
+                    (6, _) => index.entry(Tsid(xid + 1), xid.saturating_sub(pick) as u32, &items),
+                    _ => {}
+                }
+                let pending = index.writes.iter().filter_map(|(id, write)| match &write.state {
+                    State::Pending { nothing, .. } => Some((*nothing, *id)),
+                    State::InFlight => None,
+                });
+                prop_assert_eq!(&pending.collect::<BTreeSet<_>>(), &index.pending);
+                let passed = (Nothing::After(index.passed), WriteId::LAST);
+                let late = index.pending.range((Nothing::After(Lsn(0)), WriteId::of(0, 0))..=passed);
+                prop_assert_eq!(late.count(), 0);
             }
         }
     }

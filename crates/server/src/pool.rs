@@ -328,12 +328,17 @@ impl Pools {
         settings: &Arc<CarriedSettings>,
         session: u64,
     ) -> Result<Box<Backend>, Refusal> {
-        let began = Instant::now();
-        let permit = self.permit(pool).await?;
+        let free = pool.permits.take();
+        let began = free.is_none().then(Instant::now);
+        let permit = match free {
+            Some(permit) => permit,
+            None => self.wait_for_permit(pool).await?,
+        };
         if let Some(mut backend) = self.take_idle(pool, startup, settings, session) {
             backend.permit = Some(permit);
             return Ok(backend);
         }
+        let began = began.unwrap_or_else(Instant::now);
         // Boxed: it is rare, and every idle session would keep room for it.
         let opened = Box::pin(self.open(pool, startup, settings, session, began)).await;
         match opened {
@@ -374,10 +379,7 @@ impl Pools {
         }
     }
 
-    async fn permit(&self, pool: &Pool) -> Result<Permit, Refusal> {
-        if let Some(permit) = pool.permits.take() {
-            return Ok(permit);
-        }
+    async fn wait_for_permit(&self, pool: &Pool) -> Result<Permit, Refusal> {
         let waited = self.bounds.get().wait;
         let permit = tokio::time::timeout(waited, pool.permits.wait()).await;
         permit.map_err(|_| Refusal::Full { size: pool.permits.size(), waited })

@@ -134,11 +134,16 @@ pub struct Reading {
 impl Reading {
     /// A read of this statement was given to a replica; whether it was sent already.
     #[must_use]
-    pub fn new(relay: Rc<Relay>, (replica, is_sent): (usize, bool), statement: u64) -> Reading {
+    pub fn new(
+        relay: Rc<Relay>,
+        (replica, is_sent): (usize, bool),
+        statement: u64,
+        now: Duration,
+    ) -> Reading {
         let mut balance = relay.balance.borrow_mut();
         balance.began(replica);
         let expected = || relay.first_bytes.borrow_mut().expected(statement);
-        let due = is_sent.then(|| balance.sent(replica, relay.now(), expected()));
+        let due = is_sent.then(|| balance.sent(replica, now, expected()));
         drop(balance);
         Reading { relay, replica, due }
     }
@@ -620,12 +625,12 @@ impl Relay {
         }
     }
 
-    /// A replica has begun to answer a read of this statement, so long after it was sent.
-    pub fn answered(&self, replica: usize, statement: u64, after: Duration) {
+    /// A replica has begun now to answer a read of this statement, so long after it was sent.
+    pub fn answered(&self, replica: usize, statement: u64, after: Duration, now: Duration) {
         let mut first_bytes = self.first_bytes.borrow_mut();
         let expected = first_bytes.expected(statement);
         first_bytes.took(statement, after);
-        self.balance.borrow_mut().answered(replica, self.now(), after, expected);
+        self.balance.borrow_mut().answered(replica, now, after, expected);
     }
 
     /// A part of what a read reads, in words.
@@ -688,8 +693,9 @@ impl Relay {
         read: ReadRequest<'_>,
         watermark: &mut Option<Watermark>,
         pools: &OwnPools,
+        now: Duration,
     ) -> Route {
-        Route { class: read.items.class(), ..self.route_by_need(read, watermark, pools).await }
+        Route { class: read.items.class(), ..self.route_by_need(read, watermark, pools, now).await }
     }
 
     async fn route_by_need(
@@ -697,6 +703,7 @@ impl Relay {
         read: ReadRequest<'_>,
         watermark: &mut Option<Watermark>,
         pools: &OwnPools,
+        now: Duration,
     ) -> Route {
         let must_see = read.consistency.must_see(read.items);
         let (mut need, commits) = {
@@ -712,7 +719,7 @@ impl Relay {
         let is_checked_snapshot = read.takes_snapshot && read.consistency.is_checked_snapshot();
         let is_checked = is_checked_snapshot || read.consistency.is_checked(read.items);
         let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
-        match self.choose(&need, &read, pools) {
+        match self.choose(&need, &read, pools, now) {
             Choice::Replica(candidate) => {
                 let sent = self.replicas[candidate.number].sent();
                 return found(candidate, &need, dispatched(sent), Reason::Fresh);
@@ -749,8 +756,14 @@ impl Relay {
         Route { decider, ..found(candidate, need, dispatched, Reason::Waited) }
     }
 
-    fn choose(&self, need: &Need, read: &ReadRequest<'_>, pools: &OwnPools) -> Choice {
-        let (now, everywhere) = (self.now(), self.shown_everywhere());
+    fn choose(
+        &self,
+        need: &Need,
+        read: &ReadRequest<'_>,
+        pools: &OwnPools,
+        now: Duration,
+    ) -> Choice {
+        let everywhere = self.shown_everywhere();
         let candidates = self.replicas.iter().enumerate().map(|(number, replica)| {
             let site = SiteId::Replica(number);
             let pool = pools[site].as_deref();
@@ -877,7 +890,7 @@ impl Relay {
             } else {
                 self.freshness.borrow().refresh(need, must_see);
             }
-            match self.choose(need, read, pools) {
+            match self.choose(need, read, pools, self.now()) {
                 Choice::Replica(candidate) => return Some(candidate),
                 Choice::NoReplica => return None,
                 Choice::NotFresh if need.unresolved.is_empty() && !self.any_applies() => {

@@ -1,6 +1,7 @@
 //! A client's session with its sockets: passes bytes to and from [`hihooi_session`], and carries out the
 //! actions that it requests. Only that crate decides what a message means.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -39,11 +40,11 @@ use crate::startup_key::{StartupKey, Welcome};
 use hihooi_session::sites::SiteId;
 
 /// What the relay lends a session.
-struct Lent<'a>(&'a Relay);
+struct Lent<'a>(&'a Relay, &'a Clock);
 
 impl Env for Lent<'_> {
     fn now(&self) -> Duration {
-        self.0.now()
+        self.1.now(self.0)
     }
 
     fn analyse(&self, text: &str, path: Option<&SearchPath>) -> Arc<Analysis> {
@@ -124,6 +125,24 @@ impl Env for Lent<'_> {
     }
 }
 
+/// The time of what a session does without waiting: read once, when it is asked for first.
+#[derive(Debug, Default)]
+struct Clock(Cell<Option<Duration>>);
+
+impl Clock {
+    /// Since the relay started.
+    fn now(&self, relay: &Relay) -> Duration {
+        let now = self.0.get().unwrap_or_else(|| relay.now());
+        self.0.set(Some(now));
+        now
+    }
+
+    /// Time has passed.
+    fn passes(&self) {
+        self.0.set(None);
+    }
+}
+
 /// A session and its sockets.
 pub struct Served<S> {
     relay: Rc<Relay>,
@@ -148,7 +167,8 @@ pub struct Served<S> {
     /// The level of its last statement.
     level: Consistency,
     /// When a server got its statement, or had answered the one before.
-    began: Instant,
+    began: Duration,
+    clock: Clock,
 }
 
 impl<S: Stream> Served<S> {
@@ -194,7 +214,8 @@ impl<S: Stream> Served<S> {
             watermark: None,
             is_replicated,
             level,
-            began: Instant::now(),
+            began: Duration::ZERO,
+            clock: Clock::default(),
             relay,
             info,
             id,
@@ -227,7 +248,9 @@ impl<S: Stream> Served<S> {
             }
             self.step(Event::Stopped);
             while let Some(action) = self.actions.pop_front() {
-                self.carry_out(action).await;
+                if let Some(action) = self.carry_out(action) {
+                    self.wait_for(action).await;
+                }
             }
         }
         self.client.down = std::mem::take(&mut self.session.down);
@@ -243,7 +266,9 @@ impl<S: Stream> Served<S> {
         self.step(Event::Client); // what came behind the start-up packet
         loop {
             while let Some(action) = self.actions.pop_front() {
-                self.carry_out(action).await;
+                if let Some(action) = self.carry_out(action) {
+                    self.wait_for(action).await;
+                }
             }
             if self.session.has_ended() {
                 return;
@@ -252,15 +277,19 @@ impl<S: Stream> Served<S> {
         }
     }
 
+    fn now(&self) -> Duration {
+        self.clock.now(&self.relay)
+    }
+
     fn step(&mut self, event: Event<'_>) {
-        self.session.step(event, &Lent(&self.relay), &mut self.actions);
+        self.session.step(event, &Lent(&self.relay, &self.clock), &mut self.actions);
         self.info.is_waiting.set(self.session.waits_for_client());
         self.info.state.set(self.session.activity().as_str());
         let site = self.session.runs_at();
         if site != self.runs_at.as_ref().map(RunsAt::site) {
             self.runs_at = site.map(|site| RunsAt::new(self.relay.clone(), site));
             if site.is_some() {
-                self.began = Instant::now();
+                self.began = self.now();
             }
         }
         self.note_reading();
@@ -274,7 +303,7 @@ impl<S: Stream> Served<S> {
         }
         self.reading = None;
         if let Some((at, read)) = at.zip(self.session.wanted()) {
-            self.reading = Some(Reading::new(self.relay.clone(), at, read.statement));
+            self.reading = Some(Reading::new(self.relay.clone(), at, read.statement, self.now()));
         }
     }
 
@@ -317,39 +346,32 @@ impl<S: Stream> Served<S> {
         if self.relay.idle_limits.get() != idle {
             return Poll::Ready(());
         }
-        loop {
-            let mut progress = self.poll_to_client(cx);
-            let stepped = self.poll_to_server(cx, &mut progress)
-                | self.poll_from_server(cx)
-                | self.poll_from_client(cx);
-            if stepped {
-                return Poll::Ready(());
-            }
-            if !progress && self.server.as_ref().is_some_and(|server| server.pool.is_silent()) {
-                self.step(Event::Lost("the server does not answer".to_owned()));
-                return Poll::Ready(());
-            }
-            if !progress {
-                return Poll::Pending;
-            }
+        self.clock.passes();
+        if self.poll_to_client(cx) {
+            self.step(Event::Client);
+            return Poll::Ready(());
         }
+        let steps = self.poll_to_server(cx) || self.poll_from_server(cx) || self.poll_silence();
+        if steps || self.poll_from_client(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// Writes what the client is to be told, as far as its socket takes it. Whether the client turned out to be gone.
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> bool {
         let (tells, waits) = (self.session.tells_client(), self.session.waits_for_client());
         let down = &mut self.session.down;
         if down.gone {
             return false;
         }
-        let written = client::poll_write(self.client.stream(), down, tells, cx).is_ready();
-        if written && waits {
+        while client::poll_write(self.client.stream(), down, tells, cx).is_ready() {}
+        if waits {
             client::shrink(&mut down.settled);
             client::shrink(&mut down.output);
         }
-        written
+        down.gone
     }
 
-    fn poll_to_server(&mut self, cx: &mut Context<'_>, progress: &mut bool) -> bool {
+    /// Writes what the server is to be sent, as far as its socket takes it. Whether there was a step.
+    fn poll_to_server(&mut self, cx: &mut Context<'_>) -> bool {
         let (Some(server), Some(output)) = (&mut self.server, self.session.to_server()) else {
             return false;
         };
@@ -358,19 +380,24 @@ impl<S: Stream> Served<S> {
             let _ = socket::poll_flush(&mut server.stream, cx);
             return false;
         }
-        let event = match socket::poll_write(&mut server.stream, cx, output) {
-            Poll::Ready(Ok(())) if output.is_empty() => Event::Sent,
-            Poll::Ready(Ok(())) => {
-                *progress = true;
-                return false;
+        while !output.is_empty() {
+            match socket::poll_write(&mut server.stream, cx, output) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    self.step(Event::Lost(error.to_string()));
+                    return true;
+                }
+                Poll::Pending => return false,
             }
-            Poll::Ready(Err(error)) => Event::Lost(error.to_string()),
-            Poll::Pending => return false,
-        };
-        self.step(event);
-        true
+        }
+        let wants_sent = self.session.wants_sent();
+        if wants_sent {
+            self.step(Event::Sent);
+        }
+        wants_sent
     }
 
+    /// Whether there was a step.
     fn poll_from_server(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.session.wants_server() {
             return false;
@@ -387,6 +414,16 @@ impl<S: Stream> Served<S> {
         stepped.is_ready()
     }
 
+    /// Gives up a server from which nothing comes, if its site is known to be silent. Whether it was.
+    fn poll_silence(&mut self) -> bool {
+        let is_silent = self.server.as_ref().is_some_and(|server| server.pool.is_silent());
+        if is_silent {
+            self.step(Event::Lost("the server does not answer".to_owned()));
+        }
+        is_silent
+    }
+
+    /// Whether there was a step.
     fn poll_from_client(&mut self, cx: &mut Context<'_>) -> bool {
         let came = self.session.wants_client()
             && client::poll_read(self.client.stream(), &mut self.session.down, cx).is_ready();
@@ -396,9 +433,10 @@ impl<S: Stream> Served<S> {
         came
     }
 
-    async fn carry_out(&mut self, action: Action) {
-        if matches!(action, Action::Lease(_) | Action::Route | Action::Hash(_)) {
-            // It may take a while, and what was answered before is not to wait for it.
+    /// Carries out what has to be waited for.
+    async fn wait_for(&mut self, action: Action) {
+        if !matches!(action, Action::End { .. }) {
+            // What was answered before is not to wait, too.
             poll_fn(|cx| Poll::Ready(self.poll_to_client(cx))).await;
         }
         match action {
@@ -406,6 +444,43 @@ impl<S: Stream> Served<S> {
                 let leased = self.lease(site).await;
                 self.step(leased);
             }
+            Action::Route => {
+                // A session's first read already avoids full pools.
+                for number in 0..self.pools.replicas.len() {
+                    self.pool(SiteId::Replica(number));
+                }
+                if let Some(read) = self.session.wanted() {
+                    let now = self.clock.now(&self.relay);
+                    let route = self.relay.route_read(read, &mut self.watermark, &self.pools, now);
+                    let route = unless_at_once(pin!(route), || {
+                        Waits::new(&self.info, Instant::now(), None)
+                    })
+                    .await;
+                    self.clock.passes();
+                    self.step(Event::Routed(route));
+                }
+            }
+            Action::Hash(passwords) => {
+                // It takes milliseconds by design: not on the thread that serves everybody.
+                let hash = move || {
+                    passwords.iter().map(|password| scram_sha_256(password.as_bytes())).collect()
+                };
+                let verifiers = tokio::task::spawn_blocking(hash).await;
+                self.clock.passes();
+                self.step(Event::Hashed(verifiers.ok()));
+            }
+            // It stands in front of the answer.
+            Action::End { write, .. } => {
+                self.relay.show_everywhere(write).await;
+                self.clock.passes();
+            }
+            _ => {}
+        }
+    }
+
+    /// Carries an action out. Gives back one that has to be [waited for](Served::wait_for), if need be its rest.
+    fn carry_out(&mut self, action: Action) -> Option<Action> {
+        match action {
             Action::Release(up) => {
                 if let Some(server) = self.take_back(up) {
                     self.relay.pools.release(server);
@@ -426,39 +501,17 @@ impl<S: Stream> Served<S> {
                     self.runs_on(server);
                 }
             }
-            Action::Route => {
-                // A session's first read already avoids full pools.
-                for number in 0..self.pools.replicas.len() {
-                    self.pool(SiteId::Replica(number));
-                }
-                if let Some(read) = self.session.wanted() {
-                    let route = self.relay.route_read(read, &mut self.watermark, &self.pools);
-                    let route = unless_at_once(pin!(route), || {
-                        Waits::new(&self.info, Instant::now(), None)
-                    })
-                    .await;
-                    self.step(Event::Routed(route));
-                }
-            }
-            Action::Hash(passwords) => {
-                // It takes milliseconds by design: not on the thread that serves everybody.
-                let hash = move || {
-                    passwords.iter().map(|password| scram_sha_256(password.as_bytes())).collect()
-                };
-                let verifiers = tokio::task::spawn_blocking(hash).await;
-                self.step(Event::Hashed(verifiers.ok()));
-            }
             Action::Begin { write, items, may_define } => {
                 self.relay.freshness.borrow_mut().begin_as(write, items, may_define);
             }
+            Action::Lease(_) | Action::Route | Action::Hash(_) => return Some(action),
             Action::End { write, outcome, everywhere } => {
                 if outcome != Outcome::Nothing {
                     self.wrote(write);
                 }
                 self.relay.end_write(write, outcome);
-                if everywhere && outcome != Outcome::Nothing && !self.relay.replicas.is_empty() {
-                    self.relay.show_everywhere(write).await;
-                }
+                let shows = everywhere && outcome != Outcome::Nothing;
+                return (shows && !self.relay.replicas.is_empty()).then_some(action);
             }
             Action::Doubt(write) => {
                 self.wrote(write);
@@ -491,7 +544,7 @@ impl<S: Stream> Served<S> {
                 self.relay.own_types.borrow_mut().seen(statement, needs);
             }
             Action::Answered(SiteId::Replica(number), statement, after) => {
-                self.relay.answered(number, statement, after);
+                self.relay.answered(number, statement, after, self.now());
             }
             Action::Failed(SiteId::Replica(number)) => {
                 self.relay.balance.borrow_mut().failed(number, self.relay.now());
@@ -499,6 +552,7 @@ impl<S: Stream> Served<S> {
             Action::Answered(SiteId::Primary, ..) | Action::Failed(SiteId::Primary) => {}
             Action::Close => {}
         }
+        None
     }
 
     fn wrote(&mut self, write: WriteId) {
@@ -533,10 +587,11 @@ impl<S: Stream> Served<S> {
             (meters.waits(), Waits::new(&self.info, began, Some(site)))
         });
         let acquired = acquired.await;
+        self.clock.passes();
         meters.leased(waited.map_or(Duration::ZERO, |began| began.elapsed()));
         match acquired {
             Ok(mut server) => {
-                pool.refusals.borrow_mut().worked(relay.now());
+                pool.refusals.borrow_mut().worked(self.clock.now(relay));
                 let up = server.lend();
                 self.runs_on(&server);
                 self.server = Some(server);
@@ -588,8 +643,9 @@ impl<S: Stream> Served<S> {
 
     fn count(&mut self, site: SiteId, counter: Counter) {
         if matches!(counter, Counter::Read | Counter::Write) {
-            let now = Instant::now();
-            let (reason, took) = (self.info.last_route.get().reason, now - self.began);
+            let now = self.now();
+            let reason = self.info.last_route.get().reason;
+            let took = now.saturating_sub(self.began);
             self.relay.meters.sites[site].ran(self.is_replicated, reason, self.level, took);
             self.began = now; // of the next one of a pipeline
         }

@@ -153,6 +153,12 @@ impl Answers {
         matches!(self.queue.front(), Some((Sent::Query, _)))
     }
 
+    /// Whether the client gets the rows that come now.
+    #[must_use]
+    pub fn has_rows_for_client(&self) -> bool {
+        matches!(self.audience(), Audience::Client | Audience::Simple)
+    }
+
     /// Whether this message says that a Parse, or a Close of a statement, was carried out.
     #[must_use]
     pub fn changes_names(&self, tag: u8) -> bool {

@@ -21,7 +21,7 @@ use crate::route::Route;
 use crate::session::may_take;
 use crate::sites::SiteId;
 use crate::state::MeaningfulSettings;
-use crate::upstream::{Named, Upstream};
+use crate::upstream::{Named, Upstream, server_name};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -180,6 +180,8 @@ pub struct Meaning {
 pub struct Prepared {
     /// Its id at servers.
     pub id: u64,
+    /// Its name there.
+    pub server_name: Box<[u8]>,
     /// Its text.
     pub query: Bytes,
     /// Its parameter types as on the wire.
@@ -197,13 +199,15 @@ impl Prepared {
     #[must_use]
     pub fn new(id: u64, query: Bytes, types: Bytes, meaning: Meaning) -> Prepared {
         let may_take = may_take(&query);
-        Prepared { id, query, types, meaning, may_take, columns: OnceLock::new() }
+        let server_name = server_name(id).into();
+        Prepared { id, server_name, query, types, meaning, may_take, columns: OnceLock::new() }
     }
 
     /// As servers know it.
     #[must_use]
     pub fn named(&self) -> Named<'_> {
-        Named { id: self.id, query: &self.query, types: &self.types }
+        let Prepared { id, server_name, query, types, .. } = self;
+        Named { id: *id, server_name, query, types }
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Names {
     going: VecDeque<NamesGone>,
     /// How many names the client has given.
     given: u64,
+    /// One of these may have been of a DEALLOCATE.
+    any_may_take: bool,
 }
 
 /// Names of the protocol that are gone.
@@ -67,6 +69,11 @@ impl Names {
         }
     }
 
+    /// Whether any statement that the client prepared by the protocol may be a DEALLOCATE.
+    pub(crate) fn any_may_take(&self) -> bool {
+        self.any_may_take
+    }
+
     /// All statements that the client prepared by the protocol, in the order in which it did, and
     /// their names.
     pub(crate) fn all(&self) -> Vec<(&Bytes, &Arc<Prepared>)> {
@@ -97,6 +104,7 @@ impl Names {
         let before = match prepared {
             Some(prepared) => {
                 self.given += 1;
+                self.any_may_take |= prepared.may_take;
                 let given = Name { prepared, place: self.given, facts: None };
                 self.by_protocol.insert(name.clone(), given)
             }

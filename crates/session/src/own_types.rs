@@ -141,18 +141,20 @@ pub fn needs(
         {
             needs = Some(Needs::Objects);
         }
-        tag::ROW_DESCRIPTION => each_column(body, |_, column| {
-            let oid = column.oid;
-            if column.is_binary && RECORDS.contains(&oid) {
-                needs = Some(Needs::Primary);
-            } else if is_own(oid) && (sees || column.is_binary) {
-                match known(oid) {
-                    None => needs = needs.or(Some(Needs::Objects)),
-                    Some(own) if column.is_binary && own.carries => needs = Some(Needs::Primary),
-                    Some(_) => {}
+        tag::ROW_DESCRIPTION => {
+            let mut description = Description::of(body)?;
+            while let Some((_, Column { oid, is_binary })) = description.next_column(body)? {
+                if is_binary && RECORDS.contains(&oid) {
+                    needs = Some(Needs::Primary);
+                } else if is_own(oid) && (sees || is_binary) {
+                    match known(oid) {
+                        None => needs = needs.or(Some(Needs::Objects)),
+                        Some(own) if is_binary && own.carries => needs = Some(Needs::Primary),
+                        Some(_) => {}
+                    }
                 }
             }
-        })?,
+        }
         _ => {}
     }
     Ok(needs)
@@ -176,9 +178,8 @@ pub fn to_primary(
             }
         }
         tag::ROW_DESCRIPTION => {
-            let mut at = Vec::new();
-            each_column(body, |column_at, _| at.push(column_at))?;
-            for at in at {
+            let mut description = Description::of(body)?;
+            while let Some((at, _)) = description.next_column(body)? {
                 put_table(&mut body[at..at + 6], objects);
                 if let Some(objects) = objects {
                     put_type(&mut body[at + 6..at + 10], objects);
@@ -214,17 +215,31 @@ struct Column {
     is_binary: bool,
 }
 
-/// Tells of each column where its table's OID stands.
-fn each_column(body: &[u8], mut tell: impl FnMut(usize, Column)) -> Result<(), ProtocolError> {
-    let mut fields = Fields::new(tag::ROW_DESCRIPTION, body);
-    for _ in 0..fields.i16()? {
+/// The columns of a RowDescription, which may be changed meanwhile.
+struct Description {
+    left: i16,
+    at: usize,
+}
+
+impl Description {
+    fn of(body: &[u8]) -> Result<Description, ProtocolError> {
+        let left = Fields::new(tag::ROW_DESCRIPTION, body).i16()?;
+        Ok(Description { left, at: 2 })
+    }
+
+    /// The next one, and where its table's OID stands.
+    fn next_column(&mut self, body: &[u8]) -> Result<Option<(usize, Column)>, ProtocolError> {
+        if self.left <= 0 {
+            return Ok(None);
+        }
+        let mut fields = Fields::new(tag::ROW_DESCRIPTION, &body[self.at..]);
         fields.cstr()?;
         let at = body.len() - fields.rest().len();
         let column = fields.bytes(18)?;
         let oid = u32_at(column, 6).unwrap_or_default();
-        tell(at, Column { oid, is_binary: column[17] != 0 });
+        (self.left, self.at) = (self.left - 1, at + 18);
+        Ok(Some((at, Column { oid, is_binary: column[17] != 0 })))
     }
-    Ok(())
 }
 
 /// Whether a Bind asks for columns in binary: what it holds behind the names.

@@ -246,8 +246,11 @@ pub(crate) fn is_binary(what: &What) -> bool {
 
 fn binds_binary(op: &Op) -> bool {
     let Op::Bind { message, .. } = op else { return false };
-    let bind = Bind::read(message.body());
-    bind.is_ok_and(|bind| own_types::wants_binary(bind.rest).unwrap_or(true))
+    Bind::read(message.body()).is_ok_and(|bind| wants_binary(&bind))
+}
+
+fn wants_binary(bind: &Bind<'_>) -> bool {
+    own_types::wants_binary(bind.rest).unwrap_or(true)
 }
 
 /// Has a replica describe what the client knows already and asks for in binary: inside of arrays and
@@ -256,7 +259,7 @@ pub(crate) fn describe_binary(up: &mut Upstream, unit: &Unit, op: &Op) {
     let Op::Bind { message, .. } = op else { return };
     let Ok(bind) = Bind::read(message.body()) else { return };
     let is_described = |op: &Op| describes_portal(op, bind.portal);
-    if binds_binary(op) && !unit.ops.iter().any(is_described) {
+    if wants_binary(&bind) && !unit.ops.iter().any(is_described) {
         frontend::describe(Target::Portal, bind.portal, &mut up.output);
         up.answers.sent(Sent::DescribePortal, Audience::Hidden);
     }

@@ -88,6 +88,12 @@ pub fn look_at(
             }
             break;
         }
+        if head.tag == tag::DATA_ROW && is_plain(server, *hold) {
+            let len = rows_len(rest)?;
+            client.output.extend_from_slice(&rest[..len]);
+            used += len;
+            continue;
+        }
         used += head.len;
         let message = &rest[..head.len];
         if let Some(step) = take(head.tag, message, client, server, hold, was_ended)? {
@@ -120,6 +126,23 @@ fn bound(
         true => Some(Step::Bound { all: true }),
         false => is_too_much.then_some(Step::Bound { all: false }),
     }
+}
+
+/// Whether rows go to the client as they come: most of a long result.
+fn is_plain(server: &Upstream, hold: Hold) -> bool {
+    hold == Hold::No && server.deferred.is_none() && server.answers.has_rows_for_client()
+}
+
+/// The length of the rows that stand in front, as far as they came whole.
+fn rows_len(bytes: &[u8]) -> Result<usize, ProtocolError> {
+    let mut len = 0;
+    while let Some(head) = frame::peek(&bytes[len..])?
+        && head.tag == tag::DATA_ROW
+        && head.len <= bytes.len() - len
+    {
+        len += head.len;
+    }
+    Ok(len)
 }
 
 fn is_data(tag: u8) -> bool {

@@ -157,7 +157,8 @@ pub struct Session {
     /// The side of the server that works for the session.
     pub(crate) up: Option<Box<Upstream>>,
     pub(crate) phase: Phase,
-    pub(crate) work: Option<Work>,
+    /// (Boxed: it is large, and taken out and put back at each step.)
+    pub(crate) work: Option<Box<Work>>,
     /// A message that comes after the work.
     next: Option<Message>,
     pub(crate) hold: Hold,
@@ -332,6 +333,13 @@ impl Session {
     #[must_use]
     pub fn wants_server(&self) -> bool {
         self.up.is_some() && self.down.untold() < OUTPUT_MAX
+    }
+
+    /// Whether something follows when all that stands for the server is sent ([`Event::Sent`]): nothing is to be
+    /// answered, or nobody waits for the answer.
+    #[must_use]
+    pub fn wants_sent(&self) -> bool {
+        self.down.gone || self.up.as_ref().is_some_and(|up| up.answers.is_empty())
     }
 
     /// How long the client may be silent from now on; then comes [`Event::Deadline`].
@@ -518,7 +526,7 @@ impl Session {
                 self.may_take |= parse.is_ok_and(|parse| may_take(parse.query));
                 false
             }
-            tag::BIND => {
+            tag::BIND if self.names.any_may_take() => {
                 let bind = Bind::read(message.body()).ok();
                 let prepared = bind.and_then(|bind| self.names.get(bind.statement));
                 self.may_take |= prepared.is_some_and(|prepared| prepared.may_take);

@@ -209,7 +209,7 @@ impl Session {
         // In the middle of a unit the client is told at once, and what is left of the unit is skipped.
         let was_open = std::mem::replace(&mut self.open, Open::No) == Open::Running;
         // Whatever becomes of its end, the transaction is over then.
-        let ends = waits && self.work.as_ref().is_some_and(Work::ends);
+        let ends = waits && self.work.as_deref().is_some_and(Work::ends);
         if let Some(Snapshot { block, .. }) = self.snapshot.take().filter(|_| !ends) {
             self.block = Some(block.lost(report.clone(), waits || was_open));
         }

@@ -116,6 +116,8 @@ impl Default for Statements {
 pub struct Named<'a> {
     /// Its id at servers.
     pub id: u64,
+    /// Its name there.
+    pub server_name: &'a [u8],
     /// Its text.
     pub query: &'a [u8],
     /// Its parameter types as on the wire.
@@ -226,33 +228,35 @@ impl Upstream {
     }
 
     /// Writes Parse of a statement that a client prepared elsewhere.
-    pub fn write_missing_statement(&mut self, id: u64, query: &[u8], types: &[u8]) {
-        let name = server_name(id);
+    fn write_missing_statement(
+        &mut self,
+        Named { id, server_name: name, query, types }: Named<'_>,
+    ) {
         let types = &*self.types_here(types);
         // Closed first: it may be there although we forgot it.
-        frontend::close(Target::Statement, &name, &mut self.output);
+        frontend::close(Target::Statement, name, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Hidden);
-        Parse { statement: &name, query, types }.write(&mut self.output);
+        Parse { statement: name, query, types }.write(&mut self.output);
         self.answers.sent(Sent::Parse(Some(id)), Audience::Hidden);
     }
 
     /// Asks what a statement that a client prepared elsewhere returns here, before it is used.
     pub fn write_description(&mut self, prepared: &Arc<Prepared>) {
-        let name = server_name(prepared.id);
+        let name = &*prepared.server_name;
         let types = &*self.types_here(&prepared.types);
         // Closed first: it may be there although we forgot it.
-        frontend::close(Target::Statement, &name, &mut self.output);
+        frontend::close(Target::Statement, name, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Us);
-        Parse { statement: &name, query: &prepared.query, types }.write(&mut self.output);
+        Parse { statement: name, query: &prepared.query, types }.write(&mut self.output);
         self.answers.sent(Sent::Parse(Some(prepared.id)), Audience::Us);
-        frontend::describe(Target::Statement, &name, &mut self.output);
+        frontend::describe(Target::Statement, name, &mut self.output);
         self.answers.sent(Sent::DescribeStatement(Some(prepared.clone())), Audience::Us);
     }
 
     /// Writes Parse of a statement under a client's own name, which is closed after the unit, if it isn't there; whether
     /// there was anything to write.
     pub fn write_named(&mut self, name: &[u8], prepared: &Prepared, audience: Audience) -> bool {
-        let Named { id, query, types } = prepared.named();
+        let Named { id, query, types, .. } = prepared.named();
         let is_there = self.has_named(name, id);
         if !is_there {
             let parse = Parse { statement: name, query, types };
@@ -431,11 +435,11 @@ impl Upstream {
             let name = Bytes::copy_from_slice(parse.statement);
             self.literal_names.insert(name, Literal::Whole(prepared.id));
         } else {
-            let name = server_name(prepared.id);
+            let name = prepared.server_name;
             // Parsed anew if it is there: the answer tells whether it still makes sense.
-            frontend::close(Target::Statement, &name, &mut self.output);
+            frontend::close(Target::Statement, name, &mut self.output);
             self.answers.sent(Sent::Close(Some(prepared.id)), Audience::Hidden);
-            Parse { statement: &name, types: &types, ..parse }.write(&mut self.output);
+            Parse { statement: name, types: &types, ..parse }.write(&mut self.output);
             self.answers.sent(Sent::Parse(Some(prepared.id)), audience);
         }
     }
@@ -452,7 +456,7 @@ impl Upstream {
         if name == bind.statement {
             self.output.extend_from_slice(&message.bytes);
         } else {
-            Bind { statement: &name, ..bind }.write(&mut self.output);
+            Bind { statement: name, ..bind }.write(&mut self.output);
         }
         self.answers.sent(Sent::Bind, audience);
     }
@@ -466,7 +470,7 @@ impl Upstream {
     ) {
         let Ok((target, name)) = frontend::read_target(message.tag, message.body()) else { return };
         let name = self.ensure(name, prepared.map(|prepared| prepared.named()));
-        frontend::describe(target, &name, &mut self.output);
+        frontend::describe(target, name, &mut self.output);
         self.answers.sent(Sent::DescribeStatement(prepared.cloned()), audience);
     }
 
@@ -516,7 +520,7 @@ impl Upstream {
     }
 
     /// Makes sure that the server knows a statement; its name there. `name` is the client's.
-    fn ensure(&mut self, name: &[u8], prepared: Option<Named<'_>>) -> Vec<u8> {
+    fn ensure<'a>(&mut self, name: &'a [u8], prepared: Option<Named<'a>>) -> &'a [u8] {
         match prepared {
             None => {
                 if name.is_empty() && self.unnamed.take().is_some() {
@@ -524,24 +528,24 @@ impl Upstream {
                     frontend::close(Target::Statement, b"", &mut self.output);
                     self.answers.sent(Sent::Close(None), Audience::Hidden);
                 }
-                name.to_vec()
+                name
             }
-            Some(Named { id, query, types }) if name.is_empty() => {
+            Some(Named { id, query, types, .. }) if name.is_empty() => {
                 if self.unnamed != Some(id) {
                     let types = &*self.types_here(types);
                     Parse { statement: b"", query, types }.write(&mut self.output);
                     self.answers.sent(Sent::Parse(None), Audience::Hidden);
                     self.unnamed = Some(id);
                 }
-                Vec::new()
+                name
             }
-            Some(_) if self.is_listed(name) => name.to_vec(),
-            Some(Named { id, query, types }) => {
-                let is_known = self.statements.0.get(&id).is_some_and(|is_known| *is_known);
-                if !is_known && !self.answers.will_parse(id) {
-                    self.write_missing_statement(id, query, types);
+            Some(_) if self.is_listed(name) => name,
+            Some(named) => {
+                let is_known = self.statements.0.get(&named.id).is_some_and(|is_known| *is_known);
+                if !is_known && !self.answers.will_parse(named.id) {
+                    self.write_missing_statement(named);
                 }
-                server_name(id)
+                named.server_name
             }
         }
     }
@@ -589,7 +593,7 @@ mod tests {
         let mut server = Upstream::default();
         let last = STATEMENTS_MAX as u64 + 1;
         (1..=last).for_each(|id| server.parsed(id));
-        let used = Named { id: 1, query: b"", types: b"" };
+        let used = Named { id: 1, server_name: &server_name(1), query: b"", types: b"" };
         assert_eq!(server.ensure(b"a", Some(used)), server_name(1));
         assert!(server.output.is_empty(), "it is there");
         server.close_surplus();

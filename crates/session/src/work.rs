@@ -193,7 +193,7 @@ impl Session {
     pub(crate) fn begin(&mut self, mut work: Work, env: &dyn Env, out: &mut Actions) {
         let fits = self.goes_to_snapshot(&mut work, env, out);
         let is_routed = work.wanted.is_some();
-        self.work = Some(work);
+        self.work = Some(Box::new(work));
         if let Err(report) = fits {
             return self.lose_snapshot(report, out);
         }
@@ -203,7 +203,7 @@ impl Session {
     /// What the session reads; to be asked behind [`Action::Route`].
     #[must_use]
     pub fn wanted(&self) -> Option<ReadRequest<'_>> {
-        let Work { wanted: Some(wanted), not, .. } = self.work.as_ref()? else { return None };
+        let Work { wanted: Some(wanted), not, .. } = self.work.as_deref()? else { return None };
         Some(ReadRequest {
             items: wanted.items(),
             consistency: wanted.consistency.unwrap_or(self.own.consistency),

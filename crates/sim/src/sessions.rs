@@ -575,7 +575,7 @@ impl World {
             false => output.len(),
         };
         leased.connection.receive(&output.split_to(count));
-        if output.is_empty() {
+        if output.is_empty() && client.session.wants_sent() {
             self.event(number, Event::Sent);
         }
         true

@@ -94,6 +94,28 @@ fn a_client_that_vanishes_while_it_waits_leaves_no_trace() {
     assert_eq!(other.value("SELECT n FROM vanish2"), "2");
 }
 
+/// Who writes an answer is the first to find that its client is gone, if both were there to be read at once.
+#[test]
+fn a_client_that_goes_while_its_answer_comes_leaves_no_session() {
+    let _alone = alone();
+    let cluster = shared();
+    let mut victim = cluster.connect_with(&[("application_name", "gone")]);
+    let mut out = BytesMut::new();
+    frontend::query(b"SELECT max(md5(n::text)) FROM generate_series(1, 1000000) n", &mut out);
+    victim.send(&out).expect("sent");
+    let runs = "query LIKE 'SELECT max(md5(%' AND state = 'active'";
+    cluster.until_active(runs);
+    let frozen = cluster.freeze_process(cluster.manager_pid().cast_signed());
+    eventually("it has run", || cluster.activity(runs) == 0);
+    victim.reset();
+    drop(frozen);
+    eventually("its session has ended", || {
+        let clients = cluster.admin().run("SHOW CLIENTS").records();
+        clients.iter().all(|row| row["application_name"] != "gone")
+    });
+    alive(cluster);
+}
+
 /// First packets that are no PostgreSQL start-up.
 #[test]
 fn garbage_instead_of_a_startup_packet_is_closed() {

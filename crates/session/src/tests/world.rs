@@ -568,7 +568,9 @@ impl World {
             drop(cluster);
             let name = self.env.site_name(leased.site);
             self.trace.push(format!("  {name} < {}", show_sent(&output)));
-            self.event(Event::Sent);
+            if self.session.wants_sent() {
+                self.event(Event::Sent);
+            }
             return true;
         }
         if let Some(bytes) = self.last_of_server() {

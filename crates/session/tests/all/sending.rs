@@ -12,7 +12,8 @@ use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Bind, Parse, Target};
 use hihooi_wire::{Fields, frame};
 
-const INSERT: Named<'_> = Named { id: 5, query: b"insert", types: b"\0\0" };
+const INSERT: Named<'_> =
+    Named { id: 5, server_name: b"hihooi_5", query: b"insert", types: b"\0\0" };
 
 /// A message as it came from a client.
 fn message(write: impl FnOnce(&mut BytesMut)) -> Message {

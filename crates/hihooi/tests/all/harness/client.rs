@@ -11,6 +11,7 @@ use bytes::BytesMut;
 use hihooi_wire::backend::{self, ErrorFields, tag};
 use hihooi_wire::frontend::{self, Target};
 use hihooi_wire::{frame, startup};
+use socket2::SockRef;
 
 use super::{HANG_S_MAX, s};
 
@@ -173,6 +174,11 @@ impl Session {
     pub fn finish_sending(&self) {
         // The peer may be gone already.
         let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Closes the connection as a machine does that knows nothing of it any more: both ways at once, with an error.
+    pub fn reset(self) {
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("an open socket");
     }
 
     /// The next message, whatever it is.
