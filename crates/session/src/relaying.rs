@@ -358,3 +358,36 @@ fn elsewhere(code: &str) -> bool {
 pub(crate) fn is_going_away(code: &str) -> bool {
     matches!(code, "57P01" | "57P02" | "57P03")
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use hihooi_wire::frontend;
+
+    use super::*;
+    use crate::answers::{Audience, Sent};
+
+    /// Rows of a long result are copied together, as far as they came whole.
+    #[test]
+    fn i1_rows_arrive_wherever_they_are_cut() {
+        let mut answer = BytesMut::new();
+        for row in [&b"\0\0"[..], b"\0\x01\0\0\0\x02ab", b"\0\x01\xff\xff\xff\xff"] {
+            frontend::message(tag::DATA_ROW, &mut answer, |out| out.extend_from_slice(row));
+        }
+        backend::command_complete("SELECT 3", &mut answer);
+        backend::ready_for_query(Status::Idle, &mut answer);
+        for cut in 0..answer.len() {
+            let (mut client, mut server, mut hold) =
+                (Downstream::default(), Upstream::default(), Hold::No);
+            server.answers.sent(Sent::Query, Audience::Client);
+            let mut look = |bytes: &[u8]| {
+                look_at(bytes, &mut client, &mut server, &mut hold, &|| false).expect("frames")
+            };
+            let (used, step) = look(&answer[..cut]);
+            assert!(step.is_none() && used <= cut);
+            let left = answer.len() - used;
+            assert_eq!(look(&answer[used..]), (left, Some(Step::Ready(Status::Idle))));
+            assert_eq!(client.output, answer, "cut at {cut}");
+        }
+    }
+}
