@@ -375,11 +375,7 @@ impl<S: Stream> Served<S> {
         let (Some(server), Some(output)) = (&mut self.server, self.session.to_server()) else {
             return false;
         };
-        if output.is_empty() {
-            // A connection that broke is noticed by whoever reads from it.
-            let _ = socket::poll_flush(&mut server.stream, cx);
-            return false;
-        }
+        let is_news = !output.is_empty();
         while !output.is_empty() {
             match socket::poll_write(&mut server.stream, cx, output) {
                 Poll::Ready(Ok(())) => {}
@@ -390,7 +386,9 @@ impl<S: Stream> Served<S> {
                 Poll::Pending => return false,
             }
         }
-        let wants_sent = self.session.wants_sent();
+        // A connection that broke is noticed by whoever reads from it.
+        let _ = socket::poll_flush(&mut server.stream, cx);
+        let wants_sent = is_news && self.session.wants_sent();
         if wants_sent {
             self.step(Event::Sent);
         }

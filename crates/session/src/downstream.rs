@@ -4,6 +4,9 @@
 use bytes::{Bytes, BytesMut};
 use hihooi_wire::{ProtocolError, frame, frontend};
 
+/// Nothing more is read from a server while this much waits for the client (I8).
+pub(crate) const OUTPUT_MAX: usize = 256 * 1024;
+
 /// A client's side of a session.
 #[derive(Debug, Default)]
 pub struct Downstream {

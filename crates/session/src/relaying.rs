@@ -10,7 +10,7 @@ use hihooi_wire::frame;
 
 use crate::answers::Event;
 use crate::described::Columns;
-use crate::downstream::Downstream;
+use crate::downstream::{Downstream, OUTPUT_MAX};
 use crate::events::Prepared;
 use crate::mistakes::{Mistake, makes};
 use crate::own_types::{self, Needs};
@@ -110,7 +110,14 @@ fn bound(
     server: &Upstream,
     hold: &mut Hold,
 ) -> Option<Step> {
-    let Hold::UntilBound(left) = *hold else { return None };
+    let left = match *hold {
+        Hold::UntilBound(left) => left,
+        // As much as may wait for the client, which waits for more: descriptions, or notices.
+        Hold::UntilRows if client.untold() + head.len >= OUTPUT_MAX && !ends_hold(head.tag) => {
+            return Some(Step::Bound { all: false });
+        }
+        _ => return None,
+    };
     if server.answers.is_us() {
         return None; // the answer to a BEGIN in front
     }
@@ -126,6 +133,11 @@ fn bound(
         true => Some(Step::Bound { all: true }),
         false => is_too_much.then_some(Step::Bound { all: false }),
     }
+}
+
+/// Whether an answer that is held back until rows isn't any more with this message, or can't be used.
+fn ends_hold(tag: u8) -> bool {
+    commits_answer(tag) || tag == tag::ERROR
 }
 
 /// Whether rows go to the client as they come: most of a long result.
@@ -366,6 +378,33 @@ mod tests {
 
     use super::*;
     use crate::answers::{Audience, Sent};
+
+    /// What is held back is bounded (I8): then the primary is asked, which nobody has to wait for.
+    #[test]
+    fn i8_descriptions_are_not_held_back_for_ever() {
+        let description = |columns: usize| {
+            let mut out = BytesMut::new();
+            let names: Vec<String> = (0..columns).map(|n| format!("column_{n}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            backend::row_description(&names, &mut out);
+            out
+        };
+        let (mut client, mut server) = (Downstream::default(), Upstream::default());
+        let mut hold = Hold::UntilRows;
+        for _ in 0..100 {
+            server.answers.sent(Sent::DescribeStatement(None), Audience::Client);
+        }
+        let mut look = |bytes: &[u8], client: &mut Downstream| {
+            look_at(bytes, client, &mut server, &mut hold, &|| false).expect("frames")
+        };
+        let one = description(1_000);
+        let fit = OUTPUT_MAX / one.len();
+        for _ in 0..fit {
+            assert_eq!(look(&one, &mut client), (one.len(), None));
+        }
+        assert!(client.untold() < OUTPUT_MAX, "more is read");
+        assert_eq!(look(&one, &mut client), (0, Some(Step::Bound { all: false })));
+    }
 
     /// Rows of a long result are copied together, as far as they came whole.
     #[test]

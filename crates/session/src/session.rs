@@ -22,7 +22,7 @@ use hihooi_wire::frontend::{Bind, Parse, tag};
 use crate::answers::Audience;
 use crate::block::Block;
 use crate::consistency::Consistency;
-use crate::downstream::{Downstream, Message};
+use crate::downstream::{Downstream, Message, OUTPUT_MAX};
 use crate::effects::Doubts;
 use crate::events::{Action, Actions, Env, Event, protocol_report};
 use crate::mistakes::{Mistake, makes};
@@ -48,8 +48,6 @@ const UNIT_LEN_MAX: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(2);
 /// While a server works, at most this much of what the client sends ahead is read (I8).
 const INPUT_AHEAD_MAX: usize = 256 * 1024;
-/// Nothing more is read from a server while this much waits for the client (I8).
-const OUTPUT_MAX: usize = 256 * 1024;
 
 /// Why a session ends.
 #[derive(Debug)]
@@ -453,7 +451,10 @@ impl Session {
     /// If the client has left, nobody waits for the answer any more: a server that only reads may stop. What
     /// writes goes on, as it does at a server whose client has left.
     fn tell_leaving(&mut self, out: &mut Actions) {
-        let is_told = self.down.gone && std::mem::take(&mut self.down.tells_leaving);
+        let is_told = self.down.gone && self.down.tells_leaving;
+        // What isn't sent yet can't be cancelled: once more when it is.
+        self.down.tells_leaving &=
+            !is_told || self.up.as_ref().is_some_and(|up| !up.output.is_empty());
         if is_told && self.flight.is_empty() && self.transaction.writes.is_empty() {
             out.push_back(Action::Cancel);
         }

@@ -4,7 +4,9 @@
 use bytes::BytesMut;
 use hihooi_wire::frontend::{self, Parse, Target};
 
-use crate::harness::{Answer, Cluster, Failure, Options, Session, alone, eventually};
+use crate::harness::{
+    Answer, Cluster, Failure, Options, Session, alone, beside, eventually, shared,
+};
 
 /// Prepares a statement and has it described, as drivers do.
 fn prepare(session: &mut Session, name: &[u8], text: &str) {
@@ -289,4 +291,30 @@ fn i1_statements_of_clients_with_other_settings_are_not_shared() {
         assert_eq!(value(&mut in_b, b"all"), "one");
         assert_ne!(value(&mut plain, b"time"), "1767243600", "that of another's transaction");
     }
+}
+
+/// Descriptions that fill what may wait for the client are held back no longer: the primary answers (I8).
+#[test]
+fn a_batch_of_wide_statements_is_described() {
+    let _beside = beside();
+    let cluster = shared();
+    let mut session = cluster.connect();
+    let columns: Vec<String> =
+        (0..1_500).map(|n| format!("a_column_with_a_long_name_{n:032} int")).collect();
+    session.run("DROP TABLE IF EXISTS wide");
+    session.run(&format!("CREATE TABLE wide ({})", columns.join(", ")));
+    cluster.caught_up();
+    let mut out = BytesMut::new();
+    for n in 0..4 {
+        let name = format!("wide{n}");
+        frontend::parse(name.as_bytes(), format!("SELECT *, {n} FROM wide").as_bytes(), &mut out);
+        frontend::describe(Target::Statement, name.as_bytes(), &mut out);
+    }
+    frontend::sync(&mut out);
+    session.send(&out).expect("sent");
+    let told = session.until_ready(1).expect("an answer");
+    let tags: String = told.iter().map(|message| char::from(message.tag)).collect();
+    assert_eq!(tags, "1tT".repeat(4) + "Z");
+    assert_eq!(session.route().site(), "primary");
+    session.run("DROP TABLE wide");
 }
