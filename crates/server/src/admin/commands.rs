@@ -248,7 +248,7 @@ pub(super) const COMMANDS: &[Command] = &[
             int(
                 "discarded",
                 "results of reads at a replica that were discarded, because they may have shown two transactions in \
-                 a different order than the primary did; the reads ran again",
+                 a different order than the primary did or were too long to be held back; the reads ran again",
             ),
         ],
     },

@@ -105,7 +105,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Counter,
         labels: REPLICA,
         help: "Results of reads that were discarded, because they may have shown two transactions in a different \
-               order than the primary did; the reads ran again.",
+               order than the primary did or were too long to be held back; the reads ran again.",
         from: From::Relay(gather::discards),
     },
     Metric {
