@@ -103,7 +103,8 @@ pub fn look_at(
     Ok((used, None))
 }
 
-/// Whether, before this message, an answer shows all moments that it will show, of which it has to be looked at.
+/// Whether, before this message, an answer shows all moments that it will show, of which it has to be looked at, or is
+/// as long as can be held back.
 fn bound(
     head: frame::Frame,
     client: &Downstream,
@@ -112,8 +113,8 @@ fn bound(
 ) -> Option<Step> {
     let left = match *hold {
         Hold::UntilBound(left) => left,
-        // As much as may wait for the client, which waits for more: descriptions, or notices.
-        Hold::UntilRows if client.untold() + head.len >= OUTPUT_MAX && !ends_hold(head.tag) => {
+        // Of as much as may wait for the client nothing more is read, and nothing would end this.
+        Hold::UntilRows if client.output.len() + head.len >= OUTPUT_MAX && !ends_hold(head.tag) => {
             return Some(Step::Bound { all: false });
         }
         _ => return None,
