@@ -686,8 +686,8 @@ impl Relay {
         self.unresolved.notify_one();
     }
 
-    /// A route for a read that any fresh replica may serve; waits for one if that pays. The watermark is the
-    /// session's.
+    /// A route for a read that any fresh replica may serve, asked for at `now`; waits for one if that pays. The
+    /// watermark is the session's.
     pub async fn route_read(
         &self,
         read: ReadRequest<'_>,

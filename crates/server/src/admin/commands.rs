@@ -352,7 +352,7 @@ pub(super) const COMMANDS: &[Command] = &[
         action: Action::Pause,
         access: Access::Full,
         help: "Stops applying changes at a replica; it still serves reads of rows and columns that have not \
-               changed since.",
+               changed since. Does not wait: the replica has stopped when SHOW REPLICAS says `paused`.",
         columns: &[],
     },
     Command {
