@@ -15,6 +15,8 @@ use crate::replication::{Appliers, Replication};
 
 /// Rows on which replicas differ that `verify` lists at most.
 const VERIFY_ROWS_MAX: usize = 100;
+/// How long a commit at a replica is waited for when it is paused.
+const PAUSE_WAIT: Duration = Duration::from_secs(10);
 /// How long replicas may take to reach the position that is verified.
 const VERIFY_WAIT: Duration = Duration::from_secs(120);
 
@@ -35,7 +37,7 @@ impl Controller {
             // Whoever asked may be gone; then nobody needs the answer.
             match request {
                 ControlRequest::Pause { replica, reply } => {
-                    let _ = reply.send(self.applier(&replica).map(|applier| applier.pause()));
+                    let _ = reply.send(self.pause(&replica).await);
                 }
                 ControlRequest::Resume { replica, reply } => {
                     let _ = reply.send(self.resume(&replica).await);
@@ -52,6 +54,12 @@ impl Controller {
         self.appliers
             .get(replica)
             .ok_or_else(|| format!("replica {replica:?} has not been reached yet"))
+    }
+
+    /// Lets a replica apply nothing more.
+    async fn pause(&self, replica: &str) -> std::result::Result<(), String> {
+        let paused = self.applier(replica)?.pause(PAUSE_WAIT).await;
+        paused.map_err(|why| format!("replica {replica:?} is not paused yet, but will be: {why}"))
     }
 
     /// Lets a replica apply and be read again, whatever was found there.

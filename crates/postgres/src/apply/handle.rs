@@ -55,7 +55,9 @@ impl ApplierStatus {
     }
 }
 
-/// Whether an applier obeys a hold: the request to apply up to a position and stay there.
+/// Whether an applier obeys a hold: the request to apply up to a position and stay there. It is `Applying`
+/// before the applier takes a request, so whoever sends a request and sees another state afterwards sees that the
+/// request is obeyed, or will be before anything is committed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HoldState {
     /// Applying, or not there yet.
@@ -70,6 +72,11 @@ pub(super) enum HoldState {
     /// Not applying at all (connection lost, diverged, paused, stopped).
     Stopped,
 }
+
+/// A paused applier is committing something still.
+#[derive(Debug, thiserror::Error)]
+#[error("what it is committing now takes longer")]
+pub struct StillCommitting;
 
 /// Why a hold was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -133,9 +140,20 @@ pub struct ApplierHandle {
 }
 
 impl ApplierHandle {
-    /// Stops applying; the replica still serves reads of tables that have not changed since.
-    pub fn pause(&self) {
+    /// Stops applying; the replica still serves reads of tables that have not changed since. Returns when nothing
+    /// is committed there any more.
+    ///
+    /// # Errors
+    /// [`StillCommitting`]: a commit lasts longer than `limit`; it is the last one.
+    pub async fn pause(&self, limit: Duration) -> Result<(), StillCommitting> {
         self.requested.send_modify(|requested| requested.paused = true);
+        let mut hold_state = self.hold_state.clone();
+        let stands = hold_state.wait_for(|hold_state| *hold_state != HoldState::Applying);
+        match tokio::time::timeout(limit, stands).await {
+            // Without a sender the applier has ended.
+            Ok(_) => Ok(()),
+            Err(_) => Err(StillCommitting),
+        }
     }
 
     /// Applies again, also after a failure that stopped it: what the replica could not do was

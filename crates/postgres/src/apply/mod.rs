@@ -43,7 +43,7 @@ use hihooi_replication::schedule::Method;
 use tokio::sync::watch;
 
 pub(crate) use follow::differing_lines;
-pub use handle::{ApplierHandle, HoldError};
+pub use handle::{ApplierHandle, HoldError, StillCommitting};
 pub use stats::ApplyStats;
 pub use visibility::Visibility;
 

@@ -209,11 +209,7 @@ impl<'a> Round<'a> {
         requests: &mut watch::Receiver<Requested>,
     ) -> Result<std::convert::Infallible, End> {
         let mut visible = self.config.visibility.changes();
-        self.requested = requests.borrow_and_update().clone();
-        if self.requested.stop {
-            return Err(End::Requested);
-        }
-        self.step(Event::Hold(self.hold())).await?;
+        self.take(requests).await?;
         let mut tick = tokio::time::interval(FLUSHED_EVERY);
         loop {
             // What the workers have to do is under way before more is read: the server works meanwhile.
@@ -235,17 +231,26 @@ impl<'a> Round<'a> {
                 }
                 _ = visible.changed() => {}
                 changed = requests.changed() => {
-                    let requested = requests.borrow_and_update().clone();
-                    if changed.is_err() || requested.stop || requested.restart != self.requested.restart {
+                    let before = self.requested.restart;
+                    self.take(requests).await?;
+                    if changed.is_err() || self.requested.restart != before {
                         return Err(End::Requested);
                     }
-                    self.requested = requested;
-                    self.step(Event::Hold(self.hold())).await?;
                 }
                 () = sleep_until(overdue) => self.unblock().await?,
                 _ = tick.tick() => self.explain().await?,
             }
         }
+    }
+
+    /// Takes what is requested. Until the next [`Round::publish`] the hold state says nothing about it.
+    async fn take(&mut self, requests: &mut watch::Receiver<Requested>) -> Result<(), End> {
+        self.show(HoldState::Applying);
+        self.requested = requests.borrow_and_update().clone();
+        if self.requested.stop {
+            return Err(End::Requested);
+        }
+        self.step(Event::Hold(self.hold())).await
     }
 
     async fn more_outcomes(&mut self) -> Result<(), End> {
@@ -568,7 +573,8 @@ impl<'a> Round<'a> {
             self.works.front().map_or(0, |work| (now_us() - work.header().commit_time_us) / 1000);
         let was = replica.apply_state();
         let is_close = lag <= CLOSE_ENTRIES || oldest_ms <= CLOSE_MS;
-        let state = if self.requested.paused {
+        let hold_state = self.hold_state(applied);
+        let state = if self.requested.paused && hold_state != HoldState::Applying {
             State::Paused
         } else if is_close || (was == State::Serving && lag <= BEHIND_ENTRIES) {
             State::Serving
@@ -579,15 +585,17 @@ impl<'a> Round<'a> {
             replica.set_state(state, why(state));
             self.is_published = true;
         }
-        let hold_state = self.hold_state(applied);
+        self.show(hold_state);
+    }
+
+    fn show(&self, hold_state: HoldState) {
         self.hold_state.send_if_modified(|was| std::mem::replace(was, hold_state) != hold_state);
     }
 
     fn hold_state(&self, applied: Tsid) -> HoldState {
         match self.requested.limit {
-            Some(limit) if applied >= limit && !self.schedule.is_committing() => {
-                HoldState::Held { applied, limit }
-            }
+            _ if self.schedule.is_committing() => HoldState::Applying,
+            Some(limit) if applied >= limit => HoldState::Held { applied, limit },
             _ if self.requested.paused => HoldState::Stopped,
             _ => HoldState::Applying,
         }

@@ -352,7 +352,8 @@ pub(super) const COMMANDS: &[Command] = &[
         action: Action::Pause,
         access: Access::Full,
         help: "Stops applying changes at a replica; it still serves reads of rows and columns that have not \
-               changed since. Does not wait: the replica has stopped when SHOW REPLICAS says `paused`.",
+               changed since. Returns when nothing is committed there any more; a commit of more than 10 s is \
+               told as an error, and the replica stops behind it.",
         columns: &[],
     },
     Command {

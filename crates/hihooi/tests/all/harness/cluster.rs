@@ -443,16 +443,13 @@ impl Cluster {
         }
     }
 
-    /// Runs an admin command; waits until a replica's applier has heard of it.
+    /// Runs an admin command; waits until a replica's applier has heard of RESUME.
     pub fn command(&self, text: &str) {
         self.admin().run(text);
         if std::thread::panicking() {
             return; // a guard ends what was begun
         }
-        if let Some(site) = text.strip_prefix("PAUSE REPLICA ") {
-            let applies = |state: String| state == "serving" || state == "catching_up";
-            eventually(text, || !applies(self.state(site)));
-        } else if let Some(site) = text.strip_prefix("RESUME REPLICA ") {
+        if let Some(site) = text.strip_prefix("RESUME REPLICA ") {
             eventually(text, || self.state(site) != "paused");
         }
     }

@@ -275,13 +275,6 @@ impl Follower {
         }
     }
 
-    /// Waits until it is in this state.
-    pub async fn is(&self, state: State) {
-        let mut progress = self.replica.progress();
-        let is = progress.wait_for(|_| self.replica.state() == state);
-        assert!(tokio::time::timeout(PATIENCE, is).await.is_ok(), "{}", self.replica.state());
-    }
-
     /// Waits until it failed with a reason that contains `part`; returns the reason.
     pub async fn failed(&self, part: &str) -> String {
         let started = std::time::Instant::now();
