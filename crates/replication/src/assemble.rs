@@ -13,13 +13,13 @@
 use ahash::AHashMap;
 use bytes::Bytes;
 
-use crate::codec::ChunkWriter;
+use crate::codec::{ChunkWriter, encode_relation};
 use crate::entry::{Change, Column, Entry, Header, Identity, Relation, Tuple, Value};
 use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
 use crate::note::{self, Note, Row};
 use crate::pgoutput::Message;
-use crate::written::{Written, WrittenTable};
+use crate::written::{self, KeyColumns, Written, WrittenTable};
 
 /// Schema of everything that we create on the primary; its changes are not replicated.
 pub const OUR_SCHEMA: &str = "hihooi";
@@ -75,8 +75,27 @@ pub struct Assembler {
     next: Tsid,
     /// Transactions up to this commit LSN are in the log.
     resume: Lsn,
-    relations: AHashMap<RelId, Relation>,
+    relations: AHashMap<RelId, Described>,
     open: Option<Transaction>,
+    /// The next transaction's; its memory is used again.
+    chunk: ChunkWriter,
+}
+
+/// A relation as the stream described it last, and what each transaction needs of that.
+#[derive(Debug)]
+struct Described {
+    relation: Relation,
+    /// Its description in a chunk.
+    bytes: Bytes,
+    /// The columns of its replica identity.
+    key: KeyColumns,
+}
+
+impl Described {
+    fn new(relation: Relation) -> Described {
+        let (bytes, key) = (encode_relation(&relation), written::key_columns(&relation));
+        Described { relation, bytes, key }
+    }
 }
 
 /// The transaction that is coming in.
@@ -93,7 +112,7 @@ struct Transaction {
     tables: AHashMap<RelId, WrittenTable>,
     has_ddl: bool,
     /// The table whose rows come in messages, and what stands in front of each.
-    whole: Option<(Relation, Vec<u8>)>,
+    whole: Option<(Described, Vec<u8>)>,
 }
 
 impl Assembler {
@@ -108,6 +127,7 @@ impl Assembler {
             resume: known.map_or(Lsn(0), |last| last.commit_lsn),
             relations: AHashMap::new(),
             open: None,
+            chunk: ChunkWriter::new(),
         }
     }
 
@@ -166,7 +186,7 @@ impl Assembler {
             commit_time_us,
             xid,
             known: commit_lsn <= self.resume,
-            chunk: ChunkWriter::new(),
+            chunk: std::mem::take(&mut self.chunk),
             chunks: 0,
             changes: 0,
             tables: AHashMap::new(),
@@ -189,7 +209,7 @@ impl Assembler {
     }
 
     fn entry(
-        &self,
+        &mut self,
         mut transaction: Transaction,
         end_lsn: Lsn,
         out: &mut Vec<Output>,
@@ -216,6 +236,7 @@ impl Assembler {
             },
             chunks,
         };
+        self.chunk = std::mem::take(&mut transaction.chunk);
         (entry, transaction.into_written())
     }
 
@@ -223,13 +244,14 @@ impl Assembler {
         if let Some(transaction) = &mut self.open {
             transaction.chunk.redefine(relation.id);
         }
-        self.relations.insert(relation.id, relation);
+        self.relations.insert(relation.id, Described::new(relation));
         let fits = self.relations.len() <= RELATIONS_MAX;
         if fits { Ok(()) } else { Err(AssembleError::TooManyRelations) }
     }
 
     fn relation(&self, id: RelId) -> Result<&Relation> {
-        self.relations.get(&id).ok_or(AssembleError::Relation(id.0))
+        let described = self.relations.get(&id).ok_or(AssembleError::Relation(id.0))?;
+        Ok(&described.relation)
     }
 
     fn check<'a>(&self, id: RelId, tuples: impl IntoIterator<Item = &'a Tuple>) -> Result<()> {
@@ -275,11 +297,9 @@ impl Assembler {
             return Ok(());
         }
         for id in relations {
-            let relation = self.relations.get(id).ok_or(AssembleError::Relation(id.0))?;
-            if !transaction.chunk.describes(*id) {
-                transaction.chunk.push(&Change::Relation(relation.clone()));
-            }
-            transaction.touch(relation, &change);
+            let described = self.relations.get(id).ok_or(AssembleError::Relation(id.0))?;
+            transaction.chunk.describe(*id, &described.bytes);
+            transaction.touch(described, &change);
         }
         transaction.push(&change, self.next, out);
         Ok(())
@@ -287,7 +307,7 @@ impl Assembler {
 
     /// Takes a row that an event trigger wrote into one of our tables.
     fn note(&mut self, id: RelId, row: &Tuple, out: &mut Vec<Output>) -> Result<()> {
-        let relation = self.relations.get(&id).ok_or(AssembleError::Relation(id.0))?;
+        let relation = self.relation(id)?;
         let read = match relation.name.as_str() {
             NOTE_TABLE => {
                 Row::read(&value_of(relation, row, "event"), &value_of(relation, row, "body"))
@@ -318,16 +338,15 @@ impl Assembler {
     /// role may emit messages.
     fn whole_row(&mut self, content: &[u8], out: &mut Vec<Output>) -> Result<()> {
         let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
-        let Some((relation, token)) = &transaction.whole else { return Ok(()) };
+        let Some((described, token)) = &transaction.whole else { return Ok(()) };
         let Some(row) = content.strip_prefix(&token[..]) else { return Ok(()) };
+        let relation = &described.relation;
         let id = relation.id;
         let values = note::elements(row).filter(|values| values.len() == relation.columns.len());
         let values = values.ok_or(AssembleError::Relation(id.0))?;
         let value = |value: Option<Vec<u8>>| value.map_or(Value::Null, |v| Value::Text(v.into()));
         let new = values.into_iter().map(value).collect();
-        if !transaction.chunk.describes(id) {
-            transaction.chunk.push(&Change::Relation(relation.clone()));
-        }
+        transaction.chunk.describe(id, &described.bytes);
         transaction.push(&Change::Insert { relation: id, new }, self.next, out);
         Ok(())
     }
@@ -349,10 +368,11 @@ impl Transaction {
     }
 
     /// Remembers at most one table more than makes the entry touch everything.
-    fn touch(&mut self, relation: &Relation, change: &Change) {
+    fn touch(&mut self, described: &Described, change: &Change) {
         if self.tables.len() <= ITEMS_TABLES_MAX {
+            let Described { relation, key, .. } = described;
             let table = self.tables.entry(relation.id);
-            table.or_insert_with(|| WrittenTable::new(relation)).add(relation, change);
+            table.or_insert_with(|| WrittenTable::new(relation, key)).add(relation, change);
         }
     }
 
@@ -388,13 +408,13 @@ impl Transaction {
             columns: columns.map(column).collect(),
         };
         self.chunk.redefine(id);
-        self.whole = Some((relation, rows.token.into_bytes()));
+        self.whole = Some((Described::new(relation), rows.token.into_bytes()));
     }
 
     /// From here on the stream's own description counts.
     fn end_rows(&mut self) {
-        if let Some((relation, _)) = self.whole.take() {
-            self.chunk.redefine(relation.id);
+        if let Some((described, _)) = self.whole.take() {
+            self.chunk.redefine(described.relation.id);
         }
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! Integers are big-endian. Decoding checks all lengths: damaged bytes are an error, not a panic.
 
-use ahash::AHashSet;
+use std::sync::Arc;
+
+use ahash::{AHashMap, AHashSet};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::entry::{CHUNK_LEN_MAX, Change, Column, Header, Identity, Relation, Tuple, Value};
@@ -13,6 +15,12 @@ use crate::note::Note;
 
 /// The format that this version writes, and the only one it reads.
 pub const FORMAT_VERSION: u8 = 1;
+
+/// How many relations a reader of chunks remembers.
+const RELATIONS_MAX: usize = 1_024;
+
+/// Chunks up to this length are copied out of their writer, so that they take no more memory than they need.
+const COPIED_MAX: usize = 32 << 10;
 
 /// In place of a value's length.
 const NULL: u32 = u32::MAX;
@@ -75,45 +83,66 @@ pub fn decode_header(bytes: &Bytes) -> Result<Header> {
     Ok(header)
 }
 
+/// Relations by the bytes that describe them, for a reader of chunks: each chunk describes the relations it uses,
+/// nearly always as the one before it did. Bounded (I8).
+#[derive(Debug, Default)]
+pub struct KnownRelations(AHashMap<RelId, (Box<[u8]>, Arc<Relation>)>);
+
+impl KnownRelations {
+    /// The relation that is described here as it was last, and how many bytes describe it.
+    fn find(&self, id: RelId, bytes: &[u8]) -> Option<(&Arc<Relation>, usize)> {
+        let (known, relation) = self.0.get(&id)?;
+        // A description tells where it ends, so none is the beginning of another.
+        bytes.starts_with(known).then_some((relation, known.len()))
+    }
+
+    fn insert(&mut self, bytes: &[u8], relation: &Arc<Relation>) {
+        if self.0.len() >= RELATIONS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(relation.id, (bytes.into(), Arc::clone(relation)));
+    }
+}
+
 /// The changes of a chunk, relations included; values are slices of `chunk`, not copies.
 ///
 /// # Errors
 /// [`CodecError`] for another format version or damaged bytes.
-pub fn decode_chunk(chunk: &Bytes) -> Result<Vec<Change>> {
+pub fn decode_chunk(chunk: &Bytes, known: &mut KnownRelations) -> Result<Vec<Change>> {
     let mut reader = Reader::versioned(chunk)?;
     let mut changes = Vec::new();
     while !reader.is_empty() {
-        changes.push(reader.change()?);
+        changes.push(reader.change(known)?);
     }
     Ok(changes)
 }
 
+/// How a chunk describes a relation.
+#[must_use]
+pub fn encode_relation(relation: &Relation) -> Bytes {
+    let mut out = BytesMut::new();
+    put_relation(relation, &mut out);
+    out.freeze()
+}
+
 /// Writes the changes of one chunk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ChunkWriter {
     out: BytesMut,
     described: AHashSet<RelId>,
-}
-
-impl Default for ChunkWriter {
-    fn default() -> ChunkWriter {
-        ChunkWriter::new()
-    }
 }
 
 impl ChunkWriter {
     /// An empty chunk.
     #[must_use]
     pub fn new() -> ChunkWriter {
-        let mut out = BytesMut::with_capacity(512);
-        out.put_u8(FORMAT_VERSION);
-        ChunkWriter { out, described: AHashSet::new() }
+        ChunkWriter::default()
     }
 
     /// Whether it holds no change yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.out.len() == 1
+        self.out.is_empty()
     }
 
     /// Whether it has reached [`CHUNK_LEN_MAX`].
@@ -122,18 +151,24 @@ impl ChunkWriter {
         self.out.len() >= CHUNK_LEN_MAX
     }
 
-    /// Whether it describes this relation already.
-    #[must_use]
-    pub fn describes(&self, relation: RelId) -> bool {
-        self.described.contains(&relation)
+    /// Appends what [`encode_relation`] says of a relation, unless it stands there already: before the changes that
+    /// use it.
+    pub fn describe(&mut self, relation: RelId, description: &[u8]) {
+        if self.described.insert(relation) {
+            self.begun().put_slice(description);
+        }
     }
 
-    /// Appends a change. A [`Change::Relation`] has to come before the changes that use it.
+    /// Appends a change.
     pub fn push(&mut self, change: &Change) {
-        if let Change::Relation(relation) = change {
-            self.described.insert(relation.id);
+        put_change(change, self.begun());
+    }
+
+    fn begun(&mut self) -> &mut BytesMut {
+        if self.out.is_empty() {
+            self.out.put_u8(FORMAT_VERSION);
         }
-        put_change(change, &mut self.out);
+        &mut self.out
     }
 
     /// Forgets that a relation was described: it has a new shape from here on.
@@ -143,8 +178,14 @@ impl ChunkWriter {
 
     /// The chunk's bytes; the writer is empty afterwards.
     pub fn finish(&mut self) -> Bytes {
-        let chunk = std::mem::take(self);
-        chunk.out.freeze()
+        self.described.clear();
+        let out = self.begun();
+        if out.len() > COPIED_MAX {
+            return std::mem::take(out).freeze();
+        }
+        let chunk = Bytes::copy_from_slice(out);
+        out.clear();
+        chunk
     }
 }
 
@@ -332,7 +373,11 @@ impl<'a> Reader<'a> {
 
     fn list<T>(&mut self, size: usize, one: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let count = self.count(size)?;
-        (0..count).map(|_| one(self)).collect()
+        let mut list = Vec::with_capacity(count);
+        for _ in 0..count {
+            list.push(one(self)?);
+        }
+        Ok(list)
     }
 
     fn tuple(&mut self) -> Result<Tuple> {
@@ -352,9 +397,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn change(&mut self) -> Result<Change> {
+    fn change(&mut self, known: &mut KnownRelations) -> Result<Change> {
         Ok(match self.u8()? {
-            kind::RELATION => Change::Relation(self.relation()?),
+            kind::RELATION => Change::Relation(self.relation(known)?),
             kind::INSERT => Change::Insert { relation: self.rel_id()?, new: self.tuple()? },
             kind::UPDATE => {
                 Change::Update { relation: self.rel_id()?, old: None, new: self.tuple()? }
@@ -388,9 +433,15 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn relation(&mut self) -> Result<Relation> {
-        Ok(Relation {
-            id: self.rel_id()?,
+    fn relation(&mut self, known: &mut KnownRelations) -> Result<Arc<Relation>> {
+        let start = self.at;
+        let id = self.rel_id()?;
+        if let Some((relation, len)) = known.find(id, &self.whole[start..]) {
+            self.at = start + len;
+            return Ok(Arc::clone(relation));
+        }
+        let relation = Arc::new(Relation {
+            id,
             schema: self.text()?,
             name: self.text()?,
             identity: match self.u8()? {
@@ -403,7 +454,9 @@ impl<'a> Reader<'a> {
             columns: self.list(9, |reader| {
                 Ok(Column { name: reader.text()?, type_oid: reader.u32()?, key: reader.bool()? })
             })?,
-        })
+        });
+        known.insert(&self.whole[start..self.at], &relation);
+        Ok(relation)
     }
 }
 
@@ -438,7 +491,8 @@ mod tests {
             Just(Identity::Full),
             Just(Identity::Nothing)
         ];
-        (any::<u32>(), ".*", ".*", identity, proptest::collection::vec(column, 0..4)).prop_map(
+        // Few relations, so that one is described anew.
+        (0..3u32, ".*", ".*", identity, proptest::collection::vec(column, 0..4)).prop_map(
             |(id, schema, name, identity, columns)| Relation {
                 id: RelId(id),
                 schema,
@@ -452,7 +506,7 @@ mod tests {
     fn change() -> impl Strategy<Value = Change> {
         let id = || any::<u32>().prop_map(RelId);
         prop_oneof![
-            relation().prop_map(Change::Relation),
+            relation().prop_map(|relation| Change::Relation(Arc::new(relation))),
             (id(), tuple()).prop_map(|(relation, new)| Change::Insert { relation, new }),
             (id(), proptest::option::of(tuple()), tuple())
                 .prop_map(|(relation, old, new)| Change::Update { relation, old, new }),
@@ -494,14 +548,36 @@ mod tests {
         })
     }
 
+    fn chunk(changes: &[Change]) -> Bytes {
+        let mut writer = ChunkWriter::new();
+        changes.iter().for_each(|change| writer.push(change));
+        let chunk = writer.finish();
+        assert!(writer.is_empty());
+        chunk
+    }
+
     proptest! {
         /// I5: what was logged is what is applied.
         #[test]
         fn chunks_go_round(changes in proptest::collection::vec(change(), 0..12)) {
-            let mut writer = ChunkWriter::new();
-            changes.iter().for_each(|change| writer.push(change));
-            prop_assert_eq!(decode_chunk(&writer.finish()), Ok(changes));
-            prop_assert!(writer.is_empty());
+            let (chunk, mut known) = (chunk(&changes), KnownRelations::default());
+            prop_assert_eq!(decode_chunk(&chunk, &mut known), Ok(changes.clone()));
+            prop_assert_eq!(decode_chunk(&chunk, &mut known), Ok(changes), "with what is known");
+        }
+
+        /// I5, I8.
+        #[test]
+        fn relations_in_any_number_are_told_apart(
+            relations in proptest::collection::vec(relation(), 1..4), count in 1..RELATIONS_MAX as u32 + 9,
+        ) {
+            let mut known = KnownRelations::default();
+            for id in 0..count {
+                let mut relation = relations[id as usize % relations.len()].clone();
+                relation.id = RelId(id % 7 + id / 2);
+                let changes = vec![Change::Relation(Arc::new(relation))];
+                prop_assert_eq!(decode_chunk(&chunk(&changes), &mut known), Ok(changes));
+            }
+            prop_assert!(known.0.len() <= RELATIONS_MAX);
         }
 
         #[test]
@@ -509,18 +585,20 @@ mod tests {
             prop_assert_eq!(decode_header(&encode_header(&header)), Ok(header));
         }
 
-        /// Damaged bytes are an error or other changes, never a panic.
+        /// Damaged bytes are an error or other changes, never a panic; what is known changes nothing.
         #[test]
         fn damaged_chunks_do_not_panic(
             changes in proptest::collection::vec(change(), 1..6), at: usize, byte: u8, cut: usize,
         ) {
-            let mut writer = ChunkWriter::new();
-            changes.iter().for_each(|change| writer.push(change));
-            let mut bytes = writer.finish().to_vec();
+            let (chunk, mut known) = (chunk(&changes), KnownRelations::default());
+            decode_chunk(&chunk, &mut known).expect("whole");
+            let mut bytes = chunk.to_vec();
             let at = at % bytes.len();
             bytes[at] = byte;
             bytes.truncate(1 + cut % bytes.len());
-            let _ = decode_chunk(&bytes.into());
+            let damaged = Bytes::from(bytes);
+            let anew = decode_chunk(&damaged, &mut KnownRelations::default());
+            prop_assert_eq!(decode_chunk(&damaged, &mut known), anew);
         }
 
         #[test]
@@ -533,7 +611,8 @@ mod tests {
     #[test]
     fn other_format_versions_are_refused() {
         let bytes = Bytes::from_static(&[FORMAT_VERSION + 1, 0, 0]);
-        assert_eq!(decode_chunk(&bytes), Err(CodecError::Version(FORMAT_VERSION + 1)));
+        let decoded = decode_chunk(&bytes, &mut KnownRelations::default());
+        assert_eq!(decoded, Err(CodecError::Version(FORMAT_VERSION + 1)));
         assert_eq!(decode_header(&bytes), Err(CodecError::Version(FORMAT_VERSION + 1)));
     }
 }

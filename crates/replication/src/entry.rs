@@ -5,6 +5,8 @@
 //! only bounded memory (I8). In the log, the header comes after the chunks: chunks without a header are not an
 //! entry.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::ids::{Lsn, Tsid};
@@ -119,7 +121,7 @@ pub type Tuple = Vec<Value>;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// Describes a relation that later changes of the same chunk use.
-    Relation(Relation),
+    Relation(Arc<Relation>),
     /// A new row.
     Insert {
         /// The relation.

@@ -28,21 +28,29 @@ pub struct WrittenTable {
 /// Rows by the columns of their replica identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrittenRows {
-    /// Name and type of each column, in the order of the table.
-    pub columns: Arc<[(Box<str>, u32)]>,
+    /// Their columns.
+    pub columns: KeyColumns,
     /// The values of each row, one for each column; at most [`SPANS_MAX`] rows.
     pub keys: Vec<Box<[Box<[u8]>]>>,
 }
 
+/// Name and type of each column of a replica identity, in the order of the table.
+pub type KeyColumns = Arc<[(Box<str>, u32)]>;
+
+/// The columns of a relation's replica identity.
+#[must_use]
+pub fn key_columns(relation: &Relation) -> KeyColumns {
+    let columns = relation.columns.iter().filter(|column| column.key);
+    columns.map(|column| (column.name.as_str().into(), column.type_oid)).collect()
+}
+
 impl WrittenTable {
-    /// Nothing of a table so far.
+    /// Nothing of a table so far; `key` is what [`key_columns`] says of it.
     #[must_use]
-    pub fn new(relation: &Relation) -> WrittenTable {
+    pub fn new(relation: &Relation, key: &KeyColumns) -> WrittenTable {
         let keyed = matches!(relation.identity, Identity::Default | Identity::Index);
-        let columns = relation.columns.iter().filter(|column| column.key);
-        let columns: Arc<[_]> = columns.map(|c| (c.name.as_str().into(), c.type_oid)).collect();
-        let keyed = keyed && !columns.is_empty();
-        let rows = keyed.then(|| WrittenRows { columns, keys: Vec::new() });
+        let keyed = keyed && !key.is_empty();
+        let rows = keyed.then(|| WrittenRows { columns: Arc::clone(key), keys: Vec::new() });
         WrittenTable { table: relation.id, rows }
     }
 

@@ -66,7 +66,7 @@ impl Catalog {
     /// The table of that name, if it is known already. The inner `None` means that there is none.
     pub(super) fn known(&self, relation: &Arc<Relation>) -> Option<Option<Arc<Table>>> {
         let (described, table) = self.tables.get(&relation.id)?;
-        (Arc::ptr_eq(described, relation) || described == relation).then(|| table.clone())
+        (described == relation).then(|| table.clone())
     }
 
     /// The table that the stream calls `relation`; `None` if the replica has none.

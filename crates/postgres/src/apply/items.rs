@@ -68,6 +68,8 @@ fn span_of(relation: &Relation, row: &Tuple) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
     use hihooi_replication::entry::Column;
     use hihooi_replication::items::SPANS_MAX;
@@ -77,13 +79,13 @@ mod tests {
 
     fn relation(identity: Identity, type_oid: u32) -> Change {
         let column = |name: &str, key| Column { name: name.to_owned(), type_oid, key };
-        Change::Relation(Relation {
+        Change::Relation(Arc::new(Relation {
             id: RelId(7),
             schema: "public".to_owned(),
             name: "t".to_owned(),
             identity,
             columns: vec![column("id", true), column("v", identity == Identity::Full)],
-        })
+        }))
     }
 
     fn row(id: &str, v: &str) -> Tuple {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ahash::AHashMap;
+use hihooi_replication::codec::KnownRelations;
 use hihooi_replication::entry::{Change, Entry, Relation};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Items, RelId};
@@ -88,6 +89,7 @@ pub(super) struct Round<'a> {
     requested: Requested,
     control: Connection,
     catalog: Catalog,
+    known: KnownRelations,
     /// Relations as the log described them last.
     relations: AHashMap<RelId, Arc<Relation>>,
     schedule: Schedule,
@@ -169,6 +171,7 @@ impl<'a> Round<'a> {
             requested: Requested::default(),
             control,
             catalog: Catalog::default(),
+            known: KnownRelations::default(),
             relations: AHashMap::new(),
             schedule: Schedule::new(config.method, limits, applied),
             contended: AHashMap::new(),
@@ -289,7 +292,7 @@ impl<'a> Round<'a> {
     }
 
     async fn arrive(&mut self, entry: Arc<Entry>) -> Result<(), End> {
-        let work = Work::new(entry).map_err(End::Diverged)?;
+        let work = Work::new(entry, &mut self.known).map_err(End::Diverged)?;
         let items = self.items(&work).await?;
         self.barrier = items == Items::Everything;
         self.held_bytes += work.bytes;
@@ -306,10 +309,8 @@ impl<'a> Round<'a> {
         };
         for change in changes {
             if let Change::Relation(relation) = change {
-                let known = self.relations.get(&relation.id).filter(|known| ***known == *relation);
-                let relation = known.cloned().unwrap_or_else(|| Arc::new(relation.clone()));
-                self.catalog.table(&relation, &mut self.control).await?;
-                self.relations.insert(relation.id, relation);
+                self.catalog.table(relation, &mut self.control).await?;
+                self.relations.insert(relation.id, Arc::clone(relation));
             }
         }
         let tsid = work.header().tsid;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use hihooi_log::Log;
-use hihooi_replication::codec::decode_chunk;
+use hihooi_replication::codec::{KnownRelations, decode_chunk};
 use hihooi_replication::entry::{Change, Relation, Tuple, Value};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::RelId;
@@ -68,6 +68,7 @@ pub(super) struct Session {
     catalog: Catalog,
     /// Relations as the stream described them last.
     relations: AHashMap<RelId, Arc<Relation>>,
+    known: KnownRelations,
     prepared: AHashMap<(RelId, Shape), Arc<Prepared>>,
     names: u64,
     generation: u64,
@@ -118,6 +119,7 @@ impl Session {
             log,
             catalog: Catalog::default(),
             relations: AHashMap::new(),
+            known: KnownRelations::default(),
             prepared: AHashMap::new(),
             names: 0,
             generation: 0,
@@ -361,7 +363,7 @@ impl Session {
     async fn chunk(&mut self, tsid: Tsid, number: u32) -> Result<Vec<Change>> {
         let chunk = self.log.chunk(tsid, number).await;
         let chunk = chunk.map_err(|error| Error::Protocol(error.to_string()))?;
-        decode_chunk(&chunk)
+        decode_chunk(&chunk, &mut self.known)
             .map_err(|error| Error::Protocol(format!("entry {tsid} of the log: {error}")))
     }
 
@@ -460,10 +462,10 @@ impl Session {
     }
 
     /// Remembers how the stream describes a relation from here on.
-    fn describe(&mut self, relation: &Relation) {
-        if self.relations.get(&relation.id).is_none_or(|known| **known != *relation) {
+    fn describe(&mut self, relation: &Arc<Relation>) {
+        if self.relations.get(&relation.id).is_none_or(|known| known != relation) {
             self.close_prepared_of(relation.id);
-            self.relations.insert(relation.id, Arc::new(relation.clone()));
+            self.relations.insert(relation.id, Arc::clone(relation));
         }
     }
 

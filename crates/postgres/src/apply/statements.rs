@@ -90,7 +90,8 @@ impl Shape {
     }
 
     pub(super) fn update(relation: &Relation, old: Option<&Tuple>, new: &Tuple) -> Shape {
-        let mut shape = vec![if old.is_some() { b'V' } else { b'U' }];
+        let mut shape = Vec::with_capacity(1 + 3 * new.len());
+        shape.push(if old.is_some() { b'V' } else { b'U' });
         shape.extend(new.iter().map(|value| u8::from(*value == Value::Unchanged)));
         nulls(relation, old.unwrap_or(new), &mut shape);
         shape.extend(relation.columns.iter().enumerate().map(|(column, _)| {
@@ -107,7 +108,8 @@ impl Shape {
 
     /// Of many rows: what they leave as it was.
     pub(super) fn update_many(new: &Tuple) -> Shape {
-        let mut shape = vec![b'M'];
+        let mut shape = Vec::with_capacity(1 + new.len());
+        shape.push(b'M');
         shape.extend(new.iter().map(|value| u8::from(*value == Value::Unchanged)));
         Shape(shape)
     }

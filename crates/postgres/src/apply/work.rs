@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hihooi_replication::codec::decode_chunk;
+use hihooi_replication::codec::{KnownRelations, decode_chunk};
 use hihooi_replication::entry::{Change, Entry, Header};
 use hihooi_replication::ids::Tsid;
 
@@ -21,9 +21,9 @@ impl Work {
     ///
     /// # Errors
     /// A sentence for the operator when a chunk can't be read.
-    pub(super) fn new(entry: Arc<Entry>) -> Result<Work, String> {
+    pub(super) fn new(entry: Arc<Entry>, known: &mut KnownRelations) -> Result<Work, String> {
         let bytes = entry.chunks.iter().map(bytes::Bytes::len).sum();
-        let changes = if is_in_log(&entry) { None } else { Some(decode(&entry)?) };
+        let changes = if is_in_log(&entry) { None } else { Some(decode(&entry, known)?) };
         Ok(Work { entry, changes, bytes })
     }
 
@@ -38,10 +38,10 @@ pub(super) fn is_in_log(entry: &Entry) -> bool {
     entry.header.chunks as usize > entry.chunks.len()
 }
 
-fn decode(entry: &Entry) -> Result<Vec<Change>, String> {
+fn decode(entry: &Entry, known: &mut KnownRelations) -> Result<Vec<Change>, String> {
     let mut changes = Vec::new();
     for chunk in &entry.chunks {
-        let decoded = decode_chunk(chunk)
+        let decoded = decode_chunk(chunk, known)
             .map_err(|error| format!("entry {} of the log: {error}", entry.header.tsid))?;
         changes.extend(decoded);
     }

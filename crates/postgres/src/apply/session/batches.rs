@@ -52,8 +52,7 @@ impl Session {
         for (tsid, change) in changes {
             match change {
                 Change::Relation(relation) => {
-                    let is_known =
-                        self.relations.get(&relation.id).is_some_and(|k| **k == *relation);
+                    let is_known = self.relations.get(&relation.id) == Some(relation);
                     if !kinds.contains_key(&relation.id) {
                         self.describe(relation);
                         let Some(kind) = self.kind(*tsid, relation.id).await? else {

@@ -13,7 +13,7 @@ use hihooi_postgres::collector::{
 };
 use hihooi_postgres::connection::{Address, Connection, Login};
 use hihooi_postgres::setup;
-use hihooi_replication::codec::decode_chunk;
+use hihooi_replication::codec::{KnownRelations, decode_chunk};
 use hihooi_replication::entry::{Change, Entry, Value};
 use hihooi_replication::ids::{Lsn, Tsid};
 use tempfile::TempDir;
@@ -351,15 +351,15 @@ pub async fn entries(log: &Log) -> Vec<Arc<Entry>> {
 }
 
 pub async fn changes_of(log: &Log, entry: &Entry) -> Vec<Change> {
-    let mut changes = Vec::new();
+    let (mut changes, mut known) = (Vec::new(), KnownRelations::default());
     if entry.chunks.is_empty() {
         for n in 0..entry.header.chunks {
             let chunk = log.chunk(entry.header.tsid, n).await.expect("reads");
-            changes.extend(decode_chunk(&chunk).expect("decodes"));
+            changes.extend(decode_chunk(&chunk, &mut known).expect("decodes"));
         }
     } else {
         for chunk in &entry.chunks {
-            changes.extend(decode_chunk(chunk).expect("decodes"));
+            changes.extend(decode_chunk(chunk, &mut known).expect("decodes"));
         }
     }
     changes
