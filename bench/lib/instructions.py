@@ -18,12 +18,16 @@ from slices import ENVIRONMENT
 SCALE = 1
 WARM_UP, TRANSACTIONS = 50, 300
 CONTROL_SECONDS_MAX = 30
-# By name, what pgbench is told.
+# By name, what pgbench is told, and the consistency level.
+READ, PREPARED = ["-S"], ["-M", "prepared"]
+TPCB = ["-b", "tpcb-like"]
 LOADS = {
-    "a read by key, simple": ["-S"],
-    "a read by key, prepared": ["-S", "-M", "prepared"],
-    "TPC-B, simple": ["-b", "tpcb-like"],
-    "TPC-B, prepared": ["-b", "tpcb-like", "-M", "prepared"],
+    "a read by key, simple": (READ, "gssi"),
+    "a read by key, simple, weak-si": (READ, "weak-si"),
+    "a read by key, prepared": (READ + PREPARED, "gssi"),
+    "a read by key, prepared, weak-si": (READ + PREPARED, "weak-si"),
+    "TPC-B, simple": (TPCB, "gssi"),
+    "TPC-B, prepared": (TPCB + PREPARED, "gssi"),
 }
 
 
@@ -41,17 +45,17 @@ def measure(cluster, load, say):
     raw = {"set_up": describe(cluster)}
     load(cluster, SCALE)
     raw["instructions"] = {}
-    for name, options in LOADS.items():
+    for name, (options, level) in LOADS.items():
         say(f"{name}: {TRANSACTIONS} transactions of one client")
-        raw["instructions"][name] = _count(cluster, options)
+        raw["instructions"][name] = _count(cluster, options, level)
     return raw
 
 
-def _count(cluster, options):
+def _count(cluster, options, level):
     pid = cluster.pids["hihooi"]
-    _run(cluster, WARM_UP, options)
+    _run(cluster, WARM_UP, options, level)
     _control(pid, "-i", "on")
-    _run(cluster, TRANSACTIONS, options)
+    _run(cluster, TRANSACTIONS, options, level)
     _control(pid, "-d")
     _control(pid, "-i", "off")
     counts = {}
@@ -66,10 +70,11 @@ def _count(cluster, options):
     return counts
 
 
-def _run(cluster, transactions, options):
+def _run(cluster, transactions, options, level):
     command = [f"{cluster.pg}/pgbench", "-h", "127.0.0.1", "-p", str(cluster.ports["hihooi"]), "-n", "-c", "1"]
     command += ["-t", str(transactions), *options, "postgres"]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    environment = ENVIRONMENT | {"PGOPTIONS": f"-c hihooi.consistency={level}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise Trouble(f"pgbench failed: {' '.join(command)}\n{done.stderr}")
 
@@ -97,6 +102,6 @@ def summary(name, raw):
         rows.append((load, f"{sum(counts.values()):,.0f}", ", ".join(threads)))
     lines += table(("load", "instructions", "of it by thread"), rows)
     lines += ["The busiest thread comes first. Of reads it is the relay, of TPC-B replication (collecting, and applying at "
-              "two replicas), then the relay, then the log's writer.", ""]
+              "two replicas), then the relay, then the log's writer. The level is gssi where none is named.", ""]
     lines += [f"- `hihooi verify` after all of it: {raw['verify']}."]
     return "\n".join(lines) + "\n"

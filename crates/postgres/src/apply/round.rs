@@ -215,8 +215,6 @@ impl<'a> Round<'a> {
         self.take(requests).await?;
         let mut tick = tokio::time::interval(FLUSHED_EVERY);
         loop {
-            // What the workers have to do is under way before more is read: the server works meanwhile.
-            tokio::task::yield_now().await;
             self.feed().await?;
             self.open_gate().await?;
             self.publish();
@@ -268,9 +266,19 @@ impl<'a> Round<'a> {
         if self.requested.paused { Some(Tsid::ZERO) } else { self.requested.limit }
     }
 
+    fn wants_more(&self) -> bool {
+        let is_there = self.schedule.newest() < *self.appended.borrow();
+        let has_room = self.schedule.room() > 0 && self.held_bytes < HELD_BYTES_MAX;
+        is_there && has_room && !self.barrier
+    }
+
     /// Reads entries from the log into the schedule.
     async fn feed(&mut self) -> Result<(), End> {
-        while !self.barrier && self.schedule.room() > 0 && self.held_bytes < HELD_BYTES_MAX {
+        while self.wants_more() {
+            // What the workers have to do is under way before more is read: the server works meanwhile.
+            if !self.works.is_empty() {
+                tokio::task::yield_now().await;
+            }
             let from = self.schedule.newest().next();
             let most = self.schedule.room().min(READ_ENTRIES);
             let read = self.config.log.read(from, most, READ_BYTES).await;

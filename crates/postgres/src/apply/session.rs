@@ -382,8 +382,10 @@ impl Session {
         let mut rest = changes;
         while let Some(change) = rest.first() {
             let run = insert_run(rest);
-            if run >= COPY_ROWS_MIN {
-                self.copy(tsid, &rest[..run]).await?;
+            if let Change::Insert { relation, .. } = change
+                && run >= COPY_ROWS_MIN
+            {
+                self.insert(tsid, *relation, &new_rows(&rest[..run])).await?;
                 rest = &rest[run..];
             } else {
                 self.change(tsid, change).await?;
@@ -565,16 +567,19 @@ impl Session {
         });
     }
 
-    async fn copy(&mut self, tsid: Tsid, run: &[Change]) -> Result<()> {
-        let Some(Change::Insert { relation, .. }) = run.first() else { return Ok(()) };
-        if self.followed.is_by_script(relation.0) {
+    /// Adds new rows to a table, by COPY if they are many and it can be used.
+    async fn insert(&mut self, tsid: Tsid, id: RelId, rows: &[&Tuple]) -> Result<()> {
+        if self.followed.is_by_script(id.0) {
             return Ok(());
         }
-        let Some(relation) = self.described(tsid, *relation) else { return Ok(()) };
+        if rows.len() < COPY_ROWS_MIN {
+            return self.one_by_one(tsid, id, rows).await;
+        }
+        let Some(relation) = self.described(tsid, id) else { return Ok(()) };
         let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
         let text = match statements::copy(&relation, &table) {
             Ok(Some(text)) if table.guard.is_none() => text,
-            Ok(_) => return self.one_by_one(tsid, run).await,
+            Ok(_) => return self.one_by_one(tsid, id, rows).await,
             Err(error) => {
                 self.refuse(tsid, unknown(&relation, &error.to_string()));
                 return Ok(());
@@ -586,10 +591,8 @@ impl Session {
         frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
         let mut lines = Vec::new();
-        for change in run {
-            if let Change::Insert { new, .. } = change {
-                statements::copy_row(new, &mut lines);
-            }
+        for row in rows {
+            statements::copy_row(row, &mut lines);
             if lines.len() >= GATHERED_MAX {
                 frontend::copy_data(&lines, self.connection.buffer());
                 lines.clear();
@@ -601,16 +604,14 @@ impl Session {
         frontend::copy_data(&lines, self.connection.buffer());
         frontend::copy_done(self.connection.buffer());
         let what = What::Table { verb: "COPY", relation };
-        self.expected.push_back(Expected { tsid, rows: Some(run.len() as u64), what });
+        self.expected.push_back(Expected { tsid, rows: Some(rows.len() as u64), what });
         Ok(())
     }
 
-    async fn one_by_one(&mut self, tsid: Tsid, run: &[Change]) -> Result<()> {
-        for change in run {
-            if let Change::Insert { relation, new } = change {
-                self.row(tsid, *relation, "INSERT", Shape::insert(), None, Some(new)).await?;
-                self.keep_flowing().await?;
-            }
+    async fn one_by_one(&mut self, tsid: Tsid, id: RelId, rows: &[&Tuple]) -> Result<()> {
+        for row in rows {
+            self.row(tsid, id, "INSERT", Shape::insert(), None, Some(row)).await?;
+            self.keep_flowing().await?;
         }
         Ok(())
     }
@@ -784,8 +785,7 @@ impl Session {
             let message = self.connection.next().await?;
             match message.tag {
                 tag::COMMAND_COMPLETE => {
-                    let command = backend::read_command_complete(&message.body)?.to_owned();
-                    self.check(&command);
+                    self.check(backend::read_command_complete(&message.body)?);
                 }
                 tag::ERROR => {
                     let expected = self.expected.pop_front();
@@ -912,4 +912,12 @@ fn insert_run(changes: &[Change]) -> usize {
     let same =
         |change: &&Change| matches!(change, Change::Insert { relation, .. } if relation == table);
     changes.iter().take_while(same).count()
+}
+
+fn new_rows(changes: &[Change]) -> Vec<&Tuple> {
+    let rows = changes.iter().map_while(|change| match change {
+        Change::Insert { new, .. } => Some(new),
+        _ => None,
+    });
+    rows.collect()
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hihooi_replication::ids::Xid;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
@@ -84,11 +83,9 @@ struct Known {
 
 impl Known {
     fn shows(&self, xid: u32) -> bool {
-        if self.snapshot.xmax == 0 {
-            // Before the first snapshot the epoch is unknown, but so are no ids that old.
-            return self.acknowledged.iter().any(|full| Xid(*full).low() == xid);
-        }
-        let full = self.snapshot.widen(xid);
+        // Before the first snapshot what was acknowledged tells the epoch.
+        let newest = self.acknowledged.last().copied().unwrap_or_default();
+        let full = widen(xid, newest.max(self.snapshot.xmax));
         self.snapshot.sees(full) || self.acknowledged.contains(&full)
     }
 
@@ -251,5 +248,11 @@ mod tests {
         assert!(known.shows(10) && known.shows(11) && !known.shows(12));
         known.learn(Snapshot { xmin: 12, xmax: 12, in_progress: vec![] });
         assert!(known.acknowledged.is_empty() && known.shows(10));
+        // Without a snapshot the epoch is that of what was acknowledged.
+        let (mut known, epoch) = (Known::default(), 3 << 32);
+        assert!(!known.shows(5));
+        known.acknowledge(epoch + 5);
+        known.acknowledge(epoch - 1);
+        assert!(known.shows(5) && known.shows(u32::MAX) && !known.shows(4));
     }
 }

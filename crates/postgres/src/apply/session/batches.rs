@@ -18,8 +18,8 @@ use crate::apply::words::What;
 use crate::apply::work::Group;
 use crate::connection::Result;
 
-/// A group with so many changes is looked through for what it changes in the end.
-const NET_CHANGES_MIN: usize = 8;
+/// A group with so many changes of rows is looked through for what it changes in the end.
+const NET_CHANGES_MIN: u64 = 8;
 /// So many rows of a table, or more, are changed by one statement, and at most so many.
 const BATCH_ROWS_MIN: usize = 4;
 const BATCH_ROWS_MAX: usize = 1_000;
@@ -27,15 +27,15 @@ const BATCH_ROWS_MAX: usize = 1_000;
 impl Session {
     /// What a group changes in the end; `None` if its changes are to be made as they came.
     pub(super) async fn net<'a>(&mut self, group: &'a Group) -> Result<Option<Net<'a>>> {
+        if group.works.iter().map(|work| work.header().changes).sum::<u64>() < NET_CHANGES_MIN {
+            return Ok(None);
+        }
         let mut changes = Vec::new();
         for work in &group.works {
             let Some(of_entry) = work.changes.as_ref().filter(|_| !work.header().has_ddl) else {
                 return Ok(None);
             };
             changes.extend(of_entry.iter().map(|change| (work.header().tsid, change)));
-        }
-        if changes.len() < NET_CHANGES_MIN {
-            return Ok(None);
         }
         self.followed = Followed::default();
         let Some(kinds) = self.kinds(&changes).await? else { return Ok(None) };
@@ -117,11 +117,8 @@ impl Session {
             for rows in updates.values().flat_map(|rows| rows.chunks(BATCH_ROWS_MAX)) {
                 self.many(last, "UPDATE", (&relation, &own), rows).await?;
             }
-            let mut inserts = Vec::with_capacity(table.inserts.len());
-            for new in table.inserts {
-                inserts.push(Change::Insert { relation: relation.id, new: new.into_owned() });
-            }
-            self.changes(last, &inserts).await?;
+            let inserts: Vec<&Tuple> = table.inserts.iter().map(|row| &**row).collect();
+            self.insert(last, relation.id, &inserts).await?;
         }
         Ok(())
     }
