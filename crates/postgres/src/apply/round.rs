@@ -89,6 +89,7 @@ pub(super) struct Round<'a> {
     requested: Requested,
     control: Connection,
     catalog: Catalog,
+    /// What decoding remembers of entries before.
     known: KnownRelations,
     /// Relations as the log described them last.
     relations: AHashMap<RelId, Arc<Relation>>,

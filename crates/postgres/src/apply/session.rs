@@ -68,6 +68,7 @@ pub(super) struct Session {
     catalog: Catalog,
     /// Relations as the stream described them last.
     relations: AHashMap<RelId, Arc<Relation>>,
+    /// What decoding remembers of chunks before.
     known: KnownRelations,
     prepared: AHashMap<(RelId, Shape), Arc<Prepared>>,
     names: u64,
