@@ -399,7 +399,8 @@ fn a_renewed_certificate_is_used_at_once() {
     if target_is_plain() {
         return;
     }
-    let (authority, cluster) = shared();
+    let authority = &Authority::new("ours");
+    let cluster = Cluster::start(authority.options("prefer"));
     let presented = || {
         let stream = negotiated(cluster.port, authority);
         stream.conn.peer_certificates().expect("it has one")[0].to_vec()
