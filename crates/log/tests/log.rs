@@ -4,12 +4,16 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hihooi_log::{BackendRecord, Error, Log};
 use hihooi_replication::entry::{Entry, Header};
 use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Items, RelId};
+
+/// A bound for hangs, no measure of speed.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn header(tsid: u64, chunks: u32) -> Header {
     Header {
@@ -49,8 +53,19 @@ async fn fill(log: &Log, tsids: std::ops::RangeInclusive<u64>) {
     }
 }
 
+/// Opens it, as soon as no child of another test has its lock: a child has it between its fork and its exec.
+fn try_open(dir: &Path) -> Result<Log, Error> {
+    let began = Instant::now();
+    loop {
+        match Log::open(dir) {
+            Err(Error::Locked(_)) if began.elapsed() < PATIENCE => {} // it has waited
+            opened => return opened,
+        }
+    }
+}
+
 fn open(dir: &Path) -> Log {
-    Log::open(dir).expect("opens")
+    try_open(dir).expect("opens")
 }
 
 #[tokio::test]
@@ -192,7 +207,7 @@ async fn a_second_process_and_a_newer_format_are_refused() {
     assert!(matches!(Log::open(dir.path()), Err(Error::Locked(_))));
     drop(log);
     rewrite_version(dir.path(), 99);
-    let error = Log::open(dir.path()).err().expect("is refused");
+    let error = try_open(dir.path()).err().expect("is refused");
     assert!(error.to_string().contains("version 99"), "{error}");
 }
 

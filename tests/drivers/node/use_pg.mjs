@@ -9,6 +9,9 @@ import { equal, POOL_SIZE, range, refused, ROUNDS, run, settings, sleep, trustin
 // Everything else is in libpq's environment variables.
 const client = new pg.Client(settings);
 const rows = async (query, values, on = client) => (await on.query({ text: query, values, rowMode: "array" })).rows;
+// At the primary: pg_stat_activity is that of the primary.
+const SLEEP = "/* hihooi: primary */ SELECT pg_sleep(300)";
+const SLEEPING = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_sleep(300)%' AND wait_event = 'PgSleep'";
 
 await run({
   async login() {
@@ -103,13 +106,21 @@ await run({
 
   async cancel() {
     const began = Date.now();
-    const query = new pg.Query("SELECT pg_sleep(30)");
+    const other = new pg.Client(settings);
+    await other.connect();
+    const query = new pg.Query(SLEEP);
     client.query(query);
     const ended = new Promise((done, failed) => query.on("end", done).on("error", failed));
-    await Promise.all([refused(ended, "57014"),
+    const cancelWhenAsleep = async () => {
+      while ((await rows(SLEEPING, [], other)).length === 0) {
+        await sleep(0.05);
+      }
       // It sends requests to cancel without TLS only. PostgreSQL takes them, whatever pg_hba.conf says.
-      sleep(0.3).then(() => new pg.Client({ ssl: false }).cancel(client, query))]);
-    assert(Date.now() - began < 10_000);
+      new pg.Client({ ssl: false }).cancel(client, query);
+    };
+    await Promise.all([refused(ended, "57014"), cancelWhenAsleep()]);
+    await other.end();
+    assert(Date.now() - began < 200_000);
     equal(await rows("SELECT 1"), [[1]]);
   },
 

@@ -533,7 +533,7 @@ fn a_replica_vouches_for_nobody() {
     if target_is_plain() {
         return;
     }
-    let guarded = Guarded::start(RULES);
+    let guarded = Guarded::start_with(RULES, &[("HIHOOI_SITES_TIMEOUT_MS", "2000")]);
     let cluster = &guarded.cluster;
     // At the admin database, which needs no server: the proof comes first.
     let told = |password: &str| {

@@ -441,6 +441,11 @@ fn what_only_the_transactions_connection_has_is_read_there() {
     }
 }
 
+/// Waits until a read of this table sleeps.
+fn until_asleep(table: &str) {
+    shared().until_active(&format!("wait_event = 'PgSleep' AND query LIKE '%{table} %'"));
+}
+
 /// The connection with the transaction is not used while a replica is: what happens to it shows afterwards.
 #[test]
 fn a_transaction_that_is_lost_meanwhile_is_lost() {
@@ -451,10 +456,10 @@ fn a_transaction_that_is_lost_meanwhile_is_lost() {
     session.run("UPDATE blocks_lost SET n = 1 WHERE id = 1");
     let pid = session.number("SELECT pg_backend_pid()");
     let reader = std::thread::spawn(move || {
-        let read = session.simple("SELECT count(*), pg_sleep(1) FROM blocks_slow WHERE id = 1");
+        let read = session.simple("SELECT count(*), pg_sleep(10) FROM blocks_slow WHERE id = 1");
         (session, read)
     });
-    std::thread::sleep(ms(300));
+    until_asleep("blocks_slow");
     other.run(&format!("SELECT pg_terminate_backend({pid})"));
     let (mut session, read) = reader.join().expect("a reader");
     if shared().is_hihooi() {
@@ -476,7 +481,7 @@ fn a_cancelled_read_beside_a_transaction_has_it_fail() {
     session.run("UPDATE blocks_cancelled SET n = 1 WHERE id = 1");
     let (port, key) = (shared().port, session.key.clone());
     let canceller = std::thread::spawn(move || {
-        std::thread::sleep(ms(300));
+        until_asleep("blocks_slower");
         harness::client::cancel(port, &key);
     });
     let read = "SELECT count(*), pg_sleep(60) FROM blocks_slower WHERE id = 1";

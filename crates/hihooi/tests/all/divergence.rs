@@ -45,6 +45,10 @@ fn expect_failed(cluster: &Cluster, site: &str, named: &[&str]) {
     assert_ne!(session.route().site(), site, "a failed replica serves: {}", session.route().text);
 }
 
+fn until_serving(cluster: &Cluster, site: &str) {
+    eventually(&format!("{site} serves"), || cluster.state(site) == "serving");
+}
+
 #[test]
 fn a_row_missing_on_a_replica_is_noticed() {
     if target_is_plain() {
@@ -58,7 +62,7 @@ fn a_row_missing_on_a_replica_is_noticed() {
     assert!(text.contains("replica1") && text.contains("keyed"), "{text}");
     cluster.connect().run("UPDATE keyed SET v = 'x' WHERE id = 7");
     expect_failed(&cluster, "replica1", &["keyed"]);
-    assert_eq!(cluster.state("replica2"), "serving");
+    until_serving(&cluster, "replica2");
     // A restart doesn't make it forget.
     cluster.kill_manager();
     cluster.up_without_waiting_for_all();
@@ -75,7 +79,7 @@ fn an_extra_row_on_a_replica_is_noticed() {
     tamper(&cluster, "replica2", "INSERT INTO keyed VALUES (1000, 'mine')");
     cluster.connect().run("INSERT INTO keyed VALUES (1000, 'theirs')");
     expect_failed(&cluster, "replica2", &["keyed"]);
-    assert_eq!(cluster.state("replica1"), "serving");
+    until_serving(&cluster, "replica1");
 }
 
 #[test]
@@ -102,11 +106,11 @@ fn what_verify_found_different_is_not_read() {
     let (change, undo) = ("DELETE FROM keyed WHERE id = 7", "INSERT INTO keyed VALUES (7, 'v')");
     let assert_unread = |when: &str| {
         let mut session = cluster.connect();
-        assert_eq!(cluster.state("replica1"), "different", "{when}");
-        let replica = cluster.show_replicas().remove("replica1").expect("shown");
-        for word in ["verify", "keyed", "RESUME REPLICA replica1"] {
-            assert!(replica["reason"].contains(word), "{when}: {replica:?}");
-        }
+        eventually(&format!("{when}: it is said why it is not read"), || {
+            let replica = cluster.show_replicas().remove("replica1").expect("shown");
+            let mut named = ["verify", "keyed", "RESUME REPLICA replica1"].iter();
+            replica["state"] == "different" && named.all(|word| replica["reason"].contains(word))
+        });
         let served = cluster.stat("replica1", "reads");
         for _ in 0..20 {
             assert_eq!(session.number("SELECT count(*) FROM keyed WHERE id = 7"), 1, "{when}");
@@ -128,11 +132,11 @@ fn what_verify_found_different_is_not_read() {
     assert_unread("repaired, but nobody has seen it");
     let (equal, text) = cluster.run_verify();
     assert!(equal, "{text}");
-    assert_eq!(cluster.state("replica1"), "serving");
+    until_serving(&cluster, "replica1");
     tamper(&cluster, "replica1", change);
     assert!(!cluster.run_verify().0);
     cluster.command("RESUME REPLICA replica1");
-    assert_eq!(cluster.state("replica1"), "serving", "the operator's word");
+    until_serving(&cluster, "replica1"); // the operator's word
     tamper(&cluster, "replica1", undo);
     cluster.assert_verified();
 }
@@ -468,15 +472,19 @@ fn ddl_that_nobody_noted_is_suspected() {
             && row["reason"].contains("run VERIFY")
             && cluster.direct("primary").number(ours) == 6
     };
-    let is_noted_again = |table: &str| {
-        // (It may be suspected once more, right behind a verification.)
+    // (It may be suspected once more, right behind a verification.)
+    let until_trusted = || {
         eventually("the replica is trusted again", || {
             let (equal, text) = cluster.run_verify();
             assert!(equal, "{text}");
             cluster.state("replica1") == "serving"
         });
+    };
+    let is_noted_again = |table: &str| {
+        until_trusted();
         cluster.connect().run(&format!("CREATE TABLE {table} (id int PRIMARY KEY)"));
-        cluster.assert_equal(&format!("SELECT * FROM {table}"));
+        until_trusted();
+        cluster.direct("replica1").run(&format!("SELECT * FROM {table}"));
     };
 
     // Nothing of ours is left to notice it.
@@ -501,7 +509,7 @@ fn ddl_that_nobody_noted_is_suspected() {
     is_noted_again("noted3");
     cluster.kill_manager();
     cluster.up();
-    assert_eq!(cluster.state("replica1"), "serving");
+    until_serving(&cluster, "replica1");
 }
 
 /// Who changes rows of a catalog itself goes behind the back of everything that notes commands (I2).
@@ -541,7 +549,7 @@ fn catalogs_that_are_written_to_stop_the_replicas() {
         expect_failed(&cluster, "replica1", &[named, "RESUME REPLICA"]);
         tamper(&cluster, "replica1", &texts.join("; "));
         cluster.command("RESUME REPLICA replica1");
-        eventually("it goes on", || cluster.state("replica1") == "serving");
+        until_serving(&cluster, "replica1");
     }
     session.run(
         "CREATE ROLE owner; CREATE FUNCTION owned() RETURNS int LANGUAGE sql AS 'SELECT 1'; \
@@ -562,7 +570,7 @@ fn catalogs_that_are_written_to_stop_the_replicas() {
         INSERT INTO keyed VALUES (1002, 'y'); SELECT answer(); COMMIT");
     session.run("BEGIN; UPDATE pg_proc SET prosrc = '' WHERE proname = 'answer'; ROLLBACK");
     cluster.caught_up();
-    assert_eq!(cluster.state("replica1"), "serving");
+    until_serving(&cluster, "replica1");
     cluster.assert_verified();
 }
 

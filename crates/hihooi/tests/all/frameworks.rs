@@ -6,9 +6,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::harness::client::Session;
-use crate::harness::{Cluster, DATABASE, USER, alone, reference, shared, succeed, target_is_plain};
+use crate::harness::{
+    Cluster, DATABASE, Options, USER, alone, eventually, reference, succeed, target_is_plain,
+};
 
 /// Debian's own, for which its packages are compiled.
 const PYTHON: &str = "/usr/bin/python3";
@@ -27,6 +30,14 @@ fn root() -> PathBuf {
 
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frameworks")
+}
+
+/// A cluster where what waits for a replica or the catalog waits as long as that takes.
+fn patient() -> &'static Cluster {
+    static PATIENT: OnceLock<Cluster> = OnceLock::new();
+    PATIENT.get_or_init(|| {
+        Cluster::start(Options::default().env("HIHOOI_CONSISTENCY_WAIT_MS", "60000"))
+    })
 }
 
 /// A framework's script, at a server.
@@ -104,12 +115,17 @@ fn check(command: &dyn Fn() -> Command, phases: &[Phase]) {
     let mut plain = Session::open(reference().port, &[("user", USER), ("database", DATABASE)])
         .expect("a session");
     prepare(&mut plain);
-    let cluster = shared();
-    prepare(&mut cluster.connect());
+    let cluster = patient();
+    let mut session = cluster.connect();
+    prepare(&mut session);
     let mut expected = Running::start(command(), reference().port);
     let mut running = Running::start(command(), cluster.port);
     for (phase, all, at_primary_max) in phases {
         cluster.caught_up();
+        eventually("the table and its type are known", || {
+            session.run("SELECT text, mood FROM notes WHERE id = 1");
+            session.route().site() != "primary"
+        });
         let before = reads(cluster);
         assert_eq!(
             running.run(phase),

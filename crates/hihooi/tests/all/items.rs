@@ -236,6 +236,13 @@ struct Told {
     by_class: BTreeMap<String, u64>,
 }
 
+impl Told {
+    /// Whether so much was read at replicas that it shows something.
+    fn shows(&self) -> bool {
+        self.at_replicas * 5 > self.reads
+    }
+}
+
 struct Epoch<'a> {
     sessions: [Session; 2],
     primary: Session,
@@ -426,12 +433,16 @@ fn i6_what_a_paused_replica_serves_is_what_the_primary_has() {
     }
     let (runs, first) = (number("HIHOOI_RUNS", 12), number("HIHOOI_SEED", 1));
     let mut told = Told::default();
-    for seed in first..first + runs {
+    for (run, seed) in (first..first + 10 * runs).enumerate() {
+        // Where the stream is late, much counts as written, and little is read at replicas: then more epochs.
+        if run as u64 >= runs && told.shows() {
+            break;
+        }
         println!("HIHOOI_RUNS=1 HIHOOI_SEED={seed} cargo test -p hihooi --test all -- items::i6");
         epoch(shared(), seed, &mut told);
     }
-    let Told { reads, at_replicas, by_class } = told;
+    let Told { reads, at_replicas, by_class } = &told;
     println!("{at_replicas} of {reads} reads ran at paused replicas: {by_class:?}");
-    assert!(at_replicas * 5 > reads, "too few were read at replicas to show anything");
+    assert!(told.shows(), "too few were read at replicas to show anything");
     shared().caught_up();
 }

@@ -1,7 +1,7 @@
 //! I3, primary-equivalent: reads that name their rows by key see no two transactions in another order than reads at
 //! the primary do, though a replica has them in the order of the log.
 
-use crate::harness::{Cluster, Options, alone, eventually, ms, target_is_plain};
+use crate::harness::{Cluster, Options, alone, eventually, target_is_plain};
 
 const LOOK: &str = "SELECT string_agg(n::text, ',' ORDER BY id) FROM forked WHERE id IN (1, 2)";
 
@@ -54,7 +54,10 @@ fn i3_reads_of_several_rows_by_key_show_no_long_fork() {
     let readers = [read(false, LOOK), read(true, LOOK), read(false, STRICT), read(true, STRICT)];
     let wide = read(false, WIDE);
     let of_one_row = read(false, "SELECT n FROM forked WHERE id = 1");
-    std::thread::sleep(ms(500)); // they are dispatched
+    eventually("all are dispatched, and wait for a connection there", || {
+        let pools = cluster.admin().run("SHOW POOLS").records();
+        pools.iter().any(|pool| pool["site"] == "replica1" && pool["waiting"] == "6")
+    });
 
     // T2 will not be committed at the replica.
     let mut blocker = cluster.repair("replica1");

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -41,12 +42,21 @@ impl Reply {
         Ok(Reply { status: status.unwrap_or(0), head: head.to_lowercase(), body: body.to_owned() })
     }
 
-    /// Sends bytes and reads what is answered until the other side closes.
+    /// Sends bytes and reads what is answered until the other side closes; again if the relay had no time to answer.
     fn to(port: u16, bytes: &[u8]) -> std::io::Result<Reply> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        // It may close before it has read all.
-        let _ = stream.write_all(bytes);
-        Reply::read(stream)
+        let deadline = Instant::now() + s(HANG_S_MAX);
+        loop {
+            let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+            // It may close before it has read all.
+            let _ = stream.write_all(bytes);
+            let reply = Reply::read(stream)?;
+            // (What HEAD is answered has no body.)
+            let is_late =
+                reply.status == 503 && ["the relay does not answer\n", ""].contains(&&*reply.body);
+            if !is_late || Instant::now() > deadline {
+                return Ok(reply);
+            }
+        }
     }
 }
 
@@ -262,7 +272,13 @@ fn everything_is_there_from_the_beginning_and_documented() {
     }
     let _alone = alone();
     let cluster = Cluster::start(Options::replicas(2));
-    let (port, seen) = (cluster.metrics_port(), cluster.metrics());
+    let (port, mut seen) = (cluster.metrics_port(), Metrics::default());
+    eventually("all servers are there", || {
+        seen = cluster.metrics();
+        seen.sum("hihooi_replica_state", &[("state", "serving")]) == 2.0
+            && seen.sum("hihooi_server_up", &[]) == 3.0
+            && seen.value("hihooi_stream_connected") == 1.0
+    });
     for (site, reason) in [("primary", "write"), ("primary", "unsafe"), ("replica2", "waited")] {
         let labels = [("site", site), ("reason", reason), ("level", "sync")];
         assert_eq!(seen.sum("hihooi_statements_total", &labels), 0.0);
@@ -271,10 +287,7 @@ fn everything_is_there_from_the_beginning_and_documented() {
     assert_eq!(seen.sum("hihooi_errors_total", &[("site", "replica1")]), 0.0);
     assert_eq!(seen.sum("hihooi_discards_total", &[("site", "replica1")]), 0.0);
     assert_eq!(seen.sum("hihooi_clients", &[("state", "in transaction")]), 0.0);
-    assert_eq!(seen.sum("hihooi_replica_state", &[("state", "serving")]), 2.0);
     assert_eq!(seen.sum("hihooi_replica_state", &[]), 2.0);
-    assert_eq!(seen.sum("hihooi_server_up", &[]), 3.0);
-    assert_eq!(seen.value("hihooi_stream_connected"), 1.0);
     let about_now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let runs_for =
         about_now.expect("after 1970").as_secs_f64() - seen.value("process_start_time_seconds");
@@ -500,21 +513,29 @@ fn lag_is_that_of_a_paused_replica() {
     eventually("the lag is shown, and grows with time", || {
         let seen = cluster.metrics();
         let seconds = lag(&seen, "replica1", "seconds");
-        assert!(seconds < began.elapsed().as_secs_f64() + 30.0, "{seconds}");
+        // (Unknown if reading the log took too long.)
+        let is_possible = seconds.is_nan() || seconds < began.elapsed().as_secs_f64() + 30.0;
+        assert!(is_possible, "{seconds}");
         lag(&seen, "replica1", "entries") == 10.0 && seconds >= 1.0
     });
-    let seen = cluster.metrics();
-    let state = |metrics: &Metrics, state| {
-        metrics.sum("hihooi_replica_state", &[("site", "replica1"), ("state", state)])
+    let states = |metrics: &Metrics| {
+        ["paused", "serving"].map(|state| {
+            metrics.sum("hihooi_replica_state", &[("site", "replica1"), ("state", state)])
+        })
     };
-    assert_eq!((state(&seen, "paused"), state(&seen, "serving")), (1.0, 0.0));
-    assert_eq!(seen.sum("hihooi_replica_readable", &[("site", "replica1")]), 1.0);
+    eventually("it is paused, and can be read", || {
+        let seen = cluster.metrics();
+        let readable = seen.sum("hihooi_replica_readable", &[("site", "replica1")]);
+        (states(&seen), readable) == ([1.0, 0.0], 1.0)
+    });
     eventually("the other follows", || lag(&cluster.metrics(), "replica2", "entries") == 0.0);
     cluster.command("RESUME REPLICA replica1");
     cluster.caught_up();
-    let seen = cluster.metrics();
-    assert_eq!((lag(&seen, "replica1", "entries"), lag(&seen, "replica1", "seconds")), (0.0, 0.0));
-    assert_eq!((state(&seen, "paused"), state(&seen, "serving")), (0.0, 1.0));
+    eventually("it serves without lag", || {
+        let seen = cluster.metrics();
+        let lags = ["entries", "seconds"].map(|what| lag(&seen, "replica1", what));
+        (states(&seen), lags) == ([0.0, 1.0], [0.0, 0.0])
+    });
 }
 
 /// Sessions that wait for a connection are seen while they do.
@@ -557,32 +578,31 @@ fn readiness_is_the_primarys_and_liveness_is_not() {
     }
     let _alone = alone();
     let port = free_port();
-    let mut options = Options::replicas(1);
+    let mut options = Options::replicas(1).noticing_silence();
     options.arguments =
         ["--metrics-listen", &format!("127.0.0.1:{port}")].map(String::from).to_vec();
     let cluster = Cluster::start(options);
     let ready = || {
-        let began = Instant::now();
         let (ready, live) = (get(port, "/readyz"), get(port, "/livez"));
-        assert!(began.elapsed() < s(5), "{ready:?} {live:?}");
         assert_eq!((live.status, live.body.as_str()), (200, "ok\n"));
         std::thread::sleep(ms(20));
         (ready.status, ready.body)
     };
     let good = (200, "ok\n".to_owned());
-    assert_eq!(ready(), good);
+    let until_good = |what: &str| eventually(what, || ready() == good);
+    until_good("all is well");
 
     // Frozen.
     let frozen = cluster.freeze("primary");
     let why = (503, "the primary does not answer\n".to_owned());
     eventually("the primary's silence is noticed", || ready() == why);
     drop(frozen);
-    eventually("the primary answers again", || ready() == good);
+    until_good("the primary answers again");
 
     // Stopped. Nobody starts it again: only the manager runs.
     cluster.kill_manager();
     cluster.serve();
-    assert_eq!(ready(), good);
+    until_good("another manager serves");
     let mut client = cluster.connect();
     cluster.kill_site("primary");
     let why = (503, "the primary does not accept connections\n".to_owned());
@@ -594,9 +614,11 @@ fn readiness_is_the_primarys_and_liveness_is_not() {
         let reply = get_with(port, "/metrics", OPEN_METRICS).expect("metrics");
         Metrics::read(&reply.body, true)
     };
-    assert_eq!(seen().sum("hihooi_server_up", &[("role", "primary")]), 0.0);
-    assert_eq!(seen().sum("hihooi_server_up", &[("role", "replica")]), 1.0);
-    assert_eq!(seen().value("hihooi_stream_connected"), 0.0);
+    eventually("the replica is there, the primary and its stream are not", || {
+        let seen = seen();
+        let up = ["primary", "replica"].map(|role| seen.sum("hihooi_server_up", &[("role", role)]));
+        (up, seen.value("hihooi_stream_connected")) == ([0.0, 1.0], 0.0)
+    });
     eventually("nobody knows what the primary keeps", || {
         std::thread::sleep(ms(50));
         seen().value("hihooi_slot_retained_bytes").is_nan()
@@ -606,7 +628,7 @@ fn readiness_is_the_primarys_and_liveness_is_not() {
     cluster.stop_manager(Signal::SIGTERM);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "nothing is served any more");
     cluster.up();
-    assert_eq!(ready(), good);
+    until_good("the primary runs again");
     cluster.psql("CREATE TABLE back (id int)");
 }
 
@@ -769,12 +791,13 @@ fn who_abuses_the_port_disturbs_nobody() {
     for stream in &mut idle[175..] {
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
     }
+    let began = Instant::now();
     for _ in 0..20 {
-        let began = Instant::now();
         assert_eq!(get(port, "/livez").status, 200);
         assert_eq!(session.value("SELECT 1"), "1");
-        assert!(began.elapsed() < s(2), "{:?}", began.elapsed());
     }
+    // Who had to wait until those that are idle are cut off would wait for half a minute.
+    assert!(began.elapsed() < s(20), "{:?}", began.elapsed());
     let open = cluster.metrics().value("process_open_fds");
     assert!(open <= before + 40.0, "{before} before, {open} with them");
     // Slow ones are cut off.
@@ -784,26 +807,22 @@ fn who_abuses_the_port_disturbs_nobody() {
     assert!(began.elapsed() < s(30), "{reply:?}");
     drop(idle);
 
+    let (asked, is_over, began) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let flood = || {
-        let until = Instant::now() + s(2);
-        let mut count = 0;
-        while Instant::now() < until {
-            count += u32::from(get_with(port, "/metrics", "").is_ok());
+        while !is_over.load(Ordering::SeqCst) && began.elapsed() < s(HANG_S_MAX) {
+            let is_answered = get_with(port, "/metrics", "").is_ok();
+            asked.fetch_add(usize::from(is_answered), Ordering::SeqCst);
         }
-        count
     };
-    let slowest = std::thread::scope(|scope| {
-        let floods: Vec<_> = (0..4).map(|_| scope.spawn(flood)).collect();
-        let mut slowest = Duration::ZERO;
-        while !floods.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            let began = Instant::now();
-            session.run("SELECT 1");
-            slowest = slowest.max(began.elapsed());
-        }
-        let asked: u32 = floods.into_iter().map(|flood| flood.join().expect("it ran")).sum();
-        assert!(asked > 0);
-        slowest
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(flood)));
+        let mut answered = 0;
+        eventually("clients are served during the flood", || {
+            (0..20).for_each(|_| drop(session.run("SELECT 1")));
+            answered += 20;
+            answered >= 500 && asked.load(Ordering::SeqCst) >= 500
+        });
+        is_over.store(true, Ordering::SeqCst);
     });
-    assert!(slowest < s(2), "{slowest:?}");
     assert_eq!(get(port, "/readyz").status, 200);
 }

@@ -60,6 +60,12 @@ fn roles_that_are_gone_lock_nobody_out() {
         session.run("SELECT n FROM t WHERE id = 1");
     }
     assert_eq!(cluster.connect().value("SELECT n FROM t"), ROLES.to_string());
+    cluster.caught_up();
+    let mut last = as_role(&cluster, ROLES);
+    eventually("the replica is read", || {
+        last.run("SELECT n FROM t WHERE id = 1");
+        last.route().site() == "replica1"
+    });
     for site in ["primary", "replica1"] {
         let held = held(&cluster, site);
         assert!((1..=CONNECTIONS_MAX - 20).contains(&held), "{held} at {site}");
@@ -136,7 +142,7 @@ fn who_finds_no_room_waits_for_it() {
         return;
     }
     let _alone = alone();
-    let cluster = small(Options::replicas(1));
+    let cluster = small(Options::replicas(1).env("HIHOOI_POOL_WAIT_MS_MAX", "180000"));
     let room = (CONNECTIONS_MAX - 3 - 20) as usize;
     let mut blocks: Vec<_> = (1..=room).map(|number| as_role(&cluster, number)).collect();
     for block in &mut blocks {
@@ -151,8 +157,10 @@ fn who_finds_no_room_waits_for_it() {
                 ends.send(number).expect("heard");
             });
         }
+        eventually("all of them wait, and count as used", || {
+            held(&cluster, "primary") == (room + ROLES) as i64
+        });
         assert!(ended.recv_timeout(s(1)).is_err(), "there was room");
-        assert_eq!(held(&cluster, "primary"), (room + ROLES) as i64, "who waits counts as used");
         let others = cluster.activity("usename LIKE 'r%' AND backend_type = 'client backend'");
         assert_eq!(others, room as i64);
         for mut block in blocks.drain(..) {
@@ -170,7 +178,7 @@ fn who_waits_for_too_long_is_told() {
         return;
     }
     let _alone = alone();
-    let cluster = small(Options::replicas(1).env("HIHOOI_POOL_WAIT_MS_MAX", "2000"));
+    let cluster = small(Options::replicas(1).env("HIHOOI_POOL_WAIT_MS_MAX", "10000"));
     let room = (CONNECTIONS_MAX - 3 - 20) as usize;
     let mut blocks: Vec<_> = (1..=room).map(|number| as_role(&cluster, number)).collect();
     for block in &mut blocks {
@@ -180,7 +188,7 @@ fn who_waits_for_too_long_is_told() {
     let refused = cluster.try_connect(&[("user", "r60")]).err().expect("no room");
     assert_eq!(refused.code(), "53300", "{refused}");
     assert!(refused.to_string().contains("all 22 connections that hihooi may have"), "{refused}");
-    assert!((ms(1500)..s(10)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((s(10)..s(60)).contains(&began.elapsed()), "{:?}", began.elapsed());
     drop(blocks);
 
     // The server's own bound: somebody else has all of them, and leaves in time for the second.

@@ -179,11 +179,18 @@ fn i1_statements_with_users_types_go_on_behind_ddl() {
     for change in ["CREATE TABLE other (id int)", "ALTER TYPE mood ADD VALUE 'happy'"] {
         cluster.connect().run(change);
         cluster.caught_up();
-        // Others have the connections that know it.
+        // Others have the connections that know it. (While the catalog is late, they would have the primary's.)
         let mut others: Vec<_> = (0..2).map(|_| cluster.connect()).collect();
         for other in &mut others {
-            other.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-            other.run("SELECT id FROM e");
+            eventually("they have replicas' connections", || {
+                other.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+                other.run("SELECT id FROM e");
+                let is_there = other.route().site() != "primary";
+                if !is_there {
+                    other.run("COMMIT");
+                }
+                is_there
+            });
         }
         for client in &mut clients {
             assert_eq!(value(client, b"mood"), "ok", "behind {change}");

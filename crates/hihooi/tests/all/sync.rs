@@ -7,6 +7,9 @@ use crate::harness::eventually;
 const SYNC: &[(&str, &str)] = &[("options", "-c hihooi.consistency=sync")];
 const WEAK: &[(&str, &str)] = &[("options", "-c hihooi.consistency=weak-si")];
 
+/// An hour: replicas that serve are waited for, however slow they are.
+const PATIENT: &[&str] = &["--consistency-sync-timeout-ms", "3600000"];
+
 /// A cluster with a table of one row.
 fn cluster(arguments: &[&str]) -> Cluster {
     let mut options = Options::replicas(2);
@@ -30,7 +33,7 @@ fn shown(replicas: &mut [Session]) -> Vec<i64> {
 
 #[test]
 fn a_commit_is_answered_when_all_replicas_show_it() {
-    let cluster = cluster(&[]);
+    let cluster = cluster(PATIENT);
     let mut replicas: Vec<Session> =
         cluster.replicas().iter().map(|site| cluster.direct(site)).collect();
     let mut session = cluster.connect_with(SYNC);
@@ -66,7 +69,7 @@ fn a_commit_is_answered_when_all_replicas_show_it() {
 
 #[test]
 fn a_statement_and_a_transaction_can_ask_for_it() {
-    let cluster = cluster(&[]);
+    let cluster = cluster(PATIENT);
     let mut replicas: Vec<Session> =
         cluster.replicas().iter().map(|site| cluster.direct(site)).collect();
     let mut session = cluster.connect();
@@ -121,8 +124,7 @@ fn a_late_replica_serves_no_level_until_it_shows_the_commit() {
 
 #[test]
 fn a_paused_replica_is_not_waited_for_and_serves_nothing_older() {
-    // (An hour.)
-    let cluster = cluster(&["--consistency-sync-timeout-ms", "3600000"]);
+    let cluster = cluster(PATIENT);
     cluster.command("PAUSE REPLICA replica1");
     let mut session = cluster.connect_with(SYNC);
     let mut weak = cluster.connect_with(WEAK);

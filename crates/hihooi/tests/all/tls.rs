@@ -238,6 +238,7 @@ fn tls_can_be_required() {
         if output.status.success() { Ok(said) } else { Err(said) }
     };
     let verify = |options: &[&str]| run("verify", options);
+    eventually("the replica is reached", || verify(&[]).is_ok());
     for options in [[].as_slice(), &["--sslmode", "require"]] {
         assert_names(&verify(options).expect("they are equal"), &["replica1", "equal"]);
     }

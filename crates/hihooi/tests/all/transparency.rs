@@ -209,12 +209,20 @@ fn idle_sessions_end_as_they_are_told() {
     let mut by_option = shared().connect_with(&[("options", "-c idle_session_timeout=300")]);
     let mut by_set = shared().connect();
     by_set.run("SET idle_session_timeout = 300");
-    let mut in_block = shared().connect_with(&[("user", "idler")]);
-    in_block.run("BEGIN");
-    let mut unset = shared().connect_with(&[("user", "idler")]);
-    unset.run("SET idle_session_timeout = 0");
-    let mut working = shared().connect_with(&[("user", "idler")]);
-    working.run("SELECT pg_sleep(1)");
+    let begun = |text: &str| {
+        let mut begun = None;
+        // One that comes too late was idle for too long.
+        eventually(text, || {
+            let mut session = shared().connect_with(&[("user", "idler")]);
+            let is_in_time = session.simple(text).is_ok();
+            begun = Some(session);
+            is_in_time
+        });
+        begun.expect("just opened")
+    };
+    let mut in_block = begun("BEGIN");
+    let mut unset = begun("SET idle_session_timeout = 0");
+    begun("SELECT pg_sleep(1)");
     for (how, session) in [("role", &mut by_role), ("option", &mut by_option), ("SET", &mut by_set)]
     {
         let told = session.next().expect("a last word");

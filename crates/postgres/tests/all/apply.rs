@@ -378,16 +378,20 @@ async fn groups_change_what_their_entries_change_in_the_end() {
         follower.applier.release();
         cluster.assert_equal().await;
     }
-    let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'typed'";
-    drop(writer); // an idle session keeps its last counts to itself for up to ten seconds
-    tokio::time::sleep(Duration::from_secs(2)).await; // PostgreSQL's counters come so late
-    let of = async |server: &Server| -> u64 {
-        let mut connection = server.connect().await;
-        let answer = connection.query(updates).await.expect("answers");
-        answer.value().expect("a number").parse().expect("a number")
+    // Sessions keep their last counts to themselves for up to ten seconds, unless they end.
+    let writer_ended = format!("pid = {}", writer.key().process);
+    drop(writer);
+    follower.applier.stop().await;
+    let updates = async |server: &Server, ended: &str| -> u64 {
+        let ended =
+            format!("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE {ended})");
+        server.shows(&ended).await;
+        let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'typed'";
+        server.shows(updates).await.expect("a number").parse().expect("a number")
     };
-    let (made, wished) = (of(&follower.server).await, of(&cluster.primary.server).await);
-    assert!(made < wished, "{made} updates for {wished}");
+    let made = updates(&follower.server, "application_name = 'hihooi applier'").await;
+    let wished = updates(&cluster.primary.server, &writer_ended).await;
+    assert!(0 < made && made < wished, "{made} updates for {wished}");
     // (One group may have to wait for another and be tried again.)
     assert_eq!(follower.applier.stats().nets_refused, 0);
 }

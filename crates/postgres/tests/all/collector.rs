@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Collector, PATIENCE, Primary, changes, changes_of, entries, entries_of, text,
+    Collector, PATIENCE, Primary, changes, changes_of, entries, entries_of, open_log, text,
 };
 
 const COUNTER: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int);
@@ -135,7 +135,7 @@ const CHILD_DIR: &str = "HIHOOI_TEST_DIR";
 #[ignore = "run by kill_9_of_the_collector_loses_nothing in a process of its own"]
 async fn child_collects() {
     let (Ok(port), Ok(dir)) = (std::env::var(CHILD_PORT), std::env::var(CHILD_DIR)) else { return };
-    let log = hihooi_log::Log::open(std::path::Path::new(&dir)).expect("opens");
+    let log = open_log(std::path::Path::new(&dir));
     let mut collector = Collector::start_at(port.parse().expect("a port"), log);
     while collector.events.recv().await.is_some() {}
 }

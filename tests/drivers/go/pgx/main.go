@@ -22,6 +22,12 @@ var (
 	connection *pgx.Conn
 )
 
+// At the primary: pg_stat_activity is that of the primary.
+const (
+	sleep    = "/* hihooi: primary */ SELECT pg_sleep(300)"
+	sleeping = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_sleep(300)%' AND wait_event = 'PgSleep'"
+)
+
 type querier interface {
 	Query(context.Context, string, ...any) (pgx.Rows, error)
 }
@@ -43,7 +49,7 @@ func login() string {
 	// request to cancel; by default it would close the connection.
 	config := Got(pgx.ParseConfig(""))
 	config.BuildContextWatcherHandler = func(own *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: own, DeadlineDelay: 5 * time.Second}
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: own, DeadlineDelay: time.Minute}
 	}
 	connection = Got(pgx.ConnectConfig(ctx, config))
 	Refused(failure(pgx.Connect(ctx, "password=wrong")), "28P01")
@@ -166,10 +172,18 @@ func retry() string {
 
 func cancel() string {
 	began := time.Now()
-	limited, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+	stopped, stop := context.WithCancel(ctx)
 	defer stop()
-	Refused(failure(connection.Exec(limited, "SELECT pg_sleep(30)")), "57014")
-	Equal(time.Since(began) < 10*time.Second, true)
+	go func() {
+		other := Got(pgx.Connect(ctx, ""))
+		for len(column[int](other, sleeping)) == 0 {
+			time.Sleep(50 * time.Millisecond)
+		}
+		Must(other.Close(ctx))
+		stop()
+	}()
+	Refused(failure(connection.Exec(stopped, sleep)), "57014")
+	Equal(time.Since(began) < 200*time.Second, true)
 	Equal(column[int](connection, "SELECT 1"), []int{1})
 	return ""
 }

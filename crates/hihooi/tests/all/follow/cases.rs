@@ -14,6 +14,7 @@
 //! -- reconnect         ends the session; the next statement runs in a new one
 //! -- error: 23505      the next statement fails with this SQLSTATE
 //! -- expect: 5         … answers this first value
+//! -- eventually: x     … sooner or later, since other sessions may have a hand in it
 //! -- extended          … is sent by the extended protocol; `-- params: a, b`: with these values
 //! -- background        … waits for a lock: the case goes on, up to its session's next statement
 //! -- together: 3       the next 3 statements are sent as one string
@@ -84,6 +85,8 @@ pub struct Statement {
     pub error: String,
     /// The first value that it answers.
     pub expect: Option<String>,
+    /// It is asked again until it answers that.
+    pub repeats: bool,
     /// Sent by the extended protocol.
     pub extended: bool,
     pub parameters: Vec<String>,
@@ -166,6 +169,7 @@ impl Reader {
             "needs" => next.needs = number(&value) as u32,
             "error" => next.error = value,
             "expect" => next.expect = Some(value),
+            "eventually" => (next.expect, next.repeats) = (Some(value), true),
             "extended" => next.extended = true,
             "params" => next.parameters = value.split(", ").map(str::to_owned).collect(),
             "background" => next.background = true,

@@ -201,7 +201,7 @@ pub fn free_port() -> u16 {
         let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
         let all = [0, 100, 101, 102, 103, METRICS_DISTANCE].map(|offset| port + offset);
         let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if all.into_iter().all(is_free) && all.into_iter().all(reserved) {
+        if all.into_iter().all(reserved) && all.into_iter().all(is_free) {
             return port;
         }
     }

@@ -55,7 +55,7 @@ pub fn free_port() -> u16 {
     loop {
         let number = std::process::id() * 131 + TAKEN.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (number % 20_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() && reserved(port) {
+        if reserved(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
@@ -304,6 +304,17 @@ pub fn entries_of(events: &[StreamEvent]) -> Vec<Tsid> {
     entries.collect()
 }
 
+/// Opens a log, as soon as no child of another test has its lock: a child has it between its fork and its exec.
+pub fn open_log(dir: &Path) -> Log {
+    let began = Instant::now();
+    loop {
+        match Log::open(dir) {
+            Err(hihooi_log::Error::Locked(_)) if began.elapsed() < PATIENCE => {} // it has waited
+            opened => return opened.expect("the log opens"),
+        }
+    }
+}
+
 /// A set-up server with its log's directory.
 pub struct Primary {
     pub server: Server,
@@ -325,7 +336,7 @@ impl Primary {
     }
 
     pub fn open_log(&self) -> Log {
-        Log::open(self.dir.path()).expect("the log opens")
+        open_log(self.dir.path())
     }
 
     pub async fn run(&self, script: &str) {
