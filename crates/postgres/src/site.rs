@@ -122,6 +122,8 @@ pub struct Replica {
     /// Why it counts as silent, while it does.
     silence: watch::Sender<Option<String>>,
     progress: watch::Sender<Tsid>,
+    /// Up to where it may commit at this moment.
+    limit: watch::Sender<Tsid>,
     /// Server processes whose statements the applier ended, the newest last.
     ended: Mutex<VecDeque<i32>>,
 }
@@ -164,6 +166,7 @@ impl Replica {
             }),
             silence: watch::Sender::new(None),
             progress: watch::Sender::new(Tsid::ZERO),
+            limit: watch::Sender::new(Tsid::MAX),
             ended: Mutex::default(),
         }
     }
@@ -182,6 +185,18 @@ impl Replica {
     /// A COMMIT of the entries up to here is about to be sent to it.
     pub fn set_sent(&self, tsid: Tsid) {
         self.sent.store(tsid.0, Ordering::Release);
+    }
+
+    /// For a moment it commits nothing beyond this position; what it has been sent already may be beyond.
+    /// [`Tsid::MAX`] lifts that.
+    pub fn set_limit(&self, tsid: Tsid) {
+        self.limit.send_replace(tsid);
+    }
+
+    /// Up to where it may commit.
+    #[must_use]
+    pub fn limit(&self) -> watch::Receiver<Tsid> {
+        self.limit.subscribe()
     }
 
     /// Its state.

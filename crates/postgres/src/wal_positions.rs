@@ -9,6 +9,7 @@
 use hihooi_replication::assemble::FLUSH_PREFIX;
 use hihooi_replication::ids::Lsn;
 
+use crate::apply::visibility::Snapshot;
 use crate::connection::{Connection, Error, Result};
 
 /// WAL page size that servers are built with, unless someone changed it.
@@ -73,6 +74,24 @@ impl WalPositions {
     pub async fn lsn_after(&mut self) -> Result<Lsn> {
         let position = self.ask("SELECT pg_catalog.pg_current_wal_insert_lsn()").await?;
         Ok(self.wal.without_header(position))
+    }
+
+    /// What the primary shows now, and a position behind the commit records of all of that.
+    ///
+    /// # Errors
+    /// If the server can't be asked.
+    pub async fn shown(&mut self) -> Result<(Snapshot, Lsn)> {
+        // A statement's snapshot is taken before it runs.
+        let text =
+            "SELECT pg_catalog.pg_current_snapshot(), pg_catalog.pg_current_wal_insert_lsn()";
+        let answer = self.connection.query(text).await?;
+        let mut values = answer.rows.into_iter().flatten().flatten();
+        let (Some(snapshot), Some(position)) = (values.next(), values.next()) else {
+            return Err(Error::Protocol("no snapshot".to_owned()));
+        };
+        let not_such = || Error::Protocol(format!("not a snapshot: {snapshot:?}"));
+        let position = position.parse().map_err(|error| Error::Protocol(format!("{error}")))?;
+        Ok((Snapshot::parse(&snapshot).ok_or_else(not_such)?, self.wal.without_header(position)))
     }
 
     /// Makes the primary flush its log up to `lsn` if it has not (`synchronous_commit = off`).

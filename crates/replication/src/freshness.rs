@@ -458,6 +458,34 @@ impl Freshness {
         }
     }
 
+    /// Up to which entry the log is what the primary showed at some moment, if it showed these entries and none behind
+    /// them. (The primary may make transactions visible in another order than it logs them.) `shows` tells of a
+    /// transaction whether it was shown, of its low 32 bits; everything up to `known` was. The stream must have passed
+    /// a position that was taken behind that moment, since what it brings later was not shown.
+    #[must_use]
+    pub fn shown_prefix(&self, known: Tsid, shows: impl Fn(u32) -> bool) -> Option<Tsid> {
+        let mut prefix = None;
+        let mut at = self.newest;
+        for &(xid, tsid) in self.recent_order.iter().rev().take_while(|(_, tsid)| *tsid > known) {
+            if tsid != at {
+                return None;
+            }
+            match (shows(xid), prefix) {
+                (true, None) => prefix = Some(tsid),
+                (false, Some(_)) => return None,
+                _ => {}
+            }
+            at = Tsid(tsid.0 - 1);
+        }
+        (at <= known).then_some(prefix.unwrap_or(known))
+    }
+
+    /// Whether the stream has brought every commit below `lsn`.
+    #[must_use]
+    pub fn has_passed(&self, lsn: Lsn) -> bool {
+        self.passed >= lsn
+    }
+
     /// The stream has brought every commit below `lsn`.
     pub fn passed(&mut self, lsn: Lsn) {
         self.passed = self.passed.max(lsn);
@@ -653,6 +681,28 @@ mod tests {
 
     fn item(table: u32, rows: Rows, columns: Columns) -> Items {
         Items::of([Item { table: RelId(table), rows, columns }])
+    }
+
+    /// I3, from one snapshot: up to where the log is what the primary showed at one moment.
+    #[test]
+    fn i3_the_primary_shows_a_prefix_of_the_log_or_something_else() {
+        let mut index = Freshness::new(Tsid(10));
+        let prefix = |index: &Freshness, known: u64, shown: &[u32]| {
+            index.shown_prefix(Tsid(known), |xid| shown.contains(&xid)).map(|tsid| tsid.0)
+        };
+        assert_eq!(prefix(&index, 10, &[]), Some(10));
+        assert_eq!(prefix(&index, 9, &[]), None, "10 is not known any more");
+        for (tsid, xid) in [(11, 7), (12, 5), (13, 9), (14, 6)] {
+            index.entry(Tsid(tsid), xid, &t(&[1]));
+        }
+        assert_eq!(prefix(&index, 10, &[]), Some(10));
+        assert_eq!(prefix(&index, 10, &[7, 5]), Some(12));
+        assert_eq!(prefix(&index, 10, &[7, 5, 9, 6]), Some(14));
+        assert_eq!(prefix(&index, 10, &[7, 9]), None, "12 is in the log, and not to be seen");
+        assert_eq!(prefix(&index, 10, &[6]), None);
+        assert_eq!(prefix(&index, 12, &[9]), Some(13), "what is known is shown");
+        assert_eq!(prefix(&index, 14, &[]), Some(14));
+        assert_eq!(prefix(&index, 9, &[7, 5, 9, 6]), None);
     }
 
     /// R has columns A1 to A4 and key A1, S has B1 to B5 and key B1. Of a write, an entry brings the rows, and

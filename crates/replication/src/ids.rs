@@ -11,6 +11,8 @@ pub struct Tsid(pub u64);
 impl Tsid {
     /// The position before every entry.
     pub const ZERO: Tsid = Tsid(0);
+    /// The position behind every entry.
+    pub const MAX: Tsid = Tsid(u64::MAX);
 
     /// The position right after this one.
     #[must_use]

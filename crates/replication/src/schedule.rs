@@ -104,6 +104,8 @@ pub enum Event {
     InTheWay(usize),
     /// Commit nothing beyond this position, or nothing at all if it lies behind; `None` lifts it.
     Hold(Option<Tsid>),
+    /// The same for a moment: what is executed beyond stays so. [`Tsid::MAX`] lifts it.
+    Limit(Tsid),
 }
 
 /// What is to be done.
@@ -196,6 +198,7 @@ pub struct Schedule {
     groups: Vec<Option<Group>>,
     gate: Tsid,
     hold: Option<Tsid>,
+    limit: Tsid,
     /// Up to here entries run one by one, because one of them failed.
     careful: Tsid,
     diverged: bool,
@@ -217,6 +220,7 @@ impl Schedule {
             groups: vec![None; limits.workers],
             gate: Tsid::ZERO,
             hold: None,
+            limit: Tsid::MAX,
             careful: Tsid::ZERO,
             diverged: false,
         }
@@ -307,6 +311,10 @@ impl Schedule {
             }
             Event::InTheWay(worker) => self.doom(worker, effects),
             Event::Hold(limit) => self.set_hold(limit, effects),
+            Event::Limit(limit) => {
+                self.limit = limit;
+                self.doom_where(effects, |group| group.first <= limit && limit < group.last);
+            }
         }
     }
 
@@ -397,7 +405,7 @@ impl Schedule {
 
     fn commit_oldest(&mut self, effects: &mut Vec<Effect>) {
         let head = self.applied.next();
-        let limit = self.hold.map_or(self.gate, |hold| hold.min(self.gate));
+        let limit = self.hold.unwrap_or(Tsid::MAX).min(self.gate).min(self.limit);
         let ready = self.worker_of(|group| {
             group.first == head && group.phase == Phase::Executed && group.last <= limit
         });
@@ -509,7 +517,8 @@ impl Schedule {
             bytes += next.bytes;
             let fits = last + 1 - first < self.limits.group_entries
                 && bytes <= self.limits.group_bytes
-                && self.tsid(last + 1) <= self.gate;
+                && self.tsid(last + 1) <= self.gate
+                && !(begin..=self.tsid(last)).contains(&self.limit);
             let alone = next.taken || next.is_everything;
             let waits_for_group = next.needs.last().is_some_and(|last| *last >= begin);
             let waits_for_others = next.needs.iter().any(|needed| (open..begin).contains(needed));
@@ -649,6 +658,31 @@ mod tests {
         assert_eq!(released, [execute(0, 2, 2), execute(1, 3, 3)]);
     }
 
+    /// A replica stands at exactly this position for a moment, whatever was taken together.
+    #[test]
+    fn a_limit_takes_back_only_a_group_that_it_cuts() {
+        let mut schedule = schedule(0);
+        schedule.step(arrived(&[9]));
+        schedule.step(arrived(&[1]));
+        (3..=6).for_each(|_| drop(schedule.step(arrived(&[9]))));
+        schedule.step(Event::Gate(Tsid(6)));
+        schedule.step(Event::Executed(1));
+        schedule.step(Event::Executed(0));
+        assert_eq!(schedule.step(Event::Committed(0)), [commit(1, 2), execute(0, 3, 6)]);
+        assert_eq!(schedule.step(Event::Committed(1)), []);
+        schedule.step(arrived(&[2]));
+        schedule.step(Event::Gate(Tsid(7)));
+        schedule.step(Event::Executed(1));
+        assert_eq!(schedule.step(Event::Limit(Tsid(4))), [], "3 to 6 is executing, 7 may stay");
+        assert_eq!(schedule.step(Event::Executed(0)), [Effect::Abort { worker: 0 }]);
+        assert_eq!(schedule.step(Event::Aborted(0))[0], execute(0, 3, 4));
+        assert_eq!(schedule.step(Event::Executed(0)), [commit(0, 4)]);
+        assert_eq!(schedule.step(Event::Committed(0)), [execute(2, 5, 6)]);
+        assert_eq!(schedule.step(Event::Executed(2)), []);
+        assert_eq!(schedule.step(Event::Limit(Tsid::MAX)), [commit(2, 6)]);
+        assert_eq!(schedule.step(Event::Committed(2)), [commit(1, 7)]);
+    }
+
     #[test]
     fn the_next_group_is_prepared_while_what_it_waits_for_is_on_its_way() {
         let mut schedule = schedule(0);
@@ -671,6 +705,7 @@ mod tests {
         groups: Vec<Option<(u64, u64, bool)>>,
         committed: u64,
         gate: u64,
+        limit: Tsid,
         failures: usize,
         prepared: Option<(usize, Tsid, Tsid)>,
     }
@@ -693,6 +728,7 @@ mod tests {
                     Effect::Commit { worker, last: told } => {
                         let (first, last, executed) = self.groups[worker].expect("a group");
                         assert!(executed && first == self.committed + 1 && last <= self.gate);
+                        assert!(last <= self.limit.0);
                         assert_eq!(told.0, last);
                     }
                     Effect::Abort { worker } => assert!(self.groups[worker].expect("a group").2),
@@ -727,12 +763,19 @@ mod tests {
         #[test]
         fn obeys_the_serial_order(
             keys in prop::collection::vec(prop::collection::vec(0u8..12, 0..4), 1..60),
-            choices in prop::collection::vec((0u8..8, 0usize..3), 3000),
+            choices in prop::collection::vec((0u8..9, 0usize..3), 3000),
             method in prop::sample::select(vec![Method::Serial, Method::Algorithm2, Method::Graph]),
         ) {
             let mut schedule = Schedule::new(method, small(), Tsid::ZERO);
-            let mut twin =
-                Twin { keys, groups: vec![None; 3], committed: 0, gate: 0, failures: 0, prepared: None };
+            let mut twin = Twin {
+                keys,
+                groups: vec![None; 3],
+                committed: 0,
+                gate: 0,
+                limit: Tsid::MAX,
+                failures: 0,
+                prepared: None,
+            };
             let mut arrived_count = 0;
             let mut committing = None;
             let mut aborting = [false; 3];
@@ -773,6 +816,11 @@ mod tests {
                         twin.committed = last;
                         Event::Committed(worker)
                     }
+                    (8, _) => {
+                        let near = Tsid(twin.committed + worker as u64);
+                        twin.limit = if worker == 0 { Tsid::MAX } else { near };
+                        Event::Limit(twin.limit)
+                    }
                     _ => continue,
                 };
                 let effects = schedule.step(event);
@@ -785,8 +833,15 @@ mod tests {
                     }
                 }
             }
-            finish(&mut schedule, &mut twin, &mut committing, &mut aborting);
-            prop_assert_eq!(schedule.applied().0, arrived_count as u64);
+            // It comes to stand wherever it is to, and then goes on.
+            let sent = committing.map_or(0, |worker| twin.groups[worker].expect("a group").1);
+            let here = sent.max(twin.committed + 2);
+            for limit in [here, u64::MAX] {
+                twin.limit = Tsid(limit);
+                let effects = schedule.step(Event::Limit(twin.limit));
+                finish(&mut schedule, &mut twin, effects, &mut committing, &mut aborting);
+                prop_assert_eq!(schedule.applied().0, limit.min(arrived_count as u64));
+            }
         }
     }
 
@@ -794,11 +849,12 @@ mod tests {
     fn finish(
         schedule: &mut Schedule,
         twin: &mut Twin,
+        mut pending: Vec<Effect>,
         committing: &mut Option<usize>,
         aborting: &mut [bool; 3],
     ) {
         twin.gate = schedule.newest().0;
-        let mut pending = schedule.step(Event::Gate(Tsid(twin.gate)));
+        pending.extend(schedule.step(Event::Gate(Tsid(twin.gate))));
         for _ in 0..10_000 {
             twin.obey(&pending);
             for effect in pending.drain(..) {

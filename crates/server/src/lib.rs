@@ -15,6 +15,7 @@ mod clients;
 mod configuration;
 mod costs;
 mod defaults;
+mod exports;
 mod handshake;
 mod idle;
 mod listener;
@@ -106,6 +107,7 @@ pub async fn run(
     spawn_local(reload::on_hangup(relay.clone()));
     for number in 0..relay.replicas.len() {
         spawn_local(replica_objects::keep(relay.clone(), number));
+        spawn_local(exports::keep(relay.clone(), number));
     }
     for site in relay.sites.ids() {
         spawn_local(silence::watch(relay.clone(), site));

@@ -16,7 +16,7 @@ use hihooi_postgres::connection::{self, Address, Login};
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
 use hihooi_postgres::wal_positions::WalPositions;
-use hihooi_replication::freshness::{Decider, Freshness, Need, Part, WriteId};
+use hihooi_replication::freshness::{Freshness, Need, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::primary_equivalent::Dispatched;
@@ -31,6 +31,7 @@ use crate::authentication::{How, Passwords};
 use crate::backend::Identity;
 use crate::clients::Clients;
 use crate::costs::Costs;
+use crate::exports::{Exported, Exports};
 use crate::meters::{Counters, Meters, count};
 use crate::objects::{NamedObjects, ObjectsAt};
 use crate::operator::Operator;
@@ -56,6 +57,8 @@ const STATEMENTS_MAX: usize = 100_000;
 type StatementKey = (Bytes, Bytes, Meaning);
 /// The duration of one read in so many is measured.
 const MEASURED_EVERY: usize = 16;
+/// A replica whose lead or lag beside another is below so many entries can come to any moment of the primary soon.
+const NEAR_ENTRIES: u64 = 256;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
 const LAG_US_AT_FIRST: u32 = 5_000;
 
@@ -278,6 +281,8 @@ pub struct Relay {
     pub objects: Vec<RefCell<Option<ObjectsAt>>>,
     /// What the primary said of roles that logged in.
     pub passwords: RefCell<Passwords>,
+    /// Snapshots of the replicas, in their order, for transactions that read from one.
+    pub exports: Vec<Exports>,
     /// A connection to the primary that tells its WAL position, for the admin console.
     pub positions: Cell<Option<WalPositions>>,
     /// Another catalog is in use.
@@ -350,6 +355,7 @@ impl Relay {
         let replicas = replication.replicas.iter().map(|replica| replica.site.clone()).collect();
         let sites = PerSite { primary: replication.primary, replicas };
         let objects = replication.replicas.iter().map(|_| RefCell::default()).collect();
+        let exports = replication.replicas.iter().map(|_| Exports::default()).collect();
         let newest = replication.log.last().map_or(Tsid::ZERO, |header| header.tsid);
         let relay = Relay {
             answers: sites.map(|_| Cell::new(true)),
@@ -375,6 +381,7 @@ impl Relay {
             balance: RefCell::new(Balance::new(settings.weights.iter().copied(), seed())),
             own_types: RefCell::default(),
             objects,
+            exports,
             catalog_set: Notify::new(),
             catalog_wanted: Notify::new(),
             freshness: RefCell::new(Freshness::new(newest)),
@@ -720,6 +727,8 @@ impl Relay {
         let is_checked = is_checked_snapshot || read.consistency.is_checked(read.items);
         let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
         match self.choose(&need, &read, pools, now) {
+            // What commits now may show itself before the snapshot is taken, as it did.
+            Choice::Replica(_) if is_checked_snapshot && read.is_again => {}
             Choice::Replica(candidate) => {
                 let sent = self.replicas[candidate.number].sent();
                 return found(candidate, &need, dispatched(sent), Reason::Fresh);
@@ -730,6 +739,14 @@ impl Relay {
             Choice::NotFresh => {}
         }
         let decider = Some(self.freshness.borrow().decider(must_see));
+        if is_checked_snapshot {
+            let limit = Duration::from_millis(read.wait_ms);
+            let exported = self.route_to_exported(&read, pools);
+            if let Ok(Some(route)) = tokio::time::timeout(limit, exported).await {
+                return Route { decider, ..route };
+            }
+            return Route { decider, ..Route::primary(Reason::NotFresh) };
+        }
         let pays = read.takes_snapshot
             || read.consistency.always_waits()
             || self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get();
@@ -737,9 +754,6 @@ impl Relay {
             // Whichever it will be.
             let sent = self.replicas.iter().map(|replica| replica.sent()).min().unwrap_or_default();
             if let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await {
-                if is_checked_snapshot {
-                    return self.found_snapshot(candidate, &need, decider);
-                }
                 let found = found(candidate, &need, dispatched(sent), Reason::Waited);
                 return Route { decider, ..found };
             }
@@ -748,12 +762,24 @@ impl Relay {
         Route { needed, decider, ..Route::primary(Reason::NotFresh) }
     }
 
-    /// At this replica, which has all that was ever sent.
-    fn found_snapshot(&self, candidate: Candidate, need: &Need, decider: Option<Decider>) -> Route {
-        let commits = self.freshness.borrow().last_commits().commits();
-        let sent = self.replicas[candidate.number].sent();
-        let dispatched = Some(Dispatched { commits, sent });
-        Route { decider, ..found(candidate, need, dispatched, Reason::Waited) }
+    /// At a replica, with a snapshot that shows what the primary showed at one moment since the read came.
+    async fn route_to_exported(&self, read: &ReadRequest<'_>, pools: &OwnPools) -> Option<Route> {
+        let catalog_version = self.catalog_version();
+        let ahead = self.replicas.iter().filter(|replica| replica.state().is_readable());
+        let ahead = ahead.map(|replica| replica.applied()).max()?;
+        let near = Tsid(ahead.0.saturating_sub(NEAR_ENTRIES));
+        let near = Need { tsid: near, unresolved: Vec::new() };
+        let Choice::Replica(candidate) = self.choose(&near, read, pools, self.now()) else {
+            return None;
+        };
+        let Exported { prefix, name } = self.exports[candidate.number].take().await?;
+        // What came meanwhile may name types otherwise than the read does.
+        if self.catalog_version() != catalog_version {
+            return None;
+        }
+        let candidate = Candidate { applied: prefix, ..candidate };
+        let need = Need { tsid: prefix, unresolved: Vec::new() };
+        Some(Route { snapshot: Some(name), ..found(candidate, &need, None, Reason::Waited) })
     }
 
     fn choose(
@@ -884,12 +910,7 @@ impl Relay {
             if self.catalog_version() != catalog_version {
                 return None;
             }
-            if read.takes_snapshot && read.consistency.is_checked_snapshot() {
-                // As if it came now: in a snapshot of everything nothing may be on its way.
-                *need = self.freshness.borrow().need(must_see);
-            } else {
-                self.freshness.borrow().refresh(need, must_see);
-            }
+            self.freshness.borrow().refresh(need, must_see);
             match self.choose(need, read, pools, self.now()) {
                 Choice::Replica(candidate) => return Some(candidate),
                 Choice::NoReplica => return None,
@@ -956,6 +977,7 @@ fn found(
         class: None,
         decider: None,
         dispatched,
+        snapshot: None,
         reason,
     }
 }

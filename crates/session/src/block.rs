@@ -14,7 +14,7 @@ use crate::downstream::Message;
 use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
 use crate::own_settings::OwnSettings;
-use crate::route::Reason;
+use crate::route::{Reason, SnapshotName};
 use crate::session::{Open, Session};
 use crate::unit::{Ends, Op, Unit};
 
@@ -86,14 +86,18 @@ impl Block {
         self.has_failed
     }
 
-    /// What brings a server to where the block is. (Behind a statement that has run, SET TRANSACTION fails.)
-    pub(crate) fn replay(&self) -> String {
+    /// What brings a server to where the block is, with this snapshot if one is told. (Behind a statement that has run,
+    /// and in a savepoint, SET TRANSACTION fails.)
+    pub(crate) fn replay(&self, snapshot: Option<&SnapshotName>) -> String {
         let begin = String::from_utf8_lossy(&self.begin);
         // By default it may be another at this server.
         let isolation = match self.is_of_one_snapshot {
             true => "\n;SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
             false => "",
         };
+        let import =
+            |name: &SnapshotName| format!("\n;SET TRANSACTION SNAPSHOT '{}'", name.as_str());
+        let import = snapshot.map(import).unwrap_or_default();
         let run = if self.has_run { "\n;SELECT" } else { "" };
         let savepoint =
             |(name, _): &(Box<str>, _)| format!("\n;SAVEPOINT {}", escape_identifier(name));
@@ -103,7 +107,7 @@ impl Block {
         }
         let savepoints = savepoints.concat();
         let fail = if self.has_failed { format!("\n;{FAIL}") } else { String::new() };
-        format!("{begin}{isolation}{run}{savepoints}{fail}")
+        format!("{begin}{isolation}{import}{run}{savepoints}{fail}")
     }
 
     /// Whether a savepoint can be set here. (Other letters depend on the client's encoding.)

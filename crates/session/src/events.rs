@@ -156,6 +156,9 @@ pub struct ReadRequest<'a> {
     pub own_types: bool,
     /// It takes the snapshot of a transaction: it waits for a replica however cheap it is.
     pub takes_snapshot: bool,
+    /// An answer of a replica was discarded, since it may have shown two transactions in another order than the primary
+    /// did.
+    pub is_again: bool,
     /// Its session has a connection already, with a transaction: it waits for no other.
     pub is_beside: bool,
     /// Sites that failed it already.

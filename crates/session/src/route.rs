@@ -1,5 +1,7 @@
 //! Where a statement runs, decided once, with its reason (Hihooi section 5; I3).
 
+use std::fmt;
+
 use hihooi_replication::freshness::Decider;
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::Class;
@@ -83,6 +85,43 @@ impl Reason {
     }
 }
 
+/// The name of an exported snapshot, as `pg_export_snapshot()` gives it (manual, "Snapshot Synchronization
+/// Functions").
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotName {
+    text: [u8; SnapshotName::LEN_MAX],
+    len: u8,
+}
+
+impl SnapshotName {
+    /// Two numbers of 8 hexadecimal digits each, and a decimal one, with hyphens between them.
+    const LEN_MAX: usize = 32;
+
+    /// A name, if it looks like one.
+    #[must_use]
+    pub fn new(name: &str) -> Option<SnapshotName> {
+        let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
+        if name.is_empty() || !name.as_bytes().iter().all(is_part) {
+            return None;
+        }
+        let mut text = [0; SnapshotName::LEN_MAX];
+        text.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        Some(SnapshotName { text, len: u8::try_from(name.len()).ok()? })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[..usize::from(self.len)]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
 /// A decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
@@ -99,6 +138,8 @@ pub struct Route {
     /// When that was decided, if the answer is to be discarded when it may show two transactions in another order
     /// than the primary did.
     pub dispatched: Option<Dispatched>,
+    /// What the transaction imports there before it reads.
+    pub snapshot: Option<SnapshotName>,
     /// Why.
     pub reason: Reason,
 }
@@ -114,6 +155,7 @@ impl Route {
             class: None,
             decider: None,
             dispatched: None,
+            snapshot: None,
             reason,
         }
     }
@@ -129,5 +171,20 @@ impl Route {
             number(self.applied),
             self.reason.as_str()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_snapshots_are_taken_for_such() {
+        for name in ["00000003-0000001B-1", "7FFFFFFF-FFFFFFFF-2147483647"] {
+            assert_eq!(SnapshotName::new(name).expect("a name").as_str(), name);
+        }
+        for text in ["", "'; DROP TABLE t; --", "00000003-0000001B-1'", &"0".repeat(33)] {
+            assert_eq!(SnapshotName::new(text), None, "{text}");
+        }
     }
 }

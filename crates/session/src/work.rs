@@ -203,7 +203,9 @@ impl Session {
     /// What the session reads; to be asked behind [`Action::Route`].
     #[must_use]
     pub fn wanted(&self) -> Option<ReadRequest<'_>> {
-        let Work { wanted: Some(wanted), not, .. } = self.work.as_deref()? else { return None };
+        let Work { wanted: Some(wanted), not, discarded, .. } = self.work.as_deref()? else {
+            return None;
+        };
         Some(ReadRequest {
             items: wanted.items(),
             consistency: wanted.consistency.unwrap_or(self.own.consistency),
@@ -211,6 +213,7 @@ impl Session {
             statement: wanted.statement,
             own_types: wanted.own_types,
             takes_snapshot: wanted.takes_snapshot,
+            is_again: *discarded > 0,
             is_beside: self.parked.is_some() || self.up.is_some(),
             not,
         })
@@ -423,12 +426,12 @@ impl Session {
         }
         match (&self.block, &mut self.up) {
             (Some(block), Some(up)) if at_primary => {
-                up.write_own_query(&block.replay());
+                up.write_own_query(&block.replay(None));
                 self.await_own(Then::Begun);
             }
             (Some(block), Some(up)) if block.is_of_one_snapshot() => {
                 // In one message: what commits in between may make the snapshot one that doesn't stand.
-                up.write_own_query(&block.replay());
+                up.write_own_query(&block.replay(work.route.snapshot.as_ref()));
                 self.write_now(env, out);
             }
             _ => self.write_now(env, out),

@@ -589,6 +589,21 @@ impl Connection {
                 self.roll_back();
                 self.done("ROLLBACK");
             }
+            // (The name of an exported snapshot is the number of the commits that it shows.)
+            "set" if query.to_lowercase().starts_with("set transaction snapshot ") => {
+                let name = query[25..].trim_matches('\'');
+                let commits: Option<usize> = name.parse().ok();
+                let known = self.cluster.borrow().commits.len();
+                let Some(commits) = commits.filter(|&commits| commits <= known) else {
+                    return Err(("22023", format!("invalid snapshot identifier: \"{name}\"")));
+                };
+                if self.snapshot.is_some() {
+                    let what = "SET TRANSACTION SNAPSHOT must be called before any query";
+                    return Err(("25001", what.to_owned()));
+                }
+                self.snapshot = Some(commits);
+                self.done("SET");
+            }
             // (All transactions read the same here.)
             "set" if query.to_lowercase().starts_with("set transaction ") => self.done("SET"),
             // (Nothing that a transaction sets for itself makes a difference here.)

@@ -167,6 +167,7 @@ impl Relay {
                     commits: self.freshness.borrow().last_commits().commits(),
                     sent: applied,
                 }),
+                snapshot: None,
                 reason: Reason::Fresh,
             },
             _ => Route::primary(Reason::NotFresh),

@@ -110,6 +110,8 @@ pub(super) struct Round<'a> {
     outcomes: mpsc::Receiver<(usize, Outcome)>,
     /// What went wrong last, by entry.
     refused: Option<(Tsid, String)>,
+    /// Up to where may be committed at this moment.
+    limit: watch::Receiver<Tsid>,
     durable: watch::Receiver<Tsid>,
     appended: watch::Receiver<Tsid>,
     /// When the oldest group is looked at for being blocked.
@@ -185,6 +187,7 @@ impl<'a> Round<'a> {
             processes,
             outcomes,
             refused: None,
+            limit: config.replica.limit(),
             durable: config.log.durable(),
             appended: config.log.appended(),
             overdue_at: None,
@@ -213,9 +216,14 @@ impl<'a> Round<'a> {
         requests: &mut watch::Receiver<Requested>,
     ) -> Result<std::convert::Infallible, End> {
         let mut visible = self.config.visibility.changes();
+        self.limit.mark_changed();
         self.take(requests).await?;
         let mut tick = tokio::time::interval(FLUSHED_EVERY);
         loop {
+            if self.limit.has_changed().unwrap_or(false) {
+                let limit = *self.limit.borrow_and_update();
+                self.step(Event::Limit(limit)).await?;
+            }
             self.feed().await?;
             self.open_gate().await?;
             self.publish();
@@ -232,6 +240,7 @@ impl<'a> Round<'a> {
                     changed.map_err(|_| End::Lost("the log is closed".to_owned()))?;
                 }
                 _ = visible.changed() => {}
+                _ = self.limit.changed() => self.limit.mark_changed(),
                 changed = requests.changed() => {
                     let before = self.requested.restart;
                     self.take(requests).await?;

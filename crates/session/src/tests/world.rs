@@ -23,7 +23,7 @@ use crate::downstream::Downstream;
 use crate::events::{Action, Actions, Env, Event, Meaning, Outcome, Prepared, SchemaVersion};
 use crate::own_settings::OwnSettings;
 use crate::own_types::{Needs, Objects};
-use crate::route::{Reason, Route};
+use crate::route::{Reason, Route, SnapshotName};
 use crate::session::{IdleLimits, Opened, Session};
 use crate::sites::SiteId;
 use crate::state::MeaningfulSettings;
@@ -670,6 +670,11 @@ impl World {
                 let site =
                     [0, 1].map(SiteId::Replica).into_iter().find(|site| !read.not.contains(site));
                 let route = match site {
+                    // A transaction's snapshot is exported for it, if an answer was discarded.
+                    Some(site) if read.takes_snapshot && read.is_again => {
+                        let snapshot = SnapshotName::new(&self.applied.get().to_string());
+                        Route { site, snapshot, ..Route::primary(Reason::Waited) }
+                    }
                     // Every read is looked at, as if it named several rows.
                     Some(site) => {
                         let dispatched = Some(Dispatched { commits: 0, sent: Tsid::ZERO });
@@ -795,7 +800,7 @@ fn show_message(tag: u8, body: &[u8]) -> hihooi_wire::Result<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\n', " ");
     let name = char::from(tag);
     Ok(match tag {
-        sent::QUERY => format!("Q:{:.60}", text(frontend::read_query(body)?)),
+        sent::QUERY => format!("Q:{:.160}", text(frontend::read_query(body)?)),
         sent::PARSE => {
             let parse = Parse::read(body)?;
             let oids = parse.types[2..].chunks_exact(4);
