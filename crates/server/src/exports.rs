@@ -24,16 +24,23 @@ use tracing::debug;
 
 use crate::relay::Relay;
 
-/// How long a replica that has come to its limit may be kept from committing more, and then has at least as long for it.
-const LIMITED_MAX: Duration = Duration::from_millis(50);
-/// How long it may take to come there.
+/// How long a replica may be kept from committing, before it comes to where it is to export and again when it is there.
+/// Then it has at least as long for committing.
+const LIMITED_MAX: Duration = Duration::from_millis(25);
+/// How long the stream and the replica may take to come there.
 const WAY_MAX: Duration = Duration::from_secs(1);
+/// How long opening connections may take.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+/// Before the primary is asked again, which showed something else than a prefix of the log.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long an exported snapshot can be imported at least, and half of how long at most.
 const KEPT: Duration = Duration::from_secs(1);
 /// How often the stream is asked how far it is.
 const POKE_EVERY: Duration = Duration::from_millis(1);
 /// What the stream hasn't passed after so long may not be flushed.
 const FLUSH_AFTER: Duration = Duration::from_millis(5);
+/// The `application_name` of those who export.
+const APPLICATION: &str = "hihooi snapshots";
 /// After a failure.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -74,7 +81,6 @@ impl Exports {
 pub async fn keep(relay: Rc<Relay>, number: usize) {
     let (exports, replica) = (&relay.exports[number], &relay.replicas[number]);
     let mut servers = Servers::new(relay.clone(), number);
-    // The replica was ahead of what the primary had shown: it waits from the beginning.
     let mut is_ahead = false;
     loop {
         if timeout(2 * KEPT, exports.wanted.notified()).await.is_err() {
@@ -85,30 +91,26 @@ pub async fn keep(relay: Rc<Relay>, number: usize) {
         if waiting.is_empty() {
             continue;
         }
-        let (began, was_limited) = (Instant::now(), is_ahead);
-        let exported = async {
-            servers.ready().await?;
-            let mut limited = Limited { replica, is_set: false };
-            if is_ahead {
-                limited.set(Tsid::ZERO);
-            }
-            export(&relay, &mut servers, limited).await
+        let was_ahead = std::mem::take(&mut is_ahead);
+        let found = async {
+            timeout(OPEN_MAX, servers.ready()).await.map_err(|_| late())??;
+            find(&relay, &mut servers, Limited { replica, is_set: false }, was_ahead).await
         };
-        let exported = tokio::select! {
-            exported = exported => exported,
-            _ = replica.silenced() => Ok(None),
+        let found = tokio::select! {
+            found = found => found,
+            why = replica.silenced() => Err(Error::Protocol(why)),
         };
-        match exported {
-            Ok(Some(exported)) => {
-                is_ahead = false;
-                waiting.drain(..).for_each(|waiter| {
-                    // Who went away in between needs none.
-                    let _ = waiter.send(exported);
-                });
-            }
-            Ok(None) => is_ahead = true,
+        match found {
+            Ok(Found::Exported(exported)) => waiting.drain(..).for_each(|waiter| {
+                // Who went away in between needs none.
+                let _ = waiter.send(exported);
+            }),
+            Ok(Found::NoPrefix) => tokio::time::sleep(PAUSE).await,
+            Ok(Found::Ahead) => is_ahead = true,
             Err(error) => {
                 debug!(site = replica.site.name, %error, "no snapshot can be exported");
+                // They may find another replica.
+                waiting.clear();
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -116,10 +118,19 @@ pub async fn keep(relay: Rc<Relay>, number: usize) {
             exports.waiting.borrow_mut().append(&mut waiting);
             exports.wanted.notify_one();
         }
-        if was_limited {
-            tokio::time::sleep(began.elapsed().min(LIMITED_MAX)).await;
+        if was_ahead {
+            tokio::time::sleep(2 * LIMITED_MAX).await;
         }
     }
+}
+
+/// What came of a try.
+enum Found {
+    Exported(Exported),
+    /// The primary didn't show a prefix of the log.
+    NoPrefix,
+    /// The replica had committed more.
+    Ahead,
 }
 
 /// Keeps a replica from committing more, for as long as it lives.
@@ -143,32 +154,39 @@ impl Drop for Limited<'_> {
     }
 }
 
-/// Exports a snapshot of a replica, if it comes to where the primary was at one moment from now on, and is not beyond.
-async fn export(
+/// Exports a snapshot of a replica when it has come to where the primary is at one moment from now on. If it was ahead
+/// before, it waits from the beginning.
+async fn find(
     relay: &Relay,
     servers: &mut Servers,
     mut limited: Limited<'_>,
-) -> Result<Option<Exported>> {
+    was_ahead: bool,
+) -> Result<Found> {
     let replica = limited.replica;
+    if was_ahead {
+        limited.set(Tsid::ZERO);
+    }
     // What it has applied was shown at the primary before.
     let known = replica.applied();
-    let patience = if limited.is_set { LIMITED_MAX } else { WAY_MAX };
-    let Ok(shown) = timeout(patience, servers.shown_in_log()).await else { return Ok(None) };
-    let shown = shown?;
+    let patience = if was_ahead { LIMITED_MAX } else { WAY_MAX };
+    let shown = timeout(patience, servers.shown_in_log()).await.map_err(|_| late())??;
     let shows = |xid| shown.sees(shown.widen(xid));
-    let Some(prefix) = relay.freshness.borrow().shown_prefix(known, shows) else { return Ok(None) };
+    let Some(prefix) = relay.freshness.borrow().shown_prefix(known, shows) else {
+        return Ok(Found::NoPrefix);
+    };
     limited.set(prefix);
     let mut progress = replica.progress();
     let is_there = progress.wait_for(|_| replica.applied() >= prefix);
-    if !timeout(WAY_MAX, is_there).await.is_ok_and(|there| there.is_ok())
-        || replica.sent() != prefix
-    {
-        return Ok(None);
+    timeout(WAY_MAX, is_there).await.map_err(|_| late())?.map_err(|_| closed())?;
+    if replica.sent() != prefix {
+        return Ok(Found::Ahead);
     }
-    let Ok(name) = timeout(LIMITED_MAX, servers.export()).await else { return Ok(None) };
-    let name = name?;
-    // Nothing more was sent meanwhile, so the snapshot shows no more.
-    Ok((replica.sent() == prefix).then_some(Exported { prefix, name }))
+    let name = timeout(LIMITED_MAX, servers.export()).await.map_err(|_| late())??;
+    // If nothing more was sent meanwhile, the snapshot shows no more.
+    Ok(match replica.sent() == prefix {
+        true => Found::Exported(Exported { prefix, name }),
+        false => Found::Ahead,
+    })
 }
 
 /// The connections of one replica's exports. One whose answer is not waited for is closed.
@@ -190,13 +208,21 @@ impl Servers {
         Servers { relay, number, primary: None, exporting: [None, None], current: 0, since }
     }
 
-    /// Opens what is not open, and ends a transaction whose snapshots are old.
+    /// Ends a transaction whose snapshots are old, and opens what is not open.
     async fn ready(&mut self) -> Result<()> {
-        const APPLICATION: &str = "hihooi snapshots";
+        self.begin().await?;
+        if self.relay.is_primary_silent.get() {
+            return Err(late());
+        }
         if self.primary.is_none() {
             let login = self.relay.login(SiteId::Primary, APPLICATION);
             self.primary = Some(WalPositions::new(Connection::open(&login).await?).await?);
         }
+        Ok(())
+    }
+
+    /// Begins a transaction that exports, if the one that does has done so for long.
+    async fn begin(&mut self) -> Result<()> {
         let is_open = self.exporting[self.current].is_some();
         if is_open && self.since.elapsed() < KEPT {
             return Ok(());
@@ -227,14 +253,15 @@ impl Servers {
         let (shown, position) = primary.shown().await?;
         self.primary = Some(primary);
         let mut flush_at = Some(Instant::now() + FLUSH_AFTER);
+        self.relay.poke.notify_one();
         loop {
             let changed = self.relay.changed.notified();
             if self.relay.freshness.borrow().has_passed(position) {
                 break;
             }
-            self.relay.poke.notify_one();
-            // Whether something came or not.
-            let _ = timeout(POKE_EVERY, changed).await;
+            if timeout(POKE_EVERY, changed).await.is_err() {
+                self.relay.poke.notify_one();
+            }
             if flush_at.take_if(|at| *at <= Instant::now()).is_some() {
                 let mut primary = self.primary.take().ok_or_else(closed)?;
                 primary.ensure_flushed(position).await?;
@@ -265,4 +292,8 @@ impl Servers {
 
 fn closed() -> Error {
     Error::Protocol("the connection is closed".to_owned())
+}
+
+fn late() -> Error {
+    Error::Protocol("it takes too long".to_owned())
 }

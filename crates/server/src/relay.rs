@@ -769,10 +769,14 @@ impl Relay {
         let ahead = ahead.map(|replica| replica.applied()).max()?;
         let near = Tsid(ahead.0.saturating_sub(NEAR_ENTRIES));
         let near = Need { tsid: near, unresolved: Vec::new() };
-        let Choice::Replica(candidate) = self.choose(&near, read, pools, self.now()) else {
-            return None;
+        let (candidate, Exported { prefix, name }) = loop {
+            let Choice::Replica(candidate) = self.choose(&near, read, pools, self.now()) else {
+                return None;
+            };
+            if let Some(exported) = self.exports[candidate.number].take().await {
+                break (candidate, exported);
+            }
         };
-        let Exported { prefix, name } = self.exports[candidate.number].take().await?;
         // What came meanwhile may name types otherwise than the read does.
         if self.catalog_version() != catalog_version {
             return None;
@@ -790,6 +794,8 @@ impl Relay {
         now: Duration,
     ) -> Choice {
         let everywhere = self.shown_everywhere();
+        // It may have to come to where the primary is.
+        let must_apply = read.takes_snapshot && read.consistency.is_checked_snapshot();
         let candidates = self.replicas.iter().enumerate().map(|(number, replica)| {
             let site = SiteId::Replica(number);
             let pool = pools[site].as_deref();
@@ -801,6 +807,7 @@ impl Relay {
                 applied: replica.applied(),
                 is_readable: serves(replica, &everywhere),
                 is_barred: read.not.contains(&site)
+                    || must_apply && !replica.state().applies()
                     || admission == Admission::Nothing
                     || read.is_beside && is_full
                     || read.own_types && self.objects_at(site).is_none(),

@@ -186,17 +186,17 @@ fn idle_sessions_are_ended() {
     cluster
         .connect()
         .run("CREATE TABLE locked (id int PRIMARY KEY); INSERT INTO locked VALUES (1)");
+    let begun = Instant::now();
     let (mut idle, mut holding, mut lazy) =
         (cluster.connect(), cluster.connect(), cluster.connect());
     holding.run("BEGIN; DELETE FROM locked");
     lazy.run("BEGIN");
     governed.set(&[("\nidle_ms_max = 0", "\nidle_ms_max = 900")]);
-    let begun = Instant::now();
     assert_eq!(governed.reload().len(), 1);
     assert_eq!(last_word_after(&mut idle, begun, ms(900)), "57P05");
+    let begun = Instant::now();
     assert_eq!(holding.run("DELETE FROM locked").command, "DELETE 0", "it is in a transaction");
     governed.set(&[("transaction_idle_ms_max = 0", "transaction_idle_ms_max = 600")]);
-    let begun = Instant::now();
     assert_eq!(governed.reload().len(), 2);
     assert_eq!(last_word_after(&mut holding, begun, ms(600)), "25P03");
     // That no server knows of a transaction makes no difference.

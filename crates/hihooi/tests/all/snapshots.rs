@@ -37,6 +37,16 @@ fn at(session: &mut Session) -> String {
     format!("{} {}", route.site().trim_end_matches(char::is_numeric), route.reason())
 }
 
+/// Ends the sessions that export snapshots.
+fn end_exports(cluster: &Cluster) {
+    for site in cluster.replicas() {
+        cluster.direct(&site).run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE application_name = 'hihooi snapshots'",
+        );
+    }
+}
+
 /// Ends a writer, whatever happens.
 struct Stops<'a>(&'a AtomicBool);
 
@@ -91,6 +101,9 @@ fn i3_all_statements_of_a_transaction_read_one_snapshot_that_has_all_that_came_b
         let mut other = cluster.connect();
         for n in 1..=100 {
             other.run(&format!("UPDATE ticks SET n = {n}"));
+            if n % 10 == 0 {
+                end_exports(&cluster);
+            }
             session.run(BEGIN);
             let first = session.number("SELECT n FROM accounts WHERE id = 1");
             at_replicas += i64::from(session.route().site().starts_with("replica"));

@@ -53,8 +53,9 @@ impl Options {
 
     /// As soon as by default, a site that doesn't answer counts as silent.
     #[must_use]
-    pub fn noticing_silence(self) -> Options {
-        self.env(SITES_TIMEOUT_MS, "2000")
+    pub fn noticing_silence(mut self) -> Options {
+        self.environment.retain(|(name, _)| name != SITES_TIMEOUT_MS);
+        self
     }
 
     /// Sets a variable of the environment of `up`; the last value counts.
