@@ -10,6 +10,7 @@
 //! ~                       it says nothing for long
 //! foreign                 connections that it gets have other sessions' sequence numbers
 //! forked                  one more answer of a replica is discarded
+//! expired                 the next exported snapshot can't be imported any more
 //! closed                  pools have no connections left
 //! behind, known           the catalog lacks what the stream brought; it has it again
 //! ```
@@ -42,6 +43,7 @@ pub(super) enum Packet {
     Wait,
     Foreign,
     Forked,
+    Expired,
     Closed,
     Behind(bool),
 }
@@ -53,6 +55,7 @@ impl Packet {
             Packet::Wait => world.wait(),
             Packet::Foreign => world.numbers_are_foreign = true,
             Packet::Forked => world.forked(),
+            Packet::Expired => world.expires_next = true,
             Packet::Closed => world.close_idle(),
             Packet::Behind(is_behind) => world.set_behind(*is_behind),
         }
@@ -117,11 +120,12 @@ impl Script {
             is_open = false;
             match line {
                 "own" => script.is_own = true,
-                "~" | "foreign" | "forked" | "closed" | "behind" | "known" => {
+                "~" | "foreign" | "forked" | "expired" | "closed" | "behind" | "known" => {
                     script.packets.push(match line {
                         "~" => Packet::Wait,
                         "foreign" => Packet::Foreign,
                         "forked" => Packet::Forked,
+                        "expired" => Packet::Expired,
                         "closed" => Packet::Closed,
                         line => Packet::Behind(line == "behind"),
                     });

@@ -268,6 +268,8 @@ pub(super) struct World {
     shuts_down: bool,
     /// Connections that are leased have sequence numbers of other sessions.
     pub(super) numbers_are_foreign: bool,
+    /// The next exported snapshot can't be imported.
+    pub(super) expires_next: bool,
     pieces: Pieces,
     /// What the client has sent and nobody has read.
     from_client: BytesMut,
@@ -324,6 +326,7 @@ impl World {
             refuses_next: false,
             shuts_down: false,
             numbers_are_foreign: false,
+            expires_next: false,
             pieces,
             from_client: BytesMut::new(),
             client: Vec::new(),
@@ -672,7 +675,9 @@ impl World {
                 let route = match site {
                     // A transaction's snapshot is exported for it, if an answer was discarded.
                     Some(site) if read.takes_snapshot && read.is_again => {
-                        let snapshot = SnapshotName::new(&self.applied.get().to_string());
+                        let expired = std::mem::take(&mut self.expires_next);
+                        let commits = if expired { 99 } else { self.applied.get() };
+                        let snapshot = SnapshotName::new(&commits.to_string());
                         Route { site, snapshot, ..Route::primary(Reason::Waited) }
                     }
                     // Every read is looked at, as if it named several rows.
