@@ -206,7 +206,12 @@ impl Performance {
     }
 
     fn starts(&mut self, now: Duration, away: Duration) {
-        self.start = (now, away.saturating_mul(START_TIMES).min(START_MAX));
+        let (from, before) = self.start;
+        let length = away.saturating_mul(START_TIMES).min(START_MAX);
+        // One that goes on for longer is not cut short.
+        if from + before < now + length {
+            self.start = (now, length);
+        }
     }
 
     /// Whether it has stopped to answer, by what is awaited.
@@ -438,6 +443,18 @@ mod tests {
         let shares: Vec<f64> = (60..72).map(|s| performance.share(ms(s * 1_000))).collect();
         assert!(shares.windows(2).all(|two| two[0] <= two[1]), "{shares:?}");
         assert_eq!(shares[11], 1.0);
+    }
+
+    #[test]
+    fn a_short_absence_does_not_cut_a_slow_start_short() {
+        let mut performance = Performance::new(1);
+        performance.seen(true, ms(0), 1.0);
+        performance.seen(false, ms(0), 1.0);
+        performance.seen(true, ms(60_000), 1.0);
+        performance.seen(false, ms(61_000), 1.0);
+        performance.seen(true, ms(61_100), 1.0);
+        assert!((performance.share(ms(62_200)) - 0.22).abs() < 1e-9);
+        assert_eq!(performance.share(ms(70_000)), 1.0);
     }
 
     proptest! {
