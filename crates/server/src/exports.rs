@@ -15,7 +15,7 @@ use hihooi_postgres::apply::visibility::Snapshot;
 use hihooi_postgres::connection::{Connection, Error, Result};
 use hihooi_postgres::site::Replica;
 use hihooi_postgres::wal_positions::WalPositions;
-use hihooi_replication::ids::Tsid;
+use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_session::route::SnapshotName;
 use hihooi_session::sites::SiteId;
 use tokio::sync::{Notify, oneshot};
@@ -33,7 +33,7 @@ const WAY_MAX: Duration = Duration::from_secs(1);
 const OPEN_MAX: Duration = Duration::from_secs(5);
 /// Before the primary is asked again, which showed something else than a prefix of the log.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long an exported snapshot can be imported at least, and half of how long at most.
+/// How long an exported snapshot can be imported at least.
 const KEPT: Duration = Duration::from_secs(1);
 /// How often the stream is asked how far it is.
 const POKE_EVERY: Duration = Duration::from_millis(1);
@@ -183,10 +183,13 @@ async fn find(
     }
     let name = timeout(LIMITED_MAX, servers.export()).await.map_err(|_| late())??;
     // If nothing more was sent meanwhile, the snapshot shows no more.
-    Ok(match replica.sent() == prefix {
-        true => Found::Exported(Exported { prefix, name }),
-        false => Found::Ahead,
-    })
+    if replica.sent() != prefix {
+        return Ok(Found::Ahead);
+    }
+    drop(limited);
+    // If the primary had crashed since it was asked, what it showed may be lost, and its numbers used again.
+    timeout(WAY_MAX, servers.shown()).await.map_err(|_| late())??;
+    Ok(Found::Exported(Exported { prefix, name }))
 }
 
 /// The connections of one replica's exports. One whose answer is not waited for is closed.
@@ -247,11 +250,17 @@ impl Servers {
         Ok(())
     }
 
+    /// What the primary shows, and a position of its WAL behind that.
+    async fn shown(&mut self) -> Result<(Snapshot, Lsn)> {
+        let mut primary = self.primary.take().ok_or_else(closed)?;
+        let shown = primary.shown().await?;
+        self.primary = Some(primary);
+        Ok(shown)
+    }
+
     /// What the primary shows, when the stream has brought all of it.
     async fn shown_in_log(&mut self) -> Result<Snapshot> {
-        let mut primary = self.primary.take().ok_or_else(closed)?;
-        let (shown, position) = primary.shown().await?;
-        self.primary = Some(primary);
+        let (shown, position) = self.shown().await?;
         let mut flush_at = Some(Instant::now() + FLUSH_AFTER);
         self.relay.poke.notify_one();
         loop {

@@ -1,6 +1,8 @@
 //! What all sessions of the relay's thread share: sites, pools, the freshness index, the catalog, the cancel
 //! keys. One thread owns it, so there are no locks.
 
+mod routing;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -16,13 +18,12 @@ use hihooi_postgres::connection::{self, Address, Login};
 use hihooi_postgres::control::ControlRequest;
 use hihooi_postgres::site::{Replica, Site};
 use hihooi_postgres::wal_positions::WalPositions;
-use hihooi_replication::freshness::{Freshness, Need, Part, WriteId};
+use hihooi_replication::freshness::{Freshness, Part, WriteId};
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
-use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_replication::watermark::Watermark;
 use hihooi_replication::written::Written;
-use hihooi_session::events::{Meaning, Outcome, Prepared, ReadRequest, SchemaVersion};
+use hihooi_session::events::{Meaning, Outcome, Prepared, SchemaVersion};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
@@ -31,7 +32,7 @@ use crate::authentication::{How, Passwords};
 use crate::backend::Identity;
 use crate::clients::Clients;
 use crate::costs::Costs;
-use crate::exports::{Exported, Exports};
+use crate::exports::Exports;
 use crate::meters::{Counters, Meters, count};
 use crate::objects::{NamedObjects, ObjectsAt};
 use crate::operator::Operator;
@@ -40,11 +41,9 @@ use crate::pool::{Pool, Pools};
 use crate::settings::Settings;
 use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
-use hihooi_session::balance::{Balance, Candidate, Choice};
-use hihooi_session::consistency::Consistency;
+use hihooi_session::balance::Balance;
 use hihooi_session::own_types::{Objects, OwnTypes};
-use hihooi_session::performance::Admission;
-use hihooi_session::route::{Reason, Route};
+use hihooi_session::route::Route;
 use hihooi_session::session::IdleLimits;
 use hihooi_session::sites::{PerSite, SiteId};
 use hihooi_session::state::MeaningfulSettings;
@@ -57,8 +56,6 @@ const STATEMENTS_MAX: usize = 100_000;
 type StatementKey = (Bytes, Bytes, Meaning);
 /// The duration of one read in so many is measured.
 const MEASURED_EVERY: usize = 16;
-/// A replica whose lead or lag beside another is below so many entries can come to any moment of the primary soon.
-const NEAR_ENTRIES: u64 = 256;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
 const LAG_US_AT_FIRST: u32 = 5_000;
 
@@ -693,248 +690,6 @@ impl Relay {
         self.unresolved.notify_one();
     }
 
-    /// A route for a read that any fresh replica may serve, asked for at `now`; waits for one if that pays. The
-    /// watermark is the session's.
-    pub async fn route_read(
-        &self,
-        read: ReadRequest<'_>,
-        watermark: &mut Option<Watermark>,
-        pools: &OwnPools,
-        now: Duration,
-    ) -> Route {
-        Route { class: read.items.class(), ..self.route_by_need(read, watermark, pools, now).await }
-    }
-
-    async fn route_by_need(
-        &self,
-        read: ReadRequest<'_>,
-        watermark: &mut Option<Watermark>,
-        pools: &OwnPools,
-        now: Duration,
-    ) -> Route {
-        let must_see = read.consistency.must_see(read.items);
-        let (mut need, commits) = {
-            let freshness = self.freshness.borrow();
-            let need = match read.consistency {
-                Consistency::Session => {
-                    watermark.get_or_insert_with(|| Watermark::of_all(&freshness)).need(&freshness)
-                }
-                _ => freshness.need(must_see),
-            };
-            (need, freshness.last_commits().commits())
-        };
-        let is_checked_snapshot = read.takes_snapshot && read.consistency.is_checked_snapshot();
-        let is_checked = is_checked_snapshot || read.consistency.is_checked(read.items);
-        let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
-        match self.choose(&need, &read, pools, now) {
-            // What commits now may show itself before the snapshot is taken, as it did.
-            Choice::Replica(_) if is_checked_snapshot && read.is_again => {}
-            Choice::Replica(candidate) => {
-                let sent = self.replicas[candidate.number].sent();
-                return found(candidate, &need, dispatched(sent), Reason::Fresh);
-            }
-            // There may be some whose objects aren't known.
-            Choice::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
-            Choice::NoReplica => return Route::primary(Reason::NoReplica),
-            Choice::NotFresh => {}
-        }
-        let decider = Some(self.freshness.borrow().decider(must_see));
-        if is_checked_snapshot {
-            let limit = Duration::from_millis(read.wait_ms);
-            let exported = self.route_to_exported(&read, pools);
-            if let Ok(Some(route)) = tokio::time::timeout(limit, exported).await {
-                return Route { decider, ..route };
-            }
-            return Route { decider, ..Route::primary(Reason::NotFresh) };
-        }
-        let pays = read.takes_snapshot
-            || read.consistency.always_waits()
-            || self.costs.borrow_mut().expected_us(read.statement) > self.lag_us.get();
-        if pays {
-            // Whichever it will be.
-            let sent = self.replicas.iter().map(|replica| replica.sent()).min().unwrap_or_default();
-            if let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await {
-                let found = found(candidate, &need, dispatched(sent), Reason::Waited);
-                return Route { decider, ..found };
-            }
-        }
-        let needed = need.unresolved.is_empty().then_some(need.tsid);
-        Route { needed, decider, ..Route::primary(Reason::NotFresh) }
-    }
-
-    /// At a replica, with a snapshot that shows what the primary showed at one moment since the read came.
-    async fn route_to_exported(&self, read: &ReadRequest<'_>, pools: &OwnPools) -> Option<Route> {
-        let catalog_version = self.catalog_version();
-        let ahead = self.replicas.iter().filter(|replica| replica.state().is_readable());
-        let ahead = ahead.map(|replica| replica.applied()).max()?;
-        let near = Tsid(ahead.0.saturating_sub(NEAR_ENTRIES));
-        let near = Need { tsid: near, unresolved: Vec::new() };
-        let (candidate, Exported { prefix, name }) = loop {
-            let Choice::Replica(candidate) = self.choose(&near, read, pools, self.now()) else {
-                return None;
-            };
-            if let Some(exported) = self.exports[candidate.number].take().await {
-                break (candidate, exported);
-            }
-        };
-        // What came meanwhile may name types otherwise than the read does.
-        if self.catalog_version() != catalog_version {
-            return None;
-        }
-        let candidate = Candidate { applied: prefix, ..candidate };
-        let need = Need { tsid: prefix, unresolved: Vec::new() };
-        Some(Route { snapshot: Some(name), ..found(candidate, &need, None, Reason::Waited) })
-    }
-
-    fn choose(
-        &self,
-        need: &Need,
-        read: &ReadRequest<'_>,
-        pools: &OwnPools,
-        now: Duration,
-    ) -> Choice {
-        let everywhere = self.shown_everywhere();
-        // It may have to come to where the primary is.
-        let must_apply = read.takes_snapshot && read.consistency.is_checked_snapshot();
-        let candidates = self.replicas.iter().enumerate().map(|(number, replica)| {
-            let site = SiteId::Replica(number);
-            let pool = pools[site].as_deref();
-            let admission =
-                pool.map_or(Admission::Full, |pool| pool.refusals.borrow().admission(now));
-            let is_full = pool.is_some_and(|pool| self.pools.is_full(pool));
-            Candidate {
-                number,
-                applied: replica.applied(),
-                is_readable: serves(replica, &everywhere),
-                is_barred: read.not.contains(&site)
-                    || must_apply && !replica.state().applies()
-                    || admission == Admission::Nothing
-                    || read.is_beside && is_full
-                    || read.own_types && self.objects_at(site).is_none(),
-                is_full,
-            }
-        });
-        self.turn.set(self.turn.get().wrapping_add(1));
-        let mut balance = self.balance.borrow_mut();
-        let choice = balance.choose(candidates, need, read.consistency, now);
-        if let Some(number) = balance.take_suspect() {
-            self.suspected.replicas[number].notify_one();
-        }
-        if let Choice::Replica(candidate) = choice
-            && let Some(pool) = &pools[SiteId::Replica(candidate.number)]
-        {
-            pool.refusals.borrow_mut().tried(now, balance.jitter());
-        }
-        choice
-    }
-
-    /// Whether the answer of a replica may show two transactions in another order than the primary did.
-    pub fn may_be_forked(&self, route: &Route, items: &Items) -> bool {
-        let Some((dispatched, replica)) = route.dispatched.zip(self.replica(route.site)) else {
-            return false;
-        };
-        self.freshness.borrow().last_commits().may_be_forked(items, dispatched, replica.sent())
-    }
-
-    /// Whether a replica still has what a route to it was chosen for.
-    #[must_use]
-    pub fn still_serves(&self, route: &Route) -> bool {
-        let Some(replica) = self.replica(route.site) else { return false };
-        let went_back = |applied: Tsid| replica.applied() < applied;
-        serves(replica, &self.shown_everywhere()) && !route.applied.is_some_and(went_back)
-    }
-
-    /// What every read must show, whatever its level.
-    fn shown_everywhere(&self) -> Need {
-        self.everywhere.borrow_mut().need(&self.freshness.borrow())
-    }
-
-    /// Whether a replica that could be read is not, since it doesn't show a commit at the level `sync` yet.
-    #[must_use]
-    pub fn is_late(&self, replica: &Replica) -> bool {
-        replica.state().is_readable() && !serves(replica, &self.shown_everywhere())
-    }
-
-    /// Waits until every replica that serves shows a commit, at most for `sync_timeout_ms`. From then on every read shows
-    /// it: a replica that is late serves none until it does.
-    pub async fn show_everywhere(&self, write: WriteId) {
-        let mut written = Watermark::default();
-        written.wrote(write, &self.freshness.borrow());
-        let before = self.shown_everywhere();
-        let limit = Duration::from_millis(self.settings().sync_timeout_ms);
-        let shown = self.until_shown(&mut written, &before);
-        if let Ok(shown) = tokio::time::timeout(limit, shown).await {
-            return self.everywhere.borrow_mut().saw(shown);
-        }
-        self.everywhere.borrow_mut().wrote(write, &self.freshness.borrow());
-        let late = self.replicas.iter().filter(|replica| serves(replica, &before));
-        for replica in late.filter(|replica| self.is_late(replica)) {
-            let site = &replica.site.name;
-            warn!(site, "it doesn't show a commit at level sync in time: not read until it does");
-        }
-    }
-
-    /// Waits until the replicas that show what they had to before show this, too; up to where that is.
-    async fn until_shown(&self, written: &mut Watermark, before: &Need) -> Tsid {
-        loop {
-            let index_changed = self.changed.notified();
-            let mut progress: Vec<_> =
-                self.replicas.iter().map(|replica| replica.progress()).collect();
-            let need = written.need(&self.freshness.borrow());
-            let awaited = self.replicas.iter().filter(|replica| {
-                replica.state().applies() && serves(replica, before) && !serves(replica, &need)
-            });
-            if need.unresolved.is_empty() && awaited.count() == 0 {
-                return need.tsid;
-            }
-            let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
-            tokio::select! {
-                () = index_changed => {}
-                _ = futures_util::future::select_all(any) => {}
-            }
-        }
-    }
-
-    /// Whether any replica's prefix may grow.
-    fn any_applies(&self) -> bool {
-        self.replicas.iter().any(|replica| replica.state().applies())
-    }
-
-    async fn wait_for_replica(
-        &self,
-        need: &mut Need,
-        read: &ReadRequest<'_>,
-        pools: &OwnPools,
-    ) -> Option<Candidate> {
-        let until = tokio::time::Instant::now() + Duration::from_millis(read.wait_ms);
-        let must_see = read.consistency.must_see(read.items);
-        let catalog_version = self.catalog_version();
-        loop {
-            let index_changed = self.changed.notified();
-            let mut progress: Vec<_> =
-                self.replicas.iter().map(|replica| replica.progress()).collect();
-            // What comes now may name rows otherwise than the read does.
-            if self.catalog_version() != catalog_version {
-                return None;
-            }
-            self.freshness.borrow().refresh(need, must_see);
-            match self.choose(need, read, pools, self.now()) {
-                Choice::Replica(candidate) => return Some(candidate),
-                Choice::NoReplica => return None,
-                Choice::NotFresh if need.unresolved.is_empty() && !self.any_applies() => {
-                    return None;
-                }
-                Choice::NotFresh => {}
-            }
-            let any = progress.iter_mut().map(|receiver| Box::pin(receiver.changed()));
-            tokio::select! {
-                () = index_changed => {}
-                _ = futures_util::future::select_all(any) => {}
-                () = tokio::time::sleep_until(until) => return None,
-            }
-        }
-    }
-
     /// Whether a question to the primary failed because it is away, not because it has much to do.
     #[must_use]
     pub fn is_primary_away(&self, error: &connection::Error) -> bool {
@@ -962,30 +717,6 @@ impl Relay {
     #[must_use]
     pub fn address(&self, site: SiteId) -> &Address {
         &self.sites[site].address
-    }
-}
-
-/// Whether a replica shows what every read must show, and may be read.
-fn serves(replica: &Replica, everywhere: &Need) -> bool {
-    let shows = everywhere.unresolved.is_empty() && replica.applied() >= everywhere.tsid;
-    shows && replica.state().is_readable()
-}
-
-fn found(
-    candidate: Candidate,
-    need: &Need,
-    dispatched: Option<Dispatched>,
-    reason: Reason,
-) -> Route {
-    Route {
-        site: SiteId::Replica(candidate.number),
-        needed: Some(need.tsid),
-        applied: Some(candidate.applied),
-        class: None,
-        decider: None,
-        dispatched,
-        snapshot: None,
-        reason,
     }
 }
 
