@@ -229,7 +229,7 @@ impl<S: Stream> Served<S> {
     /// # Errors
     /// It is unknown, or the value is bad.
     pub fn set_own(&mut self, name: &str, value: &str) -> Result<(), Report> {
-        self.session.set_own(name, Some(value))
+        self.session.set_own(name, value)
     }
 
     /// What is set now is what RESET returns to.

@@ -101,6 +101,8 @@ pub struct Answers {
     changed: Vec<u64>,
     /// How many DEALLOCATE and DISCARD ALL were carried out.
     gone: usize,
+    /// The client's last command was ROLLBACK, or a COMMIT that became one.
+    has_rolled_back: bool,
     /// Why the COMMIT that comes next can only roll back.
     refusal: Option<ErrorFields>,
     /// A unit failed whose Sync has not been sent yet: the server ignores what comes before it.
@@ -228,6 +230,12 @@ impl Answers {
         std::mem::take(&mut self.changed)
     }
 
+    /// Whether the last command of the client's that has ended was a ROLLBACK, or a COMMIT that became one.
+    #[must_use]
+    pub fn has_rolled_back(&self) -> bool {
+        self.has_rolled_back
+    }
+
     /// How many DEALLOCATE and DISCARD ALL were carried out since this was asked.
     pub fn take_gone(&mut self) -> usize {
         std::mem::take(&mut self.gone)
@@ -263,6 +271,7 @@ impl Answers {
         let instead = match tag {
             // Its COMMIT rolled back since a question of ours failed, which servers do without saying so.
             tag::COMMAND_COMPLETE if relay => {
+                self.has_rolled_back = body.starts_with(b"ROLLBACK");
                 self.gone += usize::from(takes_statements(body));
                 self.refusal.take()
             }

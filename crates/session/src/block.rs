@@ -13,16 +13,19 @@ use postgres_protocol::escape::escape_identifier;
 use crate::downstream::Message;
 use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
-use crate::own_settings::OwnSettings;
 use crate::route::{Reason, SnapshotName};
 use crate::session::{Open, Session};
+use crate::own_settings::{ChangedOwn, OwnSettings};
+use crate::settings_in_block::{
+    ChangedSettings, HasSet, Reports, Settings, SettingsThen, reports, write_reports,
+};
 use crate::unit::{Ends, Op, Unit};
 
 /// What fails a transaction whose block has failed here. The primary's log tells why.
 pub(crate) const FAIL: &str = "ROLLBACK TO SAVEPOINT \"a read failed at a replica\"";
 
-/// A block in which more savepoints are open is begun at the primary (I8).
-const SAVEPOINTS_MAX: usize = 64;
+/// A block in which more savepoints are open, or more settings were made, is begun at the primary (I8).
+const STEPS_MAX: usize = 64;
 
 /// A block that the client has opened and no server has begun.
 #[derive(Clone, Debug)]
@@ -39,8 +42,28 @@ pub(crate) struct Block {
     loss: Option<Loss>,
     /// One of its reads has waited for the catalog.
     has_waited: bool,
-    /// The savepoints that are open, the newest last, with hihooi's settings there.
-    savepoints: Vec<(Box<str>, OwnSettings)>,
+    /// What has to be done at a server to be where the block is, in this order.
+    steps: Vec<Step>,
+    /// What it has changed of the session's settings.
+    pub(crate) changed: Option<Box<ChangedSettings>>,
+}
+
+/// A statement that is repeated where the block begins later.
+#[derive(Clone, Debug)]
+enum Step {
+    /// SAVEPOINT; it is open.
+    Savepoint(Box<str>, SettingsThen),
+    /// SET or RESET.
+    Set(HasSet),
+}
+
+impl Step {
+    fn set(&self) -> Option<&HasSet> {
+        match self {
+            Step::Set(set) => Some(set),
+            Step::Savepoint(..) => None,
+        }
+    }
 }
 
 /// The snapshot of a block is lost: the block can only be rolled back, as a whole.
@@ -50,6 +73,29 @@ struct Loss {
     report: Report,
     /// It was told. If not, it may commit what it has read.
     is_told: bool,
+}
+
+/// What the client gets for what opens or ends such a block, or a part of it.
+#[derive(Debug)]
+pub(crate) struct Crossed {
+    /// The command tag.
+    pub(crate) command: &'static str,
+    /// Settings that have other values than it was told last.
+    pub(crate) reports: Reports,
+}
+
+impl From<&'static str> for Crossed {
+    fn from(command: &'static str) -> Crossed {
+        Crossed { command, reports: Reports::new() }
+    }
+}
+
+/// Where a session is with its blocks.
+struct Scene {
+    block: Option<Block>,
+    own: OwnSettings,
+    changed_own: Option<Box<ChangedOwn>>,
+    settings: Settings,
 }
 
 /// What opens or ends such a block, or a part of it.
@@ -99,25 +145,44 @@ impl Block {
             |name: &SnapshotName| format!("\n;SET TRANSACTION SNAPSHOT '{}'", name.as_str());
         let import = snapshot.map(import).unwrap_or_default();
         let run = if self.has_run { "\n;SELECT" } else { "" };
-        let savepoint =
-            |(name, _): &(Box<str>, _)| format!("\n;SAVEPOINT {}", escape_identifier(name));
-        let mut savepoints: Vec<String> = self.savepoints.iter().map(savepoint).collect();
+        let step = |step: &Step| match step {
+            Step::Savepoint(name, _) => format!("\n;SAVEPOINT {}", escape_identifier(name)),
+            Step::Set(_) if makes(Mistake::SettingLost) => String::new(),
+            Step::Set(set) => format!("\n;{}", set.text()),
+        };
+        let mut steps: Vec<String> = self.steps.iter().map(step).collect();
         if makes(Mistake::SavepointsReversed) {
-            savepoints.reverse();
+            steps.reverse();
         }
-        let savepoints = savepoints.concat();
+        let steps = steps.concat();
         let fail = if self.has_failed { format!("\n;{FAIL}") } else { String::new() };
-        format!("{begin}{isolation}{import}{run}{savepoints}{fail}")
+        format!("{begin}{isolation}{import}{run}{steps}{fail}")
     }
 
     /// Whether a savepoint can be set here. (Other letters depend on the client's encoding.)
     fn may_save(&self, name: &str) -> bool {
-        !self.has_failed && name.is_ascii() && self.savepoints.len() < SAVEPOINTS_MAX
+        !self.has_failed && name.is_ascii() && self.steps.len() < STEPS_MAX
+    }
+
+    /// Whether settings can be made here.
+    pub(crate) fn takes_settings(&self) -> bool {
+        !self.has_failed && !self.is_of_one_snapshot && self.steps.len() < STEPS_MAX
+    }
+
+    /// A setting was made.
+    pub(crate) fn note_set(&mut self, set: HasSet) {
+        self.steps.push(Step::Set(set));
+    }
+
+    /// The settings that were made and not undone, in their order.
+    pub(crate) fn sets(&self) -> impl DoubleEndedIterator<Item = &HasSet> + Clone {
+        self.steps.iter().filter_map(Step::set)
     }
 
     /// The newest savepoint of this name.
     fn savepoint(&self, name: &str) -> Option<usize> {
-        self.savepoints.iter().rposition(|(known, _)| **known == *name)
+        let is_it = |step: &Step| matches!(step, Step::Savepoint(known, _) if **known == *name);
+        self.steps.iter().rposition(is_it)
     }
 
     /// Whether all its statements read one snapshot, which its first read takes.
@@ -186,7 +251,7 @@ impl Session {
     }
 
     /// Opens or ends a block, or a part of one; the command tag.
-    pub(crate) fn cross(&mut self, bound: Bound) -> &'static str {
+    pub(crate) fn cross(&mut self, bound: Bound) -> Crossed {
         match bound {
             Bound::Begin { text: begin, is_of_one_snapshot } => {
                 let starts = first_word(&begin).eq_ignore_ascii_case(b"start");
@@ -197,49 +262,65 @@ impl Session {
                     is_of_one_snapshot,
                     loss: None,
                     has_waited: false,
-                    savepoints: Vec::new(),
+                    steps: Vec::new(),
+                    changed: None,
                 });
-                if starts { "START TRANSACTION" } else { "BEGIN" }
+                Crossed::from(if starts { "START TRANSACTION" } else { "BEGIN" })
             }
-            Bound::Commit => match self.end_block() {
-                Some(block) if block.status() == Status::Failed => "ROLLBACK",
-                _ => "COMMIT",
-            },
-            Bound::Rollback => {
-                self.end_block();
-                "ROLLBACK"
+            Bound::Commit => {
+                let has_failed =
+                    self.block.as_ref().is_some_and(|block| block.status() == Status::Failed);
+                self.end_block(!has_failed)
             }
+            Bound::Rollback => self.end_block(false),
             Bound::Savepoint(name) => {
+                let then = self.settings_then();
                 if let Some(block) = &mut self.block {
-                    block.savepoints.push((name, self.own));
+                    block.steps.push(Step::Savepoint(name.clone(), then));
                 }
-                "SAVEPOINT"
+                self.cross_own(&Kind::Savepoint(name));
+                Crossed::from("SAVEPOINT")
             }
             Bound::Release(name) => {
                 if let Some(block) = &mut self.block
                     && let Some(at) = block.savepoint(&name)
                 {
-                    block.savepoints.truncate(at);
+                    let behind = block.steps.split_off(at);
+                    block.steps.extend(behind.into_iter().filter(|step| step.set().is_some()));
                 }
-                "RELEASE"
+                self.cross_own(&Kind::Release(name));
+                Crossed::from("RELEASE")
             }
             Bound::RollbackTo(name) => {
+                let mut crossed = Crossed::from("ROLLBACK");
                 if let Some(block) = &mut self.block
                     && let Some(at) = block.savepoint(&name)
                 {
-                    self.own = block.savepoints[at].1;
-                    block.savepoints.truncate(at + 1);
+                    let undone = block.steps.split_off(at + 1);
+                    crossed.reports = reports(undone.iter().filter_map(Step::set), false);
                     block.has_failed = false;
+                    let then = match &block.steps[at] {
+                        Step::Savepoint(_, then) => then.clone(),
+                        Step::Set(_) => None,
+                    };
+                    self.return_to(then);
                 }
-                "ROLLBACK"
+                self.cross_own(&Kind::RollbackTo(name));
+                crossed
             }
         }
     }
 
     /// The block has ended without any server.
-    fn end_block(&mut self) -> Option<Block> {
-        self.ends_local_settings();
-        self.block.take()
+    fn end_block(&mut self, commits: bool) -> Crossed {
+        self.leave_settings(commits);
+        self.ends_own_changes(commits);
+        let block = self.block.take();
+        let sets = block.iter().flat_map(Block::sets).collect::<Vec<_>>();
+        Crossed {
+            command: if commits { "COMMIT" } else { "ROLLBACK" },
+            reports: reports(sets.into_iter(), commits),
+        }
     }
 
     /// Whether a read, which could run at a replica, can also in the block that is open, if one is: outside of its
@@ -335,22 +416,23 @@ impl Session {
     /// left of the unit, if anything.
     pub(crate) fn cross_in_unit(&mut self, mut unit: Unit, env: &dyn Env) -> Option<Unit> {
         let mut before = None;
-        let mut crossed: Vec<(Vec<Op>, &'static str)> = Vec::new();
+        let mut crossed: Vec<(Vec<Op>, Crossed)> = Vec::new();
         while let Some((count, bound)) = self.bound_of_unit(&unit, env) {
-            before.get_or_insert_with(|| (self.block.clone(), self.own, self.own_before));
+            before.get_or_insert_with(|| self.scene());
             let rest = unit.ops.split_off(count);
             crossed.push((std::mem::replace(&mut unit.ops, rest), self.cross(bound)));
         }
         let Some(before) = before else { return Some(unit) };
         if !unit.ops.is_empty() && !self.goes_on_here(&unit, env) {
             // It is the primary's as a whole.
-            (self.block, self.own, self.own_before) = before;
+            self.return_to_scene(before);
             let front = crossed.into_iter().flat_map(|(ops, _)| ops);
             unit.ops = front.chain(unit.ops).collect();
             return Some(unit);
         }
-        for (ops, command) in &crossed {
+        for (ops, Crossed { command, reports }) in &crossed {
             self.answer_crossed(ops, command);
+            write_reports(reports, self.output());
         }
         let parses = |op: &&Op| matches!(op, Op::Parse { .. });
         let parsed = crossed.iter().flat_map(|(ops, _)| ops).filter(parses).count();
@@ -365,13 +447,30 @@ impl Session {
         Some(unit)
     }
 
+    /// What opening and ending blocks may change.
+    fn scene(&self) -> Scene {
+        Scene {
+            block: self.block.clone(),
+            own: self.own,
+            changed_own: self.changed_own.clone(),
+            settings: self.settings_now(),
+        }
+    }
+
+    fn return_to_scene(&mut self, Scene { block, own, changed_own, settings }: Scene) {
+        (self.block, self.own, self.changed_own) = (block, own, changed_own);
+        self.take_settings(settings);
+    }
+
     /// Whether what is left of a unit needs no block at the primary.
     fn goes_on_here(&mut self, rest: &Unit, env: &dyn Env) -> bool {
         rest.ends != Ends::Flush
-            && (self.own_unit(rest).is_some() || self.routable_unit(rest, env).is_ok())
+            && (self.own_unit(rest).is_some()
+                || self.setting_of_unit(rest, env).is_some()
+                || self.routable_unit(rest, env).is_ok())
     }
 
-    fn answer_crossed(&mut self, ops: &[Op], command: &str) {
+    pub(crate) fn answer_crossed(&mut self, ops: &[Op], command: &str) {
         for op in ops {
             let out = self.output();
             match op {
@@ -393,7 +492,7 @@ impl Session {
 }
 
 /// Whether a Bind has no values.
-fn binds_nothing(body: &[u8]) -> bool {
+pub(crate) fn binds_nothing(body: &[u8]) -> bool {
     Bind::read(body)
         .is_ok_and(|bind| bind.portal.is_empty() && bind.rest.starts_with(&[0, 0, 0, 0]))
 }

@@ -2,6 +2,7 @@
 //! transaction has ended. If there is state that can't be queried, the session keeps its connection, or the
 //! connection's settings are reset before another session gets it (`docs/decisions/0006-session-state.md`).
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::names::NamesGone;
 use crate::read::hinted_level;
 use crate::relaying::QUERY_CANCELED;
 use crate::session::{End, Session, may_change_path, mentions};
-use crate::state::{self, CarriedSettings, Pin};
+use crate::state::{self, Pin};
 use crate::upstream::Upstream;
 use crate::work::Then;
 
@@ -45,7 +46,8 @@ pub(crate) struct Doubts {
 /// What a unit may leave that is void if it fails.
 #[derive(Debug, Default)]
 pub(crate) struct UnitEffects {
-    statements: usize,
+    /// So many statements ran, or will.
+    pub(crate) statements: usize,
     may_commit_inside: bool,
     any_setting: bool,
     /// So many of the session's unsure texts are its own.
@@ -81,6 +83,7 @@ impl Session {
         let any_setting = self.doubts.unit.any_setting;
         let is_unsure = self.doubt(statement, text);
         self.add_effects(statement, env);
+        self.cross_own(&statement.kind);
         self.transaction.is_read_committed &= keeps_meaning(&statement.kind);
         self.transaction.everywhere |=
             statement.is_write() && hinted_level(text) == Some(Consistency::Sync);
@@ -104,7 +107,7 @@ impl Session {
         }
         if let Kind::Session(command) = &statement.kind {
             if let SessionCommand::Discard(Discard::All) | SessionCommand::Reset(None) = command {
-                self.own = self.opened.own;
+                self.reset_own();
                 self.snapshots_at_primary = false;
             }
             match command {
@@ -162,13 +165,20 @@ impl Session {
         }
         let mut custom = self.custom_settings.clone();
         custom.extend(env.custom_settings());
-        state::query(custom.iter().map(|name| &**name))
+        let mut query = state::query(custom.iter().map(|name| &**name));
+        let setting = self.work.as_ref().and_then(|work| work.setting.as_ref());
+        if let Some(setting) = setting.filter(|setting| setting.may_be_reported()) {
+            write!(query, " UNION ALL {}", state::query_reported(&setting.name))
+                .expect("writing to a string");
+        }
+        query
     }
 
     /// The server has told it.
     pub(crate) fn looked(&mut self, look: Look, asked: u32, env: &dyn Env, out: &mut Actions) {
+        let before = self.settings_now();
         let Some(up) = &mut self.up else { return };
-        let found = state::read(&up.answers.take_rows());
+        let mut found = state::read(&up.answers.take_rows());
         if let Some(error) = up.answers.take_error() {
             let fields = backend::ErrorFields::read(&error).unwrap_or_default();
             // A cancel can reach the server twice, or late: it was meant for the client's statement.
@@ -217,6 +227,7 @@ impl Session {
             Look::Temporary => self.pin = found.pin,
         }
         self.pin = self.pin.or(self.lasting_pin);
+        self.has_set(before, found.reported.take());
         self.clean(env, out);
     }
 
@@ -224,10 +235,9 @@ impl Session {
     fn set_settings(&mut self, mut values: Vec<(String, String)>) {
         // What it began with is no change.
         values.retain(|setting| !self.opened.custom.contains(setting));
-        values.sort();
-        self.settings = Arc::new(CarriedSettings { values });
+        self.settings = Arc::new(self.settings.with_values(values));
         if let Some(up) = &mut self.up {
-            up.settings = self.settings.clone();
+            (up.settings, up.is_setting) = (self.settings.clone(), false);
         }
     }
 

@@ -11,13 +11,13 @@ use crate::answers::Audience;
 use crate::downstream::Message;
 use crate::events::{Actions, Env, Prepared, protocol_report};
 use crate::mistakes::{Mistake, makes};
-use crate::own_settings::Answer;
 use crate::passwords::Held;
 use crate::read::is_routable;
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, may_change_path};
 use crate::unit::{Ends, Op, Unit};
-use crate::work::{What, Work};
+use crate::settings_in_block::Setting;
+use crate::work::{Query, What, Work};
 
 impl Session {
     /// Runs what was gathered.
@@ -100,6 +100,9 @@ impl Session {
         if let Some(commands) = self.own_unit(&unit) {
             return self.run_own_unit(&unit, &commands, env);
         }
+        if let Some(setting) = self.setting_of_unit(&unit, env) {
+            return self.set_in_unit(setting, unit, env, out);
+        }
         if let Err(report) = self.check(&unit) {
             self.names.undo_after(0);
             return self.refuse_extended(&report, goes_on);
@@ -118,6 +121,16 @@ impl Session {
             Err(reason) => Work::new(what, Route::primary(reason)),
         };
         self.begin(work.going_on(goes_on), env, out);
+    }
+
+    /// Runs a unit that makes a setting in a block that no server has begun: all in front of its Execute is answered here.
+    fn set_in_unit(&mut self, setting: Setting, unit: Unit, env: &dyn Env, out: &mut Actions) {
+        let Some(query) = Query::of_unit(&unit) else { return };
+        let before = &unit.ops[..unit.ops.len() - 1];
+        self.answer_crossed(before, "");
+        self.names.keep_first(before.iter().filter(|op| matches!(op, Op::Parse { .. })).count());
+        self.down.settle();
+        self.begin(Work::that_sets(setting, query, env), env, out);
     }
 
     /// Why a unit that begins with this statement runs on the primary, if it isn't routed for this reason.
@@ -324,13 +337,7 @@ impl Session {
             }
             Op::Portal(message) if message.tag == tag::EXECUTE => {
                 let Some(command) = command else { return Ok(()) };
-                match self.own_command(command, env)? {
-                    Answer::Row(_, value) => {
-                        backend::data_row([Some(value.as_str())].into_iter(), self.output());
-                        backend::command_complete("SHOW", self.output());
-                    }
-                    Answer::Done(command) => backend::command_complete(command, self.output()),
-                }
+                self.own_command(command, env)?.write(self.output());
             }
             Op::Portal(message) if message.tag == tag::CLOSE => {
                 backend::empty(server_tag::CLOSE_COMPLETE, self.output());

@@ -7,7 +7,7 @@
 //! - `simple`, `extended`: make a unit of what a client sent, for each protocol.
 //! - [`mod@unit`]: a unit, and what is sent to the primary for it.
 //! - `read`: whether a replica may run a unit, and what is sent there.
-//! - `block`: transaction blocks that have not begun at a server; `beside`: reads of open transactions at
+//! - `block`: transaction blocks that have not begun at a server, `settings_in_block`: SET in them; `beside`: reads of open transactions at
 //!   replicas; `snapshot`: REPEATABLE READ, READ ONLY transactions at one replica.
 //! - [`described`]: what prepared statements return, compared where that may have changed.
 //! - `effects`: session state that statements leave behind.
@@ -48,6 +48,7 @@ mod read;
 pub mod relaying;
 pub mod route;
 pub mod session;
+mod settings_in_block;
 mod simple;
 pub mod sites;
 mod snapshot;

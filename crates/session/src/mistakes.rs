@@ -21,6 +21,8 @@ pub(crate) enum Mistake {
     FailedGoesOn,
     /// Savepoints of such a block are set in another order when it begins.
     SavepointsReversed,
+    /// A setting that was made in such a block is lost when it begins.
+    SettingLost,
     /// A read of what its own transaction has written runs at a replica.
     OwnWriteMissed,
     /// The session's state is looked at in the middle of a unit, which commits it.

@@ -75,6 +75,11 @@ impl Wanted {
         Wanted { items, consistency, statement, catalog_version, ..Wanted::default() }
     }
 
+    /// What a statement wants that reads nothing.
+    pub(crate) fn of_nothing(facts: &Analysis, catalog_version: u64) -> Wanted {
+        Wanted { statement: SIMPLE | facts.number, catalog_version, ..Wanted::default() }
+    }
+
     /// It takes the snapshot of a transaction, of which nobody knows yet what it will read.
     pub(crate) fn taking_snapshot(self) -> Wanted {
         let items = Reads::All(Items::Everything);

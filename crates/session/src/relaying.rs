@@ -51,6 +51,8 @@ pub enum Hold {
     /// Hold back until so many portals are bound, whose rows are those of one moment each; then it is looked at
     /// whether the answer may stand ([`Step::Bound`]).
     UntilBound(usize),
+    /// Hold back until it is known what the statement has set, or an error that is its own.
+    UntilLooked,
     /// The answer may not stand: nothing of it is relayed.
     Drop,
 }
@@ -205,11 +207,13 @@ fn take(
             Hold::No if server.has_snapshot && is_fatal(body) => {
                 return Ok(Some(Step::Refused(Box::new(fields))));
             }
-            Hold::UntilRows | Hold::UntilBound(_)
+            Hold::UntilRows | Hold::UntilBound(_) | Hold::UntilLooked
                 if was_in_the_way || elsewhere(fields.code()) || server.answers.is_us() =>
             {
                 return Ok(Some(Step::Refused(Box::new(fields))));
             }
+            // What a replica refuses the primary may not; it is asked when this one is done.
+            Hold::UntilLooked if fields.code() != QUERY_CANCELED => {}
             // Who cancelled the read cancelled it however often it runs.
             Hold::Drop if was_in_the_way || fields.code() != QUERY_CANCELED => {}
             _ => *hold = Hold::No,

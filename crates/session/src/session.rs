@@ -27,7 +27,7 @@ use crate::effects::Doubts;
 use crate::events::{Action, Actions, Env, Event, protocol_report};
 use crate::mistakes::{Mistake, makes};
 use crate::names::Names;
-use crate::own_settings::OwnSettings;
+use crate::own_settings::{ChangedOwn, OwnSettings};
 use crate::passwords::{Held, Storing};
 use crate::portals::Fetching;
 use crate::relaying::Hold;
@@ -192,8 +192,8 @@ pub struct Session {
     pub(crate) ended: Option<Transaction>,
     pub(crate) effects: SessionEffect,
     pub(crate) own: OwnSettings,
-    /// What they were before SET LOCAL, until the transaction ends.
-    pub(crate) own_before: Option<OwnSettings>,
+    /// What the transaction block that is open has changed of them.
+    pub(crate) changed_own: Option<Box<ChangedOwn>>,
     pub(crate) last_route: Route,
     /// What begins or ends a transaction was bound to a portal, which may yet be executed.
     pub(crate) has_bound_control: bool,
@@ -246,7 +246,7 @@ impl Session {
             ended: None,
             effects: SessionEffect::default(),
             own: opened.own,
-            own_before: None,
+            changed_own: None,
             last_route: Route::primary(Reason::NoReplica),
             has_bound_control: false,
             flight: Flight::default(),

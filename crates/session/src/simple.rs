@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use hihooi_sql::lexer::{TokenKind, tokens};
 use hihooi_sql::{Analysis, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Severity, Status};
 use hihooi_wire::frontend;
 
 use crate::answers::Audience;
+use crate::block::Crossed;
 use crate::downstream::Message;
 use crate::events::{Actions, Env};
 use crate::own_settings::Answer;
@@ -18,6 +20,7 @@ use crate::passwords::Held;
 use crate::read::Wanted;
 use crate::route::{Reason, Route};
 use crate::session::{End, Phase, Session, may_change_path};
+use crate::settings_in_block::write_reports;
 use crate::unit::{Ends, Op, Unit};
 use crate::upstream::Upstream;
 use crate::values::RunValues;
@@ -78,8 +81,14 @@ impl Session {
             return self.answer_simple(answer);
         }
         if let Some(bound) = self.bound(statement, &text, env) {
-            let command = self.cross(bound);
-            return self.answer_simple(Ok(Answer::Done(command)));
+            let Crossed { command, reports } = self.cross(bound);
+            backend::command_complete(command, self.output());
+            write_reports(&reports, self.output());
+            return self.write_ready();
+        }
+        if let Some(setting) = self.setting(statement, &text, env) {
+            let work = Work::that_sets(setting, Query { message, text, facts }, env);
+            return self.begin(work, env, out);
         }
         let routable = self
             .is_routable_here(statement, &text)
@@ -189,12 +198,12 @@ impl Session {
     fn answer_simple(&mut self, answer: Result<Answer, Report>) {
         let out = self.output();
         match answer {
-            Ok(Answer::Row(name, value)) => {
-                backend::row_description(&[&name], out);
-                backend::data_row([Some(value.as_str())].into_iter(), out);
-                backend::command_complete("SHOW", out);
+            Ok(answer) => {
+                if let Answer::Row(name, _) = &answer {
+                    backend::row_description(&[name], out);
+                }
+                answer.write(out);
             }
-            Ok(Answer::Done(command)) => backend::command_complete(command, out),
             Err(report) => report.write(out),
         }
         self.write_ready();
@@ -247,6 +256,15 @@ impl Session {
 }
 
 impl Query {
+    /// The statement that a unit runs, which has no parameters, as a query.
+    pub(crate) fn of_unit(unit: &Unit) -> Option<Query> {
+        let (prepared, facts) = unit.ops.iter().find(|op| op.statement().is_some())?.prepared()?;
+        let mut bytes = BytesMut::new();
+        frontend::query(&prepared.query, &mut bytes);
+        let message = Message { tag: frontend::tag::QUERY, bytes: bytes.freeze() };
+        Some(Query { message, text: prepared.query.clone(), facts: facts.clone() })
+    }
+
     /// The same by the extended protocol, statement by statement.
     pub(crate) fn by_statements(self) -> Unit {
         let Query { text, facts, .. } = &self;

@@ -19,6 +19,8 @@ use postgres_protocol::escape::escape_literal;
 pub struct CarriedSettings {
     /// Names and values as `pg_settings` shows them; `role` among them.
     pub values: Vec<(String, String)>,
+    /// Names with a dot that exist, with no value of the session's: `current_setting` finds them. Sorted.
+    pub names: Vec<String>,
 }
 
 /// Settings as far as they may change what a text means when it is prepared: others are not compared.
@@ -72,6 +74,19 @@ pub struct SessionState {
     pub has_plain_strings: bool,
     /// How long the session may wait for its client outside of a transaction (`idle_session_timeout`).
     pub idle_limit: Option<Duration>,
+    /// The setting that was asked about ([`query_reported`]), if servers tell clients its values.
+    pub reported: Option<ReportedSetting>,
+}
+
+/// A setting of whose values servers tell clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReportedSetting {
+    /// Its name, as servers tell it.
+    pub name: String,
+    /// Its value.
+    pub now: String,
+    /// The value that it had before; what RESET would make it if it was not set.
+    pub before: String,
 }
 
 /// Why a session keeps its server connection.
@@ -156,6 +171,19 @@ pub fn query_custom<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.map(one_custom).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
+/// The query that tells a setting's value and what RESET would make it. (`search_path` is reported since PostgreSQL 18.)
+#[must_use]
+pub fn query_reported(name: &str) -> String {
+    let name = name.replace('\'', "''");
+    format!(
+        "SELECT 'reported', name, setting FROM pg_catalog.pg_settings \
+         WHERE pg_catalog.lower(name) = '{name}' AND (name <> 'search_path' OR \
+             pg_catalog.current_setting('server_version_num')::int >= 180000) \
+         UNION ALL SELECT 'reset', name, reset_val FROM pg_catalog.pg_settings \
+         WHERE pg_catalog.lower(name) = '{name}'"
+    )
+}
+
 fn one_custom(name: &str) -> String {
     let name = name.replace('\'', "''");
     format!("SELECT 'custom', '{name}', pg_catalog.current_setting('{name}', true)")
@@ -190,6 +218,14 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
                 };
                 state.idle_limit = time(&idle);
             }
+            (Some("reported"), Some(name), Some(now)) => {
+                state.reported = Some(ReportedSetting { name, now, before: String::new() });
+            }
+            (Some("reset"), _, Some(value)) => {
+                if let Some(reported) = &mut state.reported {
+                    reported.before = value;
+                }
+            }
             (Some("strings"), Some(plain), _) => state.has_plain_strings = plain == "on",
             (Some("temporary"), ..) => state.pin = Some(Pin::Temporary),
             (Some("listen"), ..) => state.pin = Some(Pin::Listen),
@@ -204,7 +240,7 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
 }
 
 /// A time as SHOW prints it (manual, "Parameter Names and Values"); `None` for 0.
-fn time(text: &str) -> Option<Duration> {
+pub(crate) fn time(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let number: u64 = text[..digits].parse().ok().filter(|number| *number > 0)?;
     let unit_ms = match text[digits..].trim() {
@@ -258,11 +294,45 @@ impl CarriedSettings {
         self.values.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
+    /// The same with other values; names that have none of them stay.
+    #[must_use]
+    pub fn with_values(&self, mut values: Vec<(String, String)>) -> CarriedSettings {
+        values.sort();
+        let is_valued = |name: &String| values.iter().any(|(known, _)| known == name);
+        let names = self.names.iter().filter(|name| !is_valued(name)).cloned().collect();
+        CarriedSettings { values, names }
+    }
+
+    /// The same with names that exist.
+    #[must_use]
+    pub fn with_names<'a>(&self, names: impl Iterator<Item = &'a str>) -> CarriedSettings {
+        let new = names.filter(|name| !self.has(name)).map(str::to_owned);
+        let mut names: Vec<_> = self.names.iter().cloned().chain(new).collect();
+        names.sort();
+        names.dedup();
+        CarriedSettings { values: self.values.clone(), names }
+    }
+
+    /// Whether a name with a dot exists.
+    fn has(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.names.iter().any(|known| known == name)
+    }
+
     /// Whether a connection with these settings can be given others: a custom setting, once
     /// made, can't be unmade.
     #[must_use]
     pub fn can_become(&self, others: &CarriedSettings) -> bool {
-        self.values.iter().all(|(name, _)| !name.contains('.') || others.get(name).is_some())
+        let valued = self.values.iter().map(|(name, _)| name).filter(|name| name.contains('.'));
+        valued.chain(&self.names).all(|name| others.has(name))
+    }
+
+    /// All settings as `current_setting` tells them, if none has a default.
+    #[must_use]
+    pub fn shown(&self) -> Vec<(String, String)> {
+        let names = self.names.iter().map(|name| (name.clone(), String::new()));
+        let mut shown: Vec<_> = self.values.iter().cloned().chain(names).collect();
+        shown.sort();
+        shown
     }
 
     /// The statements that bring a connection from start-up settings (after a reset) to these.
@@ -278,6 +348,15 @@ impl CarriedSettings {
             let value = escape_literal(value);
             write!(text, "; SELECT pg_catalog.set_config('{name}', {value}, false)")
                 .expect("writing to a string");
+        }
+        for name in &self.names {
+            // (A library's setting has its default.)
+            write!(
+                text,
+                "; SELECT pg_catalog.set_config('{name}', '', false) \
+                 WHERE pg_catalog.current_setting('{name}', true) IS NULL"
+            )
+            .expect("writing to a string");
         }
         text
     }
@@ -307,6 +386,11 @@ mod tests {
         assert!(statements.contains("set_config('app.user',  E'o''x\\\\y', false)"));
         assert!(statements.contains("set_config('work_mem', '4096', false)"));
         assert_eq!(read(&[row([Some("temporary"), None, None])]).pin, Some(Pin::Temporary));
+        let named = CarriedSettings::default().with_names(["app.user"].into_iter());
+        assert!(state.settings.can_become(&named) && named.can_become(&state.settings));
+        assert!(!named.can_become(&CarriedSettings::default()));
+        assert_eq!(named.with_values(state.settings.values.clone()), state.settings);
+        assert!(named.statements(true).contains("set_config('app.user', '', false) WHERE"));
         let other = row([Some("authorization"), Some("a"), Some("b")]);
         assert_eq!(read(&[other]).pin, Some(Pin::Authorization));
     }
@@ -316,7 +400,7 @@ mod tests {
         let settings = |values: &[(&str, &str)]| {
             let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             let values = values.iter().map(own).collect();
-            MeaningfulSettings(Arc::new(CarriedSettings { values }))
+            MeaningfulSettings(Arc::new(CarriedSettings { values, ..Default::default() }))
         };
         let tokyo = ("TimeZone", "Asia/Tokyo");
         let tenant = |number| settings(&[tokyo, ("app.tenant", number), ("lock_timeout", number)]);
@@ -345,7 +429,7 @@ mod tests {
     #[test]
     fn a_replica_stays_read_only() {
         let values = vec![("default_transaction_read_only".to_owned(), "off".to_owned())];
-        let settings = CarriedSettings { values };
+        let settings = CarriedSettings { values, ..Default::default() };
         assert!(settings.statements(true).contains("'off'"));
         assert!(!settings.statements(false).contains("'off'"));
     }

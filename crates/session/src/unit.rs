@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hihooi_replication::freshness::WriteId;
 use hihooi_replication::ids::Xid;
 use hihooi_replication::items::Items;
-use hihooi_sql::{Analysis, Ddl, Kind, SessionCommand, Statement};
+use hihooi_sql::{Analysis, Ddl, Isolation, Kind, SessionCommand, Statement, TransactionModes};
 use hihooi_wire::backend::Status;
 use hihooi_wire::frontend::{self, tag};
 
@@ -186,7 +186,7 @@ pub struct Transaction {
     pub writes: Items,
     /// Its commit itself may write: a cursor WITH HOLD is run then.
     pub commit_writes: bool,
-    /// It began late, at READ COMMITTED: each of its statements has a snapshot of its own.
+    /// It began at READ COMMITTED: each of its statements has a snapshot of its own.
     pub is_read_committed: bool,
     /// It ran DDL: the catalog doesn't describe what it sees.
     pub has_ddl: bool,
@@ -380,7 +380,10 @@ impl Session {
         self.write_named(up, statement, Audience::Hidden);
         self.note_effects(up, statement, op.text(), env);
         match &statement.kind {
-            Kind::Begin(_) => self.flight.is_in_block = true,
+            Kind::Begin(modes) => {
+                self.transaction.is_read_committed = self.begins_read_committed(up, modes, op);
+                self.flight.is_in_block = true;
+            }
             Kind::Commit { .. } => {
                 self.ask_before_commit(up, is_lone, env, out);
                 self.flight.is_in_block = matches!(statement.kind, Kind::Commit { chain: true });
@@ -456,15 +459,25 @@ impl Session {
     }
 
     /// The unit has run: in a block that goes on, what its transaction wrote still counts.
-    pub(crate) fn transaction_goes_on(&mut self, status: Status) {
+    pub(crate) fn transaction_goes_on(&mut self, status: Status, commits: bool) {
         if let Some(ended) = self.ended.take()
             && status != Status::Idle
         {
             self.transaction = ended.and(std::mem::take(&mut self.transaction));
         }
         if status == Status::Idle {
-            self.ends_local_settings();
+            self.ends_own_changes(commits);
         }
+    }
+
+    /// Whether a BEGIN that was sent begins a transaction at READ COMMITTED: nothing ran in front of it in its unit. With a
+    /// hint, all of the transaction is the primary's.
+    fn begins_read_committed(&self, up: &Upstream, modes: &TransactionModes, op: &Op) -> bool {
+        up.status == Status::Idle
+            && self.doubts.unit.statements == 1
+            && self.effects.is_none()
+            && modes.isolation.unwrap_or(self.isolation) == Isolation::ReadCommitted
+            && !op.text().trim_ascii_start().starts_with(b"/*")
     }
 
     /// What the transaction counts as having written now. A change of the schema that came after it was

@@ -84,6 +84,8 @@ pub struct Upstream {
     pub is_in_block: bool,
     /// A portal of the unit has more rows than were asked for.
     pub suspended: bool,
+    /// It was sent a setting whose value isn't known yet.
+    pub is_setting: bool,
     /// It is a replica that has the snapshot of the session's transaction.
     pub has_snapshot: bool,
     /// The server has said why it closes the connection.
@@ -167,6 +169,7 @@ impl Upstream {
             && self.answers.is_empty()
             && !self.answers.is_unsynced()
             && !self.answers.is_skipping()
+            && !self.is_setting
             && self.input.is_empty()
             && self.output.is_empty()
     }

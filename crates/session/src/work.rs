@@ -28,6 +28,7 @@ use crate::read::{Wanted, can_be_sent, is_binary, write_read};
 use crate::relaying::{Hold, QUERY_CANCELED};
 use crate::route::{Reason, Route};
 use crate::session::{End, Phase, Session};
+use crate::settings_in_block::Setting;
 use crate::simple::{How, drops_database, ends_transaction};
 use crate::sites::SiteId;
 use crate::unit::{Ends, Op, Unit, Written, may_define};
@@ -93,6 +94,8 @@ pub(crate) struct Work {
     /// The unit failed after so many changes of names had been answered.
     pub(crate) failed_after: Option<usize>,
     storing: Option<Storing>,
+    /// It makes a setting in a block that no server has begun.
+    pub(crate) setting: Option<Box<Setting>>,
 }
 
 impl Work {
@@ -111,7 +114,15 @@ impl Work {
             was_held: false,
             failed_after: None,
             storing: None,
+            setting: None,
         }
+    }
+
+    /// Makes a setting in a block that no server has begun: any replica may do it.
+    pub(crate) fn that_sets(setting: Setting, query: Query, env: &dyn Env) -> Work {
+        let wanted = Wanted::of_nothing(&query.facts, env.catalog_version());
+        let work = Work::new(What::Query(query), Route::primary(Reason::NoReplica)).wanting(wanted);
+        Work { setting: Some(Box::new(setting)), ..work }
     }
 
     /// A replica may do it.
@@ -268,6 +279,10 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let route = work.route;
         work.was_held = self.up.is_some();
+        if route.site == SiteId::Primary && self.block.is_some() {
+            work.setting = None; // it runs as it came
+            self.leave_settings(false);
+        }
         let is_home = route.site == self.home();
         if is_home {
             self.resume(out)
@@ -336,6 +351,10 @@ impl Session {
         up.answers.take_rows();
         let error = up.answers.take_error();
         if up.status == block.status() {
+            for set in block.sets() {
+                self.effects.merge(&set.effect());
+            }
+            self.is_path_unknown |= self.effects.search_path;
             self.transaction.is_read_committed = !block.is_of_one_snapshot();
             self.block = None;
             return self.write_now(env, out);
@@ -463,9 +482,13 @@ impl Session {
                 up.objects = objects;
                 up.begin_unit();
                 up.is_in_block = session.is_in_block();
-                write_read(up, &work.what);
+                match &work.setting {
+                    Some(setting) => setting.write(up),
+                    None => write_read(up, &work.what),
+                }
                 work.sent = Some(env.now());
                 session.hold = match work.route {
+                    _ if work.setting.is_some() => Hold::UntilLooked,
                     Route { site: SiteId::Primary, .. } => Hold::No,
                     Route { dispatched: Some(_), .. } => Hold::UntilBound(moments(&work.what)),
                     Route { dispatched: None, .. } => Hold::UntilRows,

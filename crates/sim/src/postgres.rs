@@ -101,15 +101,28 @@ pub struct Connection {
     /// With the number of their columns when they were prepared.
     statements: BTreeMap<Vec<u8>, (String, usize)>,
     sql_statements: BTreeMap<String, String>,
-    /// With the number of appends there.
-    savepoints: Vec<(String, usize)>,
+    savepoints: Vec<Savepoint>,
     portals: BTreeMap<Vec<u8>, String>,
     settings: BTreeMap<String, String>,
-    /// Settings to return to.
+    /// Settings to return to when the transaction rolls back.
     settings_before: Option<BTreeMap<String, String>>,
+    /// What SET LOCAL has changed, with what was there before, to return to when the transaction commits.
+    local: BTreeMap<String, Option<String>>,
+    /// The value of `timezone` that the client was told last.
+    told: String,
     has_temporary: bool,
     /// The Execute that runs asks for fewer rows than there are.
     is_limited: bool,
+}
+
+/// What a savepoint returns to.
+#[derive(Debug, Clone)]
+struct Savepoint {
+    name: String,
+    /// The number of appends there.
+    appends: usize,
+    settings: BTreeMap<String, String>,
+    local: BTreeMap<String, Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +130,9 @@ enum Copying {
     Simple,
     Extended,
 }
+
+/// The value of `timezone` if none is set.
+const DEFAULT_ZONE: &str = "UTC";
 
 /// A prepared statement would return other columns than before.
 const CHANGED: &str = "0A000";
@@ -146,6 +162,8 @@ impl Connection {
             portals: BTreeMap::new(),
             settings: BTreeMap::new(),
             settings_before: None,
+            local: BTreeMap::new(),
+            told: DEFAULT_ZONE.to_owned(),
             has_temporary: false,
             is_limited: false,
         }
@@ -188,6 +206,11 @@ impl Connection {
     }
 
     fn ready(&mut self) {
+        let zone = self.zone();
+        if zone != self.told {
+            self.say(|out| backend::parameter_status("TimeZone", &zone, out));
+            self.told = zone;
+        }
         let status = self.status;
         self.say(|out| backend::ready_for_query(status, out));
     }
@@ -270,7 +293,21 @@ impl Connection {
     pub fn roll_back(&mut self) {
         self.status = Status::Idle;
         self.end_transaction();
-        self.settings = self.settings_before.take().unwrap_or(std::mem::take(&mut self.settings));
+        let settings = self.settings_before.take().unwrap_or_else(|| self.settings.clone());
+        self.return_to(settings);
+        self.local.clear();
+    }
+
+    /// Undoes what was set, but that a name with a dot exists from then on.
+    fn return_to(&mut self, settings: BTreeMap<String, String>) {
+        let left = std::mem::replace(&mut self.settings, settings);
+        for name in left.into_keys().filter(|name| name.contains('.')) {
+            self.settings.entry(name).or_default();
+        }
+    }
+
+    fn zone(&self) -> String {
+        self.settings.get("timezone").map_or(DEFAULT_ZONE, String::as_str).to_owned()
     }
 
     fn commit(&mut self) {
@@ -280,6 +317,13 @@ impl Connection {
         }
         self.end_transaction();
         self.settings_before = None;
+        for (name, before) in std::mem::take(&mut self.local) {
+            let is_custom = name.contains('.');
+            match before.or(is_custom.then(String::new)) {
+                Some(value) => self.settings.insert(name, value),
+                None => self.settings.remove(&name),
+            };
+        }
         self.status = Status::Idle;
     }
 
@@ -484,12 +528,22 @@ impl Connection {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: &str) {
+    /// Sets a setting; `None` is its default.
+    fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) {
         let name = &name.to_lowercase();
         if self.settings_before.is_none() {
             self.settings_before = Some(self.settings.clone());
         }
-        self.settings.insert(name.to_owned(), value.to_owned());
+        if is_local {
+            let before = self.settings.get(name).cloned();
+            self.local.entry(name.to_owned()).or_insert(before);
+        } else {
+            self.local.remove(name);
+        }
+        match value {
+            Some(value) => self.settings.insert(name.to_owned(), value.to_owned()),
+            None => self.settings.remove(name),
+        };
     }
 
     fn row(&mut self, values: &[Option<&str>]) {
@@ -570,7 +624,12 @@ impl Connection {
                 self.done("COMMIT");
             }
             "savepoint" => {
-                self.savepoints.push((last_name(query), self.appends.len()));
+                self.savepoints.push(Savepoint {
+                    name: last_name(query),
+                    appends: self.appends.len(),
+                    settings: self.settings.clone(),
+                    local: self.local.clone(),
+                });
                 self.done("SAVEPOINT");
             }
             "release" => {
@@ -580,7 +639,10 @@ impl Connection {
             }
             "rollback" if query.to_lowercase().starts_with("rollback to ") => {
                 let at = self.savepoint(query)?;
-                self.appends.truncate(self.savepoints[at].1);
+                let Savepoint { appends, settings, local, .. } = self.savepoints[at].clone();
+                self.appends.truncate(appends);
+                self.return_to(settings);
+                self.local = local;
                 self.savepoints.truncate(at + 1);
                 self.status = Status::Block;
                 self.done("ROLLBACK");
@@ -606,17 +668,29 @@ impl Connection {
             }
             // (All transactions read the same here.)
             "set" if query.to_lowercase().starts_with("set transaction ") => self.done("SET"),
-            // (Nothing that a transaction sets for itself makes a difference here.)
-            "set" if query.to_lowercase().starts_with("set local ") => self.done("SET"),
             "set" => {
-                let (name, value) = self.parts(query, "set ", " = ")?;
-                self.set(name, value.trim_matches('\''));
+                let is_local = query.to_lowercase().starts_with("set local ");
+                let begins = if is_local { "set local " } else { "set " };
+                let (name, value) = self.parts(query, begins, " = ")?;
+                if value == "bad" {
+                    return Err(("22023", format!("invalid value for parameter \"{name}\"")));
+                }
+                // (Outside of a block SET LOCAL ends with its transaction.)
+                self.set(name.trim(), Some(value.trim_matches('\'')), is_local);
                 self.done("SET");
+            }
+            "show" => {
+                let name = last_name(query).to_lowercase();
+                let value = self.settings.get(&name).cloned();
+                self.row(&[Some(value.as_deref().unwrap_or("default"))]);
+                self.done("SHOW");
             }
             "reset" => {
                 if query.eq_ignore_ascii_case("reset all") {
                     self.settings_before = None;
                     self.settings.clear();
+                } else if query != "RESET ROLE" {
+                    self.set(&last_name(query), None, false);
                 }
                 self.done("RESET");
             }
@@ -706,7 +780,7 @@ impl Connection {
     /// The newest savepoint of the name at the end of a query.
     fn savepoint(&self, query: &str) -> Result<usize, Failure> {
         let name = last_name(query);
-        let found = self.savepoints.iter().rposition(|(known, _)| *known == name);
+        let found = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
         found.ok_or_else(|| ("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 
@@ -728,6 +802,10 @@ impl Connection {
                     self.row(&[Some("prepared"), None, None]);
                 }
             }
+            if query.contains("'reported'") {
+                self.row(&[Some("reported"), Some("TimeZone"), Some(&self.zone())]);
+                self.row(&[Some("reset"), Some("TimeZone"), Some(DEFAULT_ZONE)]);
+            }
             if query.contains("'temporary'") && self.has_temporary {
                 self.row(&[Some("temporary"), None, None]);
             }
@@ -739,7 +817,7 @@ impl Connection {
             let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
                 return Err(self.syntax_error(query));
             };
-            self.set(name, value);
+            self.set(name, Some(value), false);
             self.row(&[Some(value)]);
         } else if query.contains("password_encryption") {
             self.row(&[Some("true"), Some("true")]);
@@ -821,5 +899,5 @@ fn append_of(query: &str) -> Option<(&str, i64)> {
 }
 
 fn returns_rows(query: &str) -> bool {
-    first_word(query) == "select" || query.contains("returning")
+    ["select", "show"].contains(&first_word(query).as_str()) || query.contains("returning")
 }

@@ -637,7 +637,7 @@ impl World {
                 Action::Route => client.asked = Some(Asked::Route),
                 Action::Release(up) => {
                     let Some(leased) = client.leased.take() else { continue };
-                    if let Some(why) = leased.connection.dirt(&up.settings.values) {
+                    if let Some(why) = leased.connection.dirt(&up.settings.shown()) {
                         self.wrong = Some(format!("a connection is released though {why}"));
                     }
                     self.idle.push((leased, up));

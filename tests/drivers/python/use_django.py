@@ -1,4 +1,4 @@
-"""Django's migrations and models, over psycopg 3 with its pool."""
+"""Django's migrations (also those that come with it) and models, over psycopg 3 with its pool."""
 
 import concurrent.futures
 import os
@@ -15,8 +15,10 @@ def database(**options):
             "PASSWORD": os.environ["PGPASSWORD"], "OPTIONS": options}
 
 
+# What a new project has.
+COME_WITH_IT = ["admin", "auth", "contenttypes", "sessions"]
 settings.configure(
-    INSTALLED_APPS=["django_app"],
+    INSTALLED_APPS=["django_app", *(f"django.contrib.{name}" for name in COME_WITH_IT)],
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
     DATABASES={
         "default": database(pool={"min_size": 1, "max_size": POOL_SIZE}),
@@ -29,7 +31,8 @@ settings.configure(
 )
 django.setup()
 
-from django.core.management import call_command  # noqa: E402  (needs the settings)
+from django.contrib.auth.models import Permission  # noqa: E402  (needs the settings)
+from django.core.management import call_command  # noqa: E402
 from django.db import DataError, IntegrityError, OperationalError, connection, connections, transaction  # noqa: E402
 from django.db.models import Count, F, Sum  # noqa: E402
 from django_app.models import Account  # noqa: E402
@@ -53,8 +56,11 @@ def login():
 
 
 def migration():
-    call_command("migrate", "django_app", "zero", verbosity=0)
-    call_command("migrate", "django_app", verbosity=0)
+    for name in ("django_app", *COME_WITH_IT):
+        call_command("migrate", name, "zero", verbosity=0)
+    call_command("migrate", verbosity=0)
+    # Behind its migrations Django fills this table: four permissions of each model.
+    equal(Permission.objects.filter(content_type__app_label="django_app").count(), 4)
     with connection.cursor() as cursor:
         described = connection.introspection.get_table_description(cursor, "django_accounts")
     equal([column.name for column in described], ["id", "owner", "balance", "mood", "notes"])

@@ -1,11 +1,16 @@
-"""SQLAlchemy's engine, sessions and objects, over psycopg 3."""
+"""SQLAlchemy's engine, sessions and objects, and Alembic's migrations, over psycopg 3."""
 
 import concurrent.futures
+import io
+import pathlib
 import time
 
+from alembic import command
+from alembic.config import Config
 from outline import OTHER_AUTHORITY, POOL_SIZE, ROUNDS, WORKERS, equal, in_threads, refused, run
 from sqlalchemy import (BigInteger, Column, Enum, Index, Integer, Text, create_engine, exc, func,
                         inspect, insert, select, text, update)
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Session
 
 # Everything else is in libpq's environment variables. Each thread's connection comes from this pool.
@@ -23,6 +28,7 @@ class Account(Base):
     owner = Column(Text, nullable=False, unique=True)
     balance = Column(Integer, nullable=False, default=0, server_default="0")
     mood = Column(Enum("sad", "happy", name="sqlalchemy_mood"))
+    notes = Column(JSONB, server_default="{}")
     __table_args__ = (Index("sqlalchemy_accounts_balance", balance),)
 
 
@@ -46,11 +52,21 @@ def login():
 
 
 def migration():
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
-    with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE sqlalchemy_accounts ADD COLUMN notes jsonb DEFAULT '{}'"))
-    # It reads the catalogs, as tools for migrations do.
+    config = Config(stdout=io.StringIO())
+    config.set_main_option("script_location", str(pathlib.Path(__file__).with_name("alembic_migrations")))
+    config.attributes.update(engine=engine, metadata=Base.metadata)
+    command.upgrade(config, "head")
+    command.downgrade(config, "base")
+    equal(inspect(engine).has_table("sqlalchemy_accounts"), False)
+    command.upgrade(config, "accounts")
+    with Session(engine) as session, session.begin():  # what the next migration finds
+        session.execute(text("INSERT INTO sqlalchemy_accounts (holder, balance) VALUES (' old ', 7)"))
+    command.upgrade(config, "head")
+    equal(balance("old"), 7)
+    with Session(engine) as session, session.begin():
+        session.delete(session.scalars(select(Account)).one())
+    # The models are as the migrations left the tables.
+    command.check(config)
     equal([column["name"] for column in inspect(engine).get_columns("sqlalchemy_accounts")],
           ["id", "owner", "balance", "mood", "notes"])
 

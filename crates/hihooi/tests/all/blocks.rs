@@ -1,6 +1,9 @@
 //! Transaction blocks: what they read before their first write, or have not written, is read at replicas, and nothing of
 //! that shows.
 
+use bytes::BytesMut;
+use hihooi_wire::{backend, frontend};
+
 use crate::harness::client::Session;
 use crate::harness::{self, alone, eventually, ms, shared};
 
@@ -192,13 +195,161 @@ fn what_needs_the_transaction_itself_begins_it() {
     session.number("SELECT n FROM blocks_needs WHERE id = 1");
     assert_eq!(session.number("FETCH 1 FROM c"), 1);
     session.run("COMMIT");
+}
+
+/// One of each kind in docs/blocks.md's table: it runs on the primary, and so does what depends on it.
+#[test]
+fn what_is_not_known_to_be_the_same_elsewhere_begins_the_block() {
+    let _alone = alone();
+    let mut session = table("blocks_begins");
+    let read = "SELECT n FROM blocks_begins WHERE id = 1";
+    for statement in [
+        "SELECT current_date",
+        "SELECT age(timestamp '2024-01-01')",
+        "SELECT 'today'::date",
+        "SELECT current_schema()",
+        "SELECT pg_current_xact_id()",
+        "SELECT pg_export_snapshot()",
+        "SELECT pg_try_advisory_xact_lock(4712)",
+        "LOCK TABLE blocks_begins IN SHARE MODE",
+        "LISTEN blocks_begins",
+        "SET CONSTRAINTS ALL DEFERRED",
+        "SET LOCAL ROLE NONE",
+        "SET LOCAL statement_timeout = '100ms'",
+        "SET LOCAL idle_in_transaction_session_timeout = '60s'",
+        "SET LOCAL session_replication_role = origin",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SHOW work_mem",
+        "RESET ALL",
+        "CREATE TEMPORARY TABLE blocks_temporary (id int)",
+        "DECLARE c CURSOR FOR SELECT 1",
+        "PREPARE blocks_prepared AS SELECT 1",
+        "COMMIT AND CHAIN",
+        "ROLLBACK AND CHAIN",
+        "SAVEPOINT \"ä\"",
+        "SELECT n FROM blocks_begins WHERE id = 1 FOR UPDATE",
+    ] {
+        let mut session = shared().connect();
+        session.run("BEGIN");
+        session.number(read);
+        expect_at(&mut session, "replica fresh");
+        session.run(statement);
+        if shared().is_hihooi() {
+            assert_eq!(session.route().site(), "primary", "{statement}");
+        }
+        session.run("ROLLBACK");
+        session.run(read);
+    }
     session.run("BEGIN");
-    session.number("SELECT n FROM blocks_needs WHERE id = 1");
-    session.run("SET LOCAL work_mem = '77MB'");
-    session.number("SELECT n FROM blocks_needs WHERE id = 1");
-    assert_eq!(session.value("SHOW work_mem"), "77MB");
+    session.number(read);
+    for n in 0..64 {
+        session.run(&format!("SAVEPOINT s{n}"));
+        session.number(read);
+        expect_at(&mut session, "replica fresh");
+    }
+    session.run("SAVEPOINT s64");
+    expect_at(&mut session, "primary explicit_block");
+    for n in (0..=64).rev() {
+        session.run(&format!("ROLLBACK TO s{n}"));
+    }
     session.run("COMMIT");
-    assert_ne!(session.value("SHOW work_mem"), "77MB");
+    // What changes nothing in a block.
+    session.run("BEGIN");
+    session.number(read);
+    session.run("");
+    session.number(read);
+    expect_at(&mut session, "replica fresh");
+    session.run("ROLLBACK");
+}
+
+#[test]
+fn settings_in_a_block_are_the_replicas_too() {
+    let _alone = alone();
+    let mut session = table("blocks_settings");
+    session.run("DROP ROLE IF EXISTS blocks_tenant");
+    session.run("CREATE ROLE blocks_tenant LOGIN; GRANT SELECT, UPDATE ON blocks_settings TO blocks_tenant");
+    session.run(
+        "ALTER TABLE blocks_settings ENABLE ROW LEVEL SECURITY; \
+         CREATE POLICY own ON blocks_settings TO blocks_tenant USING (id = current_setting('blocks.tenant')::int)",
+    );
+    shared().caught_up();
+    let mut tenant = shared().connect_with(&[("user", "blocks_tenant")]);
+    let read = "SELECT coalesce(sum(id), 0) FROM blocks_settings";
+    for (id, ends) in [(3, "COMMIT"), (4, "ROLLBACK")] {
+        tenant.run("BEGIN");
+        tenant.run(&format!("SET LOCAL blocks.tenant = '{id}'"));
+        assert_eq!(tenant.number(read), id);
+        expect_at(&mut tenant, "replica fresh");
+        tenant.run("SAVEPOINT a");
+        tenant.run("SET LOCAL blocks.tenant = '5'");
+        assert_eq!(tenant.number(read), 5);
+        expect_at(&mut tenant, "replica fresh");
+        tenant.run("ROLLBACK TO a");
+        assert_eq!(tenant.number(read), id);
+        expect_at(&mut tenant, "replica fresh");
+        // It begins at the primary with the same.
+        tenant.run("UPDATE blocks_settings SET n = n + 1");
+        assert_eq!(tenant.number("SELECT current_setting('blocks.tenant')"), id);
+        tenant.run(ends);
+        assert_eq!(tenant.error(read).code(), "22P02", "the tenant is nobody's again");
+    }
+    let changed = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM blocks_settings WHERE n > 0";
+    assert_eq!(session.value(changed), "3");
+    for (text, name, value) in [
+        ("SET LOCAL work_mem = '77MB'", "work_mem", "77MB"),
+        ("SET SESSION work_mem TO '78MB'", "work_mem", "78MB"),
+        ("SET LOCAL enable_seqscan = off", "enable_seqscan", "off"),
+        ("SET LOCAL statement_timeout = '50s'", "statement_timeout", "50s"),
+        ("SET LOCAL TIME ZONE 'Asia/Tokyo'", "TimeZone", "Asia/Tokyo"),
+        ("SET LOCAL search_path = pg_catalog, public", "search_path", "pg_catalog, public"),
+    ] {
+        let before = session.value(&format!("SHOW {name}"));
+        session.run("BEGIN");
+        session.run(text);
+        session.number("SELECT n FROM blocks_settings WHERE id = 1");
+        expect_at(&mut session, "replica fresh");
+        assert_eq!(session.value(&format!("SHOW {name}")), value, "{text}");
+        session.run("ROLLBACK");
+        assert_eq!(session.value(&format!("SHOW {name}")), before, "{text}");
+    }
+    assert_eq!(session.error("SELECT nosuch").code(), "42703");
+    session.run("BEGIN");
+    assert_eq!(session.error("SET LOCAL work_mem = 'much'").code(), "22023");
+    assert_eq!(session.error("SELECT 1").code(), "25P02");
+    session.run("ROLLBACK");
+    session.run("DROP TABLE blocks_settings; DROP ROLE blocks_tenant");
+}
+
+/// Statements by the extended protocol, with one Sync.
+fn pipeline(session: &mut Session, texts: &[&str]) {
+    let mut out = BytesMut::new();
+    for text in texts {
+        frontend::parse(b"", text.as_bytes(), &mut out);
+        frontend::bind(b"", b"", std::iter::empty(), &mut out);
+        frontend::execute(b"", 0, &mut out);
+    }
+    frontend::sync(&mut out);
+    session.send(&out).expect("sent");
+    let messages = session.until_ready(1).expect("answered");
+    assert!(messages.iter().all(|message| message.tag != backend::tag::ERROR), "{texts:?}");
+}
+
+/// Drivers that send BEGIN with a block's first write, as pgjdbc does, read beside it as others do.
+#[test]
+fn a_block_that_begins_with_its_first_write_reads_at_replicas() {
+    let _alone = alone();
+    let mut session = table("blocks_one");
+    let write = "UPDATE blocks_one SET n = n + 1 WHERE id = 1";
+    pipeline(&mut session, &["BEGIN", write]);
+    assert_eq!(session.number("SELECT n FROM blocks_one WHERE id = 2"), 0);
+    expect_at(&mut session, "replica fresh");
+    assert_eq!(session.number("SELECT n FROM blocks_one WHERE id = 1"), 1);
+    expect_at(&mut session, "primary in_write_transaction");
+    session.run("COMMIT");
+    pipeline(&mut session, &["BEGIN ISOLATION LEVEL REPEATABLE READ", write]);
+    session.number("SELECT n FROM blocks_one WHERE id = 2");
+    expect_at(&mut session, "primary in_write_transaction");
+    session.run("COMMIT");
 }
 
 #[test]

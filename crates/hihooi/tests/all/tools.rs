@@ -200,10 +200,10 @@ fn psql_scripts_with_variables_blocks_and_errors_run() {
     shared().assert_schema_equal("scripted");
 }
 
-/// What pg_dump prints of schema `shop`, without the lines that hihooi may add (it
+/// What pg_dump prints of a schema, without the lines that hihooi may add (it
 /// sets REPLICA IDENTITY FULL on keyless tables).
-fn dump(port: u16) -> String {
-    let text = succeed(tool("pg_dump", port).args(["--schema", "shop"]));
+fn dump(port: u16, schema: &str) -> String {
+    let text = succeed(tool("pg_dump", port).args(["--schema", schema]));
     let kept = text.lines().filter(|line| !line.contains("REPLICA IDENTITY FULL"));
     kept.filter(|line| !line.is_empty() && !line.starts_with('\\')).collect::<Vec<_>>().join("\n")
 }
@@ -213,7 +213,7 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
     let _alone = alone();
     let source = reference();
     make_shop(source.port);
-    let expected = dump(source.port);
+    let expected = dump(source.port, "shop");
     let folder = tempfile::tempdir().expect("a folder");
     let cluster = shared();
     for (format, jobs) in [("plain", 0), ("custom", 1), ("directory", 4)] {
@@ -233,7 +233,7 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
             command
         };
         succeed(command.arg(&file));
-        assert_eq!(expected, dump(cluster.port), "restored from {format}, dumped again (I1)");
+        assert_eq!(expected, dump(cluster.port, "shop"), "restored from {format}, dumped again (I1)");
         cluster.assert_schema_equal("shop");
     }
     cluster.assert_verified();
@@ -244,7 +244,37 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
     succeed(tool("psql", source.port).args(["-Xqc", "DROP SCHEMA shop CASCADE"]));
     let mut command = tool("pg_restore", source.port);
     succeed(command.args(["--exit-on-error", "-d", "postgres"]).arg(&file));
-    assert_eq!(expected, dump(source.port));
+    assert_eq!(expected, dump(source.port, "shop"));
+}
+
+/// Some 1,900 objects, in four schemas that refer to each other, restored by several connections at a time.
+#[test]
+fn a_large_schema_is_restored_by_parallel_connections() {
+    let _alone = alone();
+    let source = reference();
+    let generator = include_str!("scripts/large.sql");
+    make_owner(source.port);
+    succeed(tool("psql", source.port).args(["-Xq", "-v", "ON_ERROR_STOP=1", "-c", generator]));
+    let expected = dump(source.port, "large*");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("large");
+    let mut command = tool("pg_dump", source.port);
+    succeed(command.args(["--schema", "large*", "--format", "directory", "-f"]).arg(&file));
+    let contents = succeed(tool("pg_restore", source.port).arg("--list").arg(&file));
+    let objects = contents.lines().filter(|line| !line.starts_with(';')).count();
+    assert!(objects > 1_800, "only {objects} objects");
+    let cluster = shared();
+    make_owner(cluster.port);
+    let mut command = tool("pg_restore", cluster.port);
+    succeed(command.args(["--exit-on-error", "-d", "postgres", "-j", "4"]).arg(&file));
+    assert_eq!(expected, dump(cluster.port, "large*"), "restored, dumped again (I1)");
+    cluster.assert_verified();
+    let drop = "DO $$ BEGIN FOR i IN 1..4 LOOP \
+        EXECUTE format('DROP SCHEMA large_%s CASCADE', i); END LOOP; END $$";
+    for port in [source.port, cluster.port] {
+        succeed(tool("psql", port).args(["-Xqc", "SET client_min_messages = error", "-c", drop]));
+    }
+    cluster.assert_verified();
 }
 
 /// A dump of the whole database contains what hihooi made; restoring it through another hihooi
@@ -258,13 +288,13 @@ fn a_dump_of_everything_restores_through_hihooi() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("all");
     succeed(tool("pg_dump", source.port).arg("-f").arg(&file));
-    let expected = dump(source.port);
+    let expected = dump(source.port, "shop");
     drop(source);
     let target = Cluster::start(Options::replicas(1));
     make_owner(target.port);
     let mut command = tool("psql", target.port);
     succeed(command.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-f"]).arg(&file));
-    assert_eq!(expected, dump(target.port));
+    assert_eq!(expected, dump(target.port, "shop"));
     target.assert_schema_equal("shop");
     target.assert_verified();
 }

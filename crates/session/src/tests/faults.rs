@@ -75,6 +75,7 @@ fn planted_mistakes_are_found() {
         (Mistake::SettledAmidUnit, "is released though"),
         (Mistake::FailedGoesOn, "I1: the client gets"),
         (Mistake::SavepointsReversed, "I1: the client gets"),
+        (Mistake::SettingLost, "I1: the client gets"),
         (Mistake::OwnWriteMissed, "I1: the client gets"),
     ] {
         mistakes::make(Some(mistake));

@@ -418,8 +418,9 @@ impl World {
 
     /// Snapshots at replicas end with 40001 where they can't go on; without them, the client sees no difference.
     pub(super) fn without_snapshots(&mut self) {
-        let set = self.session.set_own("snapshot_routing", Some("off"));
+        let set = self.session.set_own("snapshot_routing", "off");
         assert!(set.is_ok());
+        self.session.starts(); // RESET ALL leaves it so
     }
 
     /// The client may send what no script does.
@@ -740,7 +741,7 @@ impl World {
         if !up.input.is_empty() {
             return; // the server has said something more: the pool closes it
         }
-        if let Some(why) = leased.connection.dirt(&up.settings.values) {
+        if let Some(why) = leased.connection.dirt(&up.settings.shown()) {
             self.wrong.push(format!("I1: a connection is released though {why}"));
         }
         if !up.is_clean() {

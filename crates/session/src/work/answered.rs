@@ -198,12 +198,22 @@ impl Session {
             Then::Begun => self.begun(env, out),
             Then::Written(written) => self.has_run(written, env, out),
             Then::Read if self.hold == Hold::Drop => self.run_again(env, out),
+            Then::Read if self.hold == Hold::UntilLooked && self.has_failed_there() => {
+                self.set_at_primary(env, out);
+            }
             Then::Read => {
-                self.hold = Hold::No;
+                if self.hold != Hold::UntilLooked {
+                    self.hold = Hold::No;
+                }
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 out.push_back(Action::Count(site, Counter::Read));
-                if let (Some(block), Some(up)) = (&mut self.block, &self.up) {
-                    block.has_run(up.failed);
+                let failed = self.has_failed_there();
+                let setting = self.work.as_ref().and_then(|work| work.setting.as_ref());
+                match (&mut self.block, setting) {
+                    // It leaves the block as it was, and something in the session.
+                    (Some(_), Some(setting)) if !failed => self.effects.merge(&setting.effect()),
+                    (Some(block), _) => block.has_run(failed),
+                    (None, _) => {}
                 }
                 if self.parked.is_some() {
                     return self.has_read_beside(env, out);
@@ -279,7 +289,7 @@ impl Session {
                 out.push_back(Action::Count(site, Counter::Error));
             }
             session.land(up, out);
-            session.transaction_goes_on(up.status);
+            session.transaction_goes_on(up.status, !up.failed && !up.answers.has_rolled_back());
             session.has_bound_control &= up.status != Status::Idle;
             // What may have committed by itself is asked about when it has succeeded; a transaction was
             // asked in front of its commit, if it was written by the extended protocol.
@@ -411,7 +421,7 @@ impl Session {
     }
 
     /// The client gets nothing of what a replica said.
-    fn take_back(&mut self) {
+    pub(crate) fn take_back(&mut self) {
         if self.hold != Hold::No {
             self.down.output.clear();
         }
@@ -443,7 +453,9 @@ impl Session {
                 let hint = "Retry later; SHOW SERVERS in database hihooi shows the state.";
                 return self.refused(report.hint(hint), env, out);
             }
-            Phase::Answering(Then::Read) => {
+            Phase::Answering(then)
+                if then == Then::Read || self.hold == Hold::UntilLooked =>
+            {
                 out.push_back(Action::Failed(site));
                 out.push_back(Action::Count(site, Counter::Error));
                 if self.hold != Hold::No || makes(Mistake::RetriedAfterRow) {

@@ -167,6 +167,9 @@ INSERT INTO t2 VALUES (3);
 -- case: unlogged
 CREATE UNLOGGED TABLE u AS SELECT generate_series(1, 5) AS id;
 INSERT INTO u VALUES (6);
+-- check
+-- expect: 6
+SELECT count(*) FROM u;
 SELECT * INTO UNLOGGED u2 FROM u;
 CREATE TABLE l AS SELECT * FROM u;
 INSERT INTO l VALUES (7);

@@ -145,7 +145,11 @@ INSERT INTO fk VALUES (3, 11);
 -- case: set logged
 CREATE UNLOGGED TABLE t (id int PRIMARY KEY, v text);
 INSERT INTO t SELECT g, 'x' FROM generate_series(1, 20) g;
+-- expect: 20
+SELECT count(*) FROM t;
 ALTER TABLE t SET LOGGED;
+-- expect: 20
+SELECT count(*) FROM t;
 INSERT INTO t VALUES (100, 'y');
 UPDATE t SET v = 'z' WHERE id = 5;
 DELETE FROM t WHERE id = 6;
@@ -154,7 +158,14 @@ DELETE FROM t WHERE id = 6;
 CREATE TABLE t (id int PRIMARY KEY, v text);
 INSERT INTO t VALUES (1, 'a'), (2, 'b');
 ALTER TABLE t SET UNLOGGED;
+-- expect: 2
+SELECT count(*) FROM t;
 INSERT INTO t VALUES (3, 'c');
+-- expect: 3
+SELECT count(*) FROM t;
+-- check
+-- expect: c
+SELECT v FROM t WHERE id = 3;
 DELETE FROM t WHERE id = 1;
 UPDATE t SET v = 'u' WHERE id = 2;
 ALTER TABLE t SET LOGGED;
