@@ -95,10 +95,13 @@ impl WriteQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the thread write what is pending.
+    /// Makes the thread write what is pending now; not what comes later.
     pub(crate) fn kick(&self) {
-        self.lock().kicked = true;
-        self.wake.notify_one();
+        let mut state = self.lock();
+        if !state.pending.is_empty() {
+            state.kicked = true;
+            self.wake.notify_one();
+        }
     }
 
     /// Makes the thread write the rest and end.

@@ -13,9 +13,9 @@ use postgres_protocol::escape::escape_identifier;
 use crate::downstream::Message;
 use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
+use crate::own_settings::{ChangedOwn, OwnSettings};
 use crate::route::{Reason, SnapshotName};
 use crate::session::{Open, Session};
-use crate::own_settings::{ChangedOwn, OwnSettings};
 use crate::settings_in_block::{
     ChangedSettings, HasSet, Reports, Settings, SettingsThen, reports, write_reports,
 };

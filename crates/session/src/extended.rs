@@ -15,8 +15,8 @@ use crate::passwords::Held;
 use crate::read::is_routable;
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, may_change_path};
-use crate::unit::{Ends, Op, Unit};
 use crate::settings_in_block::Setting;
+use crate::unit::{Ends, Op, Unit};
 use crate::work::{Query, What, Work};
 
 impl Session {

@@ -87,7 +87,13 @@ impl Session {
         };
         let SessionEffect { settings, local_settings, search_path, .. } = statement.session;
         let custom_settings = statement.session.custom_settings.clone();
-        let only = SessionEffect { settings, local_settings, search_path, custom_settings, ..SessionEffect::default() };
+        let only = SessionEffect {
+            settings,
+            local_settings,
+            search_path,
+            custom_settings,
+            ..SessionEffect::default()
+        };
         let is_such = statement.session == only
             && statement.is_unsafe_only_for(&[Unsafe::SessionState])
             && !text.starts_with(b"/*") // it may be a hint
@@ -264,7 +270,9 @@ impl Setting {
     /// What the session's state is asked about.
     pub(crate) fn effect(&self) -> SessionEffect {
         match self.name.contains('.') {
-            true => SessionEffect { custom_settings: vec![self.name.clone()], ..Default::default() },
+            true => {
+                SessionEffect { custom_settings: vec![self.name.clone()], ..Default::default() }
+            }
             false => SessionEffect { settings: true, ..Default::default() },
         }
     }
@@ -278,7 +286,10 @@ impl HasSet {
 
     /// What it leaves in the transaction that begins with it.
     pub(crate) fn effect(&self) -> SessionEffect {
-        SessionEffect { search_path: self.setting.name == "search_path".into(), ..self.setting.effect() }
+        SessionEffect {
+            search_path: self.setting.name == "search_path".into(),
+            ..self.setting.effect()
+        }
     }
 }
 
@@ -289,8 +300,10 @@ pub(crate) fn reports<'a>(
     commits: bool,
 ) -> Reports {
     let mut reports = Reports::new();
-    let names: BTreeSet<&str> =
-        undone.clone().filter_map(|set| Some(&*set.reported.as_ref()?.name)).collect();
+    let names = undone.clone().filter_map(|set| Some(&*set.reported.as_ref()?.name));
+    let mut names: Vec<&str> = names.collect();
+    names.sort_by_key(|name| name.to_ascii_lowercase()); // as PostgreSQL 15 tells them
+    names.dedup();
     for name in names {
         let of_it = undone.clone().filter_map(|set| {
             let reported = set.reported.as_ref().filter(|reported| reported.name == name)?;
@@ -353,7 +366,10 @@ mod tests {
     fn local_is_left_out_where_it_is_the_keyword() {
         for (text, expected) in [
             ("SET LOCAL work_mem = 64", "SET  work_mem = 64"),
-            ("  set /* local */ -- x\n\tLocal\nx.local TO 'local'", "  set /* local */ -- x\n\t\nx.local TO 'local'"),
+            (
+                "  set /* local */ -- x\n\tLocal\nx.local TO 'local'",
+                "  set /* local */ -- x\n\t\nx.local TO 'local'",
+            ),
         ] {
             assert_eq!(setting(text).for_session(), expected);
         }

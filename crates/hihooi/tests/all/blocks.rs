@@ -30,6 +30,7 @@ fn at(session: &mut Session) -> String {
     format!("{} {}", route.site().trim_end_matches(char::is_numeric), route.reason())
 }
 
+#[track_caller]
 fn expect_at(session: &mut Session, wanted: &str) {
     if shared().is_hihooi() {
         assert_eq!(at(session), wanted);
@@ -248,7 +249,7 @@ fn what_is_not_known_to_be_the_same_elsewhere_begins_the_block() {
         expect_at(&mut session, "replica fresh");
     }
     session.run("SAVEPOINT s64");
-    expect_at(&mut session, "primary explicit_block");
+    expect_at(&mut session, "primary unsafe");
     for n in (0..=64).rev() {
         session.run(&format!("ROLLBACK TO s{n}"));
     }
@@ -267,13 +268,21 @@ fn settings_in_a_block_are_the_replicas_too() {
     let _alone = alone();
     let mut session = table("blocks_settings");
     session.run("DROP ROLE IF EXISTS blocks_tenant");
-    session.run("CREATE ROLE blocks_tenant LOGIN; GRANT SELECT, UPDATE ON blocks_settings TO blocks_tenant");
+    session.run(
+        "CREATE ROLE blocks_tenant LOGIN; GRANT SELECT, UPDATE ON blocks_settings TO blocks_tenant",
+    );
     session.run(
         "ALTER TABLE blocks_settings ENABLE ROW LEVEL SECURITY; \
          CREATE POLICY own ON blocks_settings TO blocks_tenant USING (id = current_setting('blocks.tenant')::int)",
     );
     shared().caught_up();
     let mut tenant = shared().connect_with(&[("user", "blocks_tenant")]);
+    tenant.run("SET blocks.tenant = '1'");
+    eventually("it is read at replicas", || {
+        tenant.number("SELECT count(*) FROM blocks_settings");
+        !shared().is_hihooi() || tenant.route().site().starts_with("replica")
+    });
+    tenant.run("RESET blocks.tenant");
     let read = "SELECT coalesce(sum(id), 0) FROM blocks_settings";
     for (id, ends) in [(3, "COMMIT"), (4, "ROLLBACK")] {
         tenant.run("BEGIN");
@@ -292,6 +301,7 @@ fn settings_in_a_block_are_the_replicas_too() {
         assert_eq!(tenant.number("SELECT current_setting('blocks.tenant')"), id);
         tenant.run(ends);
         assert_eq!(tenant.error(read).code(), "22P02", "the tenant is nobody's again");
+        shared().caught_up();
     }
     let changed = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM blocks_settings WHERE n > 0";
     assert_eq!(session.value(changed), "3");

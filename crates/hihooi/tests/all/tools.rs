@@ -233,7 +233,11 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
             command
         };
         succeed(command.arg(&file));
-        assert_eq!(expected, dump(cluster.port, "shop"), "restored from {format}, dumped again (I1)");
+        assert_eq!(
+            expected,
+            dump(cluster.port, "shop"),
+            "restored from {format}, dumped again (I1)"
+        );
         cluster.assert_schema_equal("shop");
     }
     cluster.assert_verified();

@@ -453,9 +453,7 @@ impl Session {
                 let hint = "Retry later; SHOW SERVERS in database hihooi shows the state.";
                 return self.refused(report.hint(hint), env, out);
             }
-            Phase::Answering(then)
-                if then == Then::Read || self.hold == Hold::UntilLooked =>
-            {
+            Phase::Answering(then) if then == Then::Read || self.hold == Hold::UntilLooked => {
                 out.push_back(Action::Failed(site));
                 out.push_back(Action::Count(site, Counter::Error));
                 if self.hold != Hold::No || makes(Mistake::RetriedAfterRow) {
