@@ -65,7 +65,7 @@ DRIVERS =
 # PostgreSQL's own regression suite, test by test; replicas must serve and be equal after each. (A part
 # of it is in `make test`, unless its source can't be had, status 77.)
 torture: build
-	scripts/torture $(TORTURE)
+	scripts/torture --figures $(TORTURE)
 
 bench:
 	@scripts/setup --bench

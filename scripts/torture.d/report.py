@@ -1,6 +1,9 @@
 """What a run found: a line for each test, a file of JSON lines, and the summary."""
 
 import json
+import os
+import shutil
+import time
 
 # How the output of a test compares.
 OK = "ok"  # as expected
@@ -17,6 +20,9 @@ SERVING, STOPPED = "serving", "STOPPED"
 ACCEPTED = "stopped, listed"  # which `expected-stops` explains
 EQUAL, NOT_ASKED, STANDING = "equal", "not asked", "as before"
 GOOD_VERDICTS = (EQUAL, NOT_ASKED, STANDING)
+
+# Tests that are shown by name where times are kept.
+ADDED_MAX = 12
 
 
 class Report:
@@ -72,6 +78,35 @@ class Report:
         )
         self.file.close()
 
+    def keep(self, runs, about):
+        """Keeps the times in a new folder of `runs`; earlier ones stay."""
+        name = time.strftime("%Y-%m-%d-torture")
+        names = [name, *(f"{name}-{number}" for number in range(2, 100))]
+        folder = next(runs / name for name in names if not (runs / name).exists())
+        folder.mkdir(parents=True)
+        shutil.copy(self.folder / "results.jsonl", folder)
+        through, plain = self.seconds()
+        both = [r for r in self.records if r["seconds"] is not None and r["plain_seconds"]]
+        added = sorted(both, key=lambda r: r["plain_seconds"] - r["seconds"])[:ADDED_MAX]
+        lines = [
+            f"# {folder.name}",
+            "",
+            "PostgreSQL's own regression suite through hihooi and on a plain server with the same settings, test by test,",
+            "without the checks in between. Made by `make torture`. The plain server's times may be of an earlier run.",
+            "",
+            *(f"- {key.replace('_', ' ')}: {value}" for key, value in about.items()),
+            f"- {os.cpu_count()} processors; load average at the end: {os.getloadavg()[0]:.1f}",
+            f"- {'good' if self.is_good() else 'NOT good'} (see the summary that the run printed)",
+            "",
+            "| | hihooi, s | plain, s | ratio |",
+            "|---|---|---|---|",
+            row("all that ended on both", through, plain),
+            *(row(r["test"], r["seconds"], r["plain_seconds"]) for r in added),
+            "",
+            "The tests to which hihooi adds most; all are in `results.jsonl`.",
+        ]
+        (folder / "README.md").write_text("\n".join(lines) + "\n")
+
     def seconds(self):
         """Through hihooi and on the plain server, of the tests that ended on both."""
         both = [r for r in self.records if r["seconds"] is not None and r["plain_seconds"]]
@@ -115,6 +150,11 @@ class Report:
         names = [record["test"] for record in self.records if record[key] == value]
         if names:
             yield f"{title + ':':28} {len(names):3}  {' '.join(names) if show else ''}".rstrip()
+
+
+def row(name, through, plain):
+    """A line of the table of times."""
+    return f"| {name} | {through:.1f} | {plain:.1f} | {through / plain:.1f} |"
 
 
 def line(record, number, count):

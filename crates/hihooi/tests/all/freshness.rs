@@ -480,6 +480,11 @@ fn roles_and_databases_bring_their_level() {
     session.run("RESET hihooi.consistency");
     assert_eq!(shown(&mut session, "consistency"), "rsi-pc");
     admin.run("ALTER DATABASE postgres RESET hihooi.wait_ms");
+    for level in ["sync", "strict", "gssi", "rsi-pc", "session", "weak-si"] {
+        admin.run(&format!("ALTER DATABASE postgres SET hihooi.consistency = '{level}'"));
+        assert_eq!(shown(&mut cluster.connect(), "consistency"), level);
+    }
+    admin.run("ALTER DATABASE postgres RESET hihooi.consistency");
     admin.run("ALTER ROLE lenient SET hihooi.consistency = 'nonsense'");
     let mut session = cluster.connect_with(&[("user", "lenient")]);
     assert_eq!(shown(&mut session, "consistency"), "gssi", "it is ignored, with a line in the log");

@@ -16,7 +16,8 @@ use crate::harness::{
 };
 
 /// What is tried with each level: what may break its promise, and what its readers get most of their answers by.
-const LEVELS: [(&str, &str, u64); 5] = [
+const LEVELS: [(&str, &str, u64); 6] = [
+    ("sync", "walsender,commit,appliers", 1_000),
     ("strict", "standby,commit,pause", 1_000),
     ("gssi", "standby,commit,appliers,backends", 1_000),
     ("rsi-pc", "freeze,commit", 1_000),

@@ -370,6 +370,8 @@ fn the_dashboard_is_one() {
     }
 }
 
+const LEVELS: [&str; 6] = ["sync", "strict", "gssi", "rsi-pc", "session", "weak-si"];
+
 /// Counters are those of the statements that ran, by site, reason and level.
 #[test]
 fn counters_count_what_ran() {
@@ -389,12 +391,24 @@ fn counters_count_what_ran() {
     let mut ran = count_reads(&mut session, "SELECT * FROM counted", 30, "gssi");
     session.run("SET hihooi.consistency = 'weak-si'");
     ran.extend(count_reads(&mut session, "SELECT * FROM counted", 20, "weak-si"));
-    let hinted = "/* hihooi: consistency=session */ SELECT * FROM counted";
-    ran.extend(count_reads(&mut session, hinted, 10, "session"));
+    for level in LEVELS {
+        let hinted = format!("/* hihooi: consistency={level} */ SELECT * FROM counted");
+        ran.extend(count_reads(&mut session, &hinted, 3, level));
+        session.run("BEGIN");
+        session.run(&format!("SET LOCAL hihooi.consistency = '{level}'"));
+        ran.extend(count_reads(&mut session, "SELECT * FROM counted", 3, level));
+        session.run("COMMIT");
+        ran.extend(count_reads(&mut session, "SELECT * FROM counted", 1, "weak-si"));
+        let options = format!("-c hihooi.consistency={level}");
+        let mut started = cluster.connect_with(&[("options", &options)]);
+        ran.extend(count_reads(&mut started, "SELECT * FROM counted", 3, level));
+    }
     session.run("BEGIN");
     session.run("ROLLBACK");
     let mut aside = cluster.connect_with(&[("database", "aside")]);
     (0..5).for_each(|_| drop(aside.run("SELECT 1")));
+    let idle = [("state", "idle")];
+    eventually("the others are gone", || cluster.metrics().sum("hihooi_clients", &idle) == 2.0);
     let after = cluster.metrics();
     let more =
         |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
@@ -424,9 +438,8 @@ fn counters_count_what_ran() {
     assert!(more("hihooi_query_seconds_sum", &[("role", "primary")]) > 0.0);
     assert_eq!(more("hihooi_errors_total", &[("site", "primary")]), 1.0);
     assert!(more("hihooi_commits_total", &[]) >= 20.0);
-    assert_eq!(more("hihooi_sessions_total", &[]), 1.0);
+    assert_eq!(more("hihooi_sessions_total", &[]), 1.0 + LEVELS.len() as f64);
     assert!(more("hihooi_pool_wait_seconds_count", &[]) >= all as f64);
-    assert_eq!(after.sum("hihooi_clients", &[("state", "idle")]), 2.0);
     assert!(after.value("hihooi_log_last_tsid") >= before.value("hihooi_log_last_tsid") + 20.0);
     assert!(after.value("hihooi_log_bytes") > before.value("hihooi_log_bytes"));
     assert_eq!(after.sum("hihooi_server_connections", &[("state", "used")]), 0.0);
