@@ -213,8 +213,10 @@ impl Client {
     }
 
     /// A block in which each statement has its own snapshot.
-    async fn statements(&mut self, begin: &str, statements: &[Statement]) -> Ended<()> {
-        self.simple(begin).await?;
+    async fn statements(&mut self, begin: &[&str], statements: &[Statement]) -> Ended<()> {
+        for text in begin {
+            self.simple(text).await?;
+        }
         let mut writes = Open::new(self.process, self.shared.now_ns());
         let inside = self.own_snapshots(statements, &mut writes).await;
         let ended = self.end(inside, !writes.ops.is_empty()).await;

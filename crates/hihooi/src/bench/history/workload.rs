@@ -141,6 +141,9 @@ impl Statement {
     }
 }
 
+/// A setting that changes no answer.
+const SET: &str = "SET LOCAL work_mem = '3MB'";
+
 /// A transaction as its session runs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shape {
@@ -148,8 +151,8 @@ pub enum Shape {
     Statement(Statement),
     /// A block in which each statement has its own snapshot: READ COMMITTED.
     Statements {
-        /// How it begins.
-        begin: &'static str,
+        /// How it begins, a statement each.
+        begin: &'static [&'static str],
         /// What it runs.
         statements: Vec<Statement>,
     },
@@ -197,8 +200,16 @@ impl Draw {
                 let keys = self.rows();
                 Shape::Statement(self.write(keys, &mut value))
             }
-            13..15 => Shape::Statements { begin: "BEGIN READ ONLY", statements: self.reads() },
-            15..18 => Shape::Statements { begin: "BEGIN", statements: self.statements(&mut value) },
+            13 => Shape::Statements { begin: &["BEGIN READ ONLY"], statements: self.reads() },
+            14 => Shape::Statements { begin: &["BEGIN", SET], statements: self.reads() },
+            15..17 => {
+                let statements = self.statements(&mut value);
+                Shape::Statements { begin: &["BEGIN"], statements }
+            }
+            17 => {
+                let statements = self.statements(&mut value);
+                Shape::Statements { begin: &["BEGIN", SET], statements }
+            }
             18 => Shape::Snapshot {
                 begin: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
                 statements: self.reads(),
