@@ -300,10 +300,17 @@ pub(crate) fn reports<'a>(
     commits: bool,
 ) -> Reports {
     let mut reports = Reports::new();
-    let names = undone.clone().filter_map(|set| Some(&*set.reported.as_ref()?.name));
-    let mut names: Vec<&str> = names.collect();
-    names.sort_by_key(|name| name.to_ascii_lowercase()); // as PostgreSQL 15 tells them
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    let mut in_order = true;
+    for reported in undone.clone().filter_map(|set| set.reported.as_ref()) {
+        in_order &= reported.in_order;
+        if !names.contains(&&*reported.name) {
+            names.push(&reported.name);
+        }
+    }
+    if !in_order {
+        names.sort_by_key(|name| name.to_ascii_lowercase());
+    }
     for name in names {
         let of_it = undone.clone().filter_map(|set| {
             let reported = set.reported.as_ref().filter(|reported| reported.name == name)?;
@@ -387,6 +394,7 @@ mod tests {
                     name: "TimeZone".to_owned(),
                     now: now.to_owned(),
                     before: before.to_owned(),
+                    in_order: false,
                 }),
             })
             .collect();

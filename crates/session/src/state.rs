@@ -87,6 +87,9 @@ pub struct ReportedSetting {
     pub now: String,
     /// The value that it had before; what RESET would make it if it was not set.
     pub before: String,
+    /// Several that a transaction gives back are told in the order in which it set them (since PostgreSQL 16), not in
+    /// that of their names.
+    pub in_order: bool,
 }
 
 /// Why a session keeps its server connection.
@@ -176,7 +179,8 @@ pub fn query_custom<'a>(names: impl Iterator<Item = &'a str>) -> String {
 pub fn query_reported(name: &str) -> String {
     let name = name.replace('\'', "''");
     format!(
-        "SELECT 'reported', name, setting FROM pg_catalog.pg_settings \
+        "SELECT CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 160000 \
+             THEN 'reported in order' ELSE 'reported' END, name, setting FROM pg_catalog.pg_settings \
          WHERE pg_catalog.lower(name) = '{name}' AND (name <> 'search_path' OR \
              pg_catalog.current_setting('server_version_num')::int >= 180000) \
          UNION ALL SELECT 'reset', name, reset_val FROM pg_catalog.pg_settings \
@@ -218,8 +222,9 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
                 };
                 state.idle_limit = time(&idle);
             }
-            (Some("reported"), Some(name), Some(now)) => {
-                state.reported = Some(ReportedSetting { name, now, before: String::new() });
+            (Some(kind @ ("reported" | "reported in order")), Some(name), Some(now)) => {
+                let (before, in_order) = (String::new(), kind != "reported");
+                state.reported = Some(ReportedSetting { name, now, before, in_order });
             }
             (Some("reset"), _, Some(value)) => {
                 if let Some(reported) = &mut state.reported {

@@ -802,7 +802,7 @@ impl Connection {
                     self.row(&[Some("prepared"), None, None]);
                 }
             }
-            if query.contains("'reported'") {
+            if query.contains("ELSE 'reported'") {
                 self.row(&[Some("reported"), Some("TimeZone"), Some(&self.zone())]);
                 self.row(&[Some("reset"), Some("TimeZone"), Some(DEFAULT_ZONE)]);
             }
