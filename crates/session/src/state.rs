@@ -350,16 +350,16 @@ impl CarriedSettings {
         let (role, others): (Vec<_>, Vec<_>) =
             self.values.iter().partition(|(name, _)| name == "role");
         for (name, value) in others.into_iter().chain(role).filter(|(name, _)| carried(name)) {
-            let value = escape_literal(value);
-            write!(text, "; SELECT pg_catalog.set_config('{name}', {value}, false)")
+            let (name, value) = (escape_literal(name), escape_literal(value));
+            write!(text, "; SELECT pg_catalog.set_config({name}, {value}, false)")
                 .expect("writing to a string");
         }
-        for name in &self.names {
+        for name in self.names.iter().map(|name| escape_literal(name)) {
             // (A library's setting has its default.)
             write!(
                 text,
-                "; SELECT pg_catalog.set_config('{name}', '', false) \
-                 WHERE pg_catalog.current_setting('{name}', true) IS NULL"
+                "; SELECT pg_catalog.set_config({name}, '', false) \
+                 WHERE pg_catalog.current_setting({name}, true) IS NULL"
             )
             .expect("writing to a string");
         }
