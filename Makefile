@@ -24,7 +24,7 @@ help:
 	@echo 'make bench-levels  measures what the consistency levels cost (root)'
 	@echo 'make bench-instructions  counts the instructions of its own for a transaction (valgrind)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
-	@echo 'make histories  100,000 transactions at each consistency level under faults (half an hour)'
+	@echo 'make histories  100,000 transactions at each consistency level under faults, 250,000 at two (half an hour)'
 	@echo 'make simulations  the simulations of the papers that take minutes'
 	@echo 'make lint    formatting and clippy'
 	@echo 'make docs    the API documentation'
