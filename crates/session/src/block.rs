@@ -15,7 +15,7 @@ use crate::events::Env;
 use crate::mistakes::{Mistake, makes};
 use crate::own_settings::{ChangedOwn, OwnSettings};
 use crate::route::{Reason, SnapshotName};
-use crate::session::{Open, Session};
+use crate::session::{Open, Session, may_change_path};
 use crate::settings_in_block::{
     ChangedSettings, HasSet, Reports, Settings, SettingsThen, reports, write_reports,
 };
@@ -179,6 +179,14 @@ impl Block {
         self.steps.iter().filter_map(Step::set)
     }
 
+    /// Those behind the newest savepoint that is open.
+    pub(crate) fn sets_behind_savepoints(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = &HasSet> + Clone {
+        let at = self.steps.iter().rposition(|step| step.set().is_none());
+        self.steps[at.map_or(0, |at| at + 1)..].iter().filter_map(Step::set)
+    }
+
     /// The newest savepoint of this name.
     fn savepoint(&self, name: &str) -> Option<usize> {
         let is_it = |step: &Step| matches!(step, Step::Savepoint(known, _) if **known == *name);
@@ -210,6 +218,17 @@ impl Block {
 }
 
 impl Session {
+    /// Whether names and literals may mean other things behind a statement than in front of it: the block that it ends, or
+    /// in which it goes back, may have settings of its own.
+    pub(crate) fn may_change_path_here(&self, statement: &Statement) -> bool {
+        let has_settings = self.block.as_ref().is_some_and(|block| block.changed.is_some());
+        let goes_back = matches!(
+            statement.kind,
+            Kind::Commit { .. } | Kind::Rollback { .. } | Kind::RollbackTo(_)
+        );
+        may_change_path(statement) || has_settings && goes_back
+    }
+
     /// Whether a lone statement opens or ends a block of which no server has to know.
     pub(crate) fn bound(
         &self,

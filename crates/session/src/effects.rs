@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hihooi_replication::freshness::WriteId;
 use hihooi_sql::{Discard, Kind, SearchPath, SessionCommand, SessionEffect, Statement};
-use hihooi_wire::backend::{self, Report};
+use hihooi_wire::backend::{self, Report, Status};
 
 use crate::beside::keeps_meaning;
 use crate::consistency::Consistency;
@@ -107,7 +107,7 @@ impl Session {
         }
         if let Kind::Session(command) = &statement.kind {
             if let SessionCommand::Discard(Discard::All) | SessionCommand::Reset(None) = command {
-                self.reset_own();
+                self.reset_own(up.status != Status::Idle);
                 self.snapshots_at_primary = false;
             }
             match command {

@@ -14,7 +14,7 @@ use crate::mistakes::{Mistake, makes};
 use crate::passwords::Held;
 use crate::read::is_routable;
 use crate::route::{Reason, Route};
-use crate::session::{End, Open, Phase, Session, may_change_path};
+use crate::session::{End, Open, Phase, Session};
 use crate::settings_in_block::Setting;
 use crate::unit::{Ends, Op, Unit};
 use crate::work::{Query, What, Work};
@@ -67,16 +67,21 @@ impl Session {
         for message in messages {
             match self.op(message, has_changed, env) {
                 Ok(op) => {
-                    has_changed |= op.statement().is_some_and(changes_meanings);
+                    has_changed |= op.statement().is_some_and(|one| self.changes_meanings(one));
                     ops.push(op);
                 }
                 Err(error) => return self.end(End::Fatal(protocol_report(&error)), out),
             }
         }
-        if ops.iter().filter_map(Op::statement).any(may_change_path) {
+        if ops.iter().filter_map(Op::statement).any(|one| self.may_change_path_here(one)) {
             self.forget_path(&mut ops, env);
         }
         self.dispatch(Unit { ops, audience: Audience::Client, ends }, env, out);
+    }
+
+    /// Whether texts may mean other things behind a statement than in front of it.
+    fn changes_meanings(&self, statement: &Statement) -> bool {
+        self.may_change_path_here(statement) || matches!(statement.kind, Kind::Ddl(_))
     }
 
     /// Names in a unit that changes what names mean could mean anything.
@@ -347,11 +352,6 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// Whether texts may mean other things behind a statement than in front of it.
-fn changes_meanings(statement: &Statement) -> bool {
-    may_change_path(statement) || matches!(statement.kind, Kind::Ddl(_))
 }
 
 /// Whether a message only changes the session's names. Preparing transaction control is such

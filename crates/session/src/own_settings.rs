@@ -126,25 +126,30 @@ impl Session {
     ) -> Result<(), Report> {
         let (before, defaults) = (self.own, self.opened.own);
         self.own.set(name, value, &defaults)?;
-        if let Some(changed) = self.changed_own_in_block(before).filter(|_| !is_local) {
+        let changed = self.changed_own_in_block(before, self.is_in_block());
+        if let Some(changed) = changed.filter(|_| !is_local) {
             changed.kept.set(name, value, &defaults)?;
         }
         Ok(())
     }
 
-    /// All of them have their defaults: RESET ALL.
-    pub(crate) fn reset_own(&mut self) {
+    /// All of them have their defaults: RESET ALL, in a block or not.
+    pub(crate) fn reset_own(&mut self, in_block: bool) {
         let before = std::mem::replace(&mut self.own, self.opened.own);
         let defaults = self.own;
-        if let Some(changed) = self.changed_own_in_block(before) {
+        if let Some(changed) = self.changed_own_in_block(before, in_block) {
             changed.kept = defaults;
         }
     }
 
     /// What the block that is open, if one is, has changed of them; this is its first change if they were so before.
-    fn changed_own_in_block(&mut self, before: OwnSettings) -> Option<&mut ChangedOwn> {
+    fn changed_own_in_block(
+        &mut self,
+        before: OwnSettings,
+        in_block: bool,
+    ) -> Option<&mut ChangedOwn> {
         let first = || ChangedOwn { at_begin: before, kept: before, savepoints: Vec::new() };
-        self.is_in_block().then(|| &mut **self.changed_own.get_or_insert_with(|| Box::new(first())))
+        in_block.then(|| &mut **self.changed_own.get_or_insert_with(|| Box::new(first())))
     }
 
     /// A transaction block begins, ends or goes back to a savepoint, or may do so.

@@ -96,10 +96,11 @@ impl Session {
         };
         let is_such = statement.session == only
             && statement.is_unsafe_only_for(&[Unsafe::SessionState])
-            && !text.starts_with(b"/*") // it may be a hint
+            && text.first().is_some_and(u8::is_ascii_alphabetic) // no hint in front, nor `;`
             && text.is_ascii()
             && text.len() <= TEXT_LEN_MAX
             && is_for_reads(name, values)
+            && (!name.contains('.') || env.custom_settings().iter().any(|known| known == name))
             && self.up.is_none()
             && self.has_plain_strings
             && self.may_route(env).is_ok();
@@ -125,13 +126,16 @@ impl Session {
                 }
                 Op::Parse { .. } | Op::DescribeStatement { .. } if bound.is_none() => {
                     let [statement] = &*op.prepared()?.1.statements else { return None };
-                    matches!(statement.kind, Kind::Session(_)).then_some(())?;
+                    use SessionCommand::{Reset, Set};
+                    matches!(statement.kind, Kind::Session(Set { .. } | Reset(_))).then_some(())?;
                 }
                 Op::Portal(message) if message.tag == tag::DESCRIBE && bound.is_some() => {}
                 _ => return None,
             }
         }
-        bound.filter(|_| last.executes())
+        let Op::Portal(last) = last else { return None };
+        let (portal, _) = frontend::read_execute(last.body()).ok()?;
+        bound.filter(|_| last.tag == tag::EXECUTE && portal.is_empty())
     }
 
     /// A statement of which the work is done has set something, as the session's state at the replica shows.
@@ -262,8 +266,14 @@ impl Setting {
 
     /// Whether clients are told of each of its values (manual, "Asynchronous Operations").
     pub(crate) fn may_be_reported(&self) -> bool {
-        const REPORTED: [&str; 5] =
-            ["application_name", "datestyle", "intervalstyle", "search_path", "timezone"];
+        const REPORTED: [&str; 6] = [
+            "application_name",
+            "datestyle",
+            "intervalstyle",
+            "scram_iterations",
+            "search_path",
+            "timezone",
+        ];
         REPORTED.contains(&&*self.name)
     }
 
@@ -342,6 +352,10 @@ fn is_for_reads(name: &str, values: Option<&[Box<str>]>) -> bool {
             | "backslash_quote"
             | "escape_string_warning"
             | "seed"
+            // Other names for settings that are told by their new ones.
+            | "sort_mem"
+            | "vacuum_mem"
+            | "ssl_ecdh_curve"
     ) || name.starts_with("transaction_")
         || name.starts_with("default_transaction_");
     let is_limit = matches!(name, "statement_timeout" | "lock_timeout");

@@ -19,7 +19,7 @@ use crate::own_settings::Answer;
 use crate::passwords::Held;
 use crate::read::Wanted;
 use crate::route::{Reason, Route};
-use crate::session::{End, Phase, Session, may_change_path};
+use crate::session::{End, Phase, Session};
 use crate::settings_in_block::write_reports;
 use crate::unit::{Ends, Op, Unit};
 use crate::upstream::Upstream;
@@ -59,7 +59,9 @@ impl Session {
         out: &mut Actions,
     ) {
         let Ok(text) = frontend::read_query(message.body()) else { return };
-        if facts.statements.len() > 1 && facts.statements.iter().any(may_change_path) {
+        if facts.statements.len() > 1
+            && facts.statements.iter().any(|one| self.may_change_path_here(one))
+        {
             facts = self.analyse_anywhere(text, env);
         }
         if self.opened.is_replicated && self.status() != Status::Failed {

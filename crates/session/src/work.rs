@@ -28,7 +28,7 @@ use crate::read::{Wanted, can_be_sent, is_binary, write_read};
 use crate::relaying::{Hold, QUERY_CANCELED};
 use crate::route::{Reason, Route};
 use crate::session::{End, Phase, Session};
-use crate::settings_in_block::Setting;
+use crate::settings_in_block::{HasSet, Setting, reports, write_reports};
 use crate::simple::{How, drops_database, ends_transaction};
 use crate::sites::SiteId;
 use crate::unit::{Ends, Op, Unit, Written, may_define};
@@ -351,10 +351,17 @@ impl Session {
         up.answers.take_rows();
         let error = up.answers.take_error();
         if up.status == block.status() {
-            for set in block.sets() {
-                self.effects.merge(&set.effect());
+            for effect in block.sets().map(HasSet::effect) {
+                self.is_path_unknown |= effect.settings || effect.search_path;
+                self.effects.merge(&effect);
             }
-            self.is_path_unknown |= self.effects.search_path;
+            if block.has_failed() {
+                // What the failure has undone there, it has undone before that server told of it.
+                write_reports(
+                    &reports(block.sets_behind_savepoints(), false),
+                    &mut self.down.output,
+                );
+            }
             self.transaction.is_read_committed = !block.is_of_one_snapshot();
             self.block = None;
             return self.write_now(env, out);

@@ -330,6 +330,33 @@ fn settings_in_a_block_are_the_replicas_too() {
     session.run("DROP TABLE blocks_settings; DROP ROLE blocks_tenant");
 }
 
+/// Behind the block's end, names mean what they did before.
+#[test]
+fn what_comes_behind_a_block_with_a_path_of_its_own_is_known_as_what_it_is() {
+    let _alone = alone();
+    let mut session = table("blocks_behind");
+    session.run("DROP SCHEMA IF EXISTS blocks_path CASCADE; CREATE SCHEMA blocks_path");
+    session.run("CREATE TABLE blocks_path.blocks_behind (id int PRIMARY KEY, n int)");
+    shared().caught_up();
+    for n in 1..=20 {
+        session.run("BEGIN");
+        session.run("SET LOCAL search_path = blocks_path");
+        assert_eq!(session.number("SELECT count(*) FROM blocks_behind"), 0);
+        let end = if n % 2 == 0 { "COMMIT" } else { "ROLLBACK" };
+        let write = format!("UPDATE blocks_behind SET n = {n} WHERE id = 1");
+        match n % 3 {
+            0 => drop(session.run(&format!("{end}; {write}"))),
+            1 => pipeline(&mut session, &[end, &write]),
+            _ => {
+                pipeline(&mut session, &[end, "SELECT n FROM blocks_behind"]);
+                session.run(&write);
+            }
+        }
+        assert_eq!(session.number("SELECT n FROM blocks_behind WHERE id = 1"), n, "I3");
+    }
+    session.run("DROP SCHEMA blocks_path CASCADE");
+}
+
 /// Statements by the extended protocol, with one Sync.
 fn pipeline(session: &mut Session, texts: &[&str]) {
     let mut out = BytesMut::new();

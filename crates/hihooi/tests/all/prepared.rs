@@ -278,6 +278,14 @@ fn i1_statements_of_clients_with_other_settings_are_not_shared() {
     prepare(&mut local, b"time", &at_primary);
     assert_eq!(value(&mut local, b"time"), "1767243600");
     local.run("COMMIT");
+    // The same, made at a replica and repeated where the block begins.
+    let mut late = cluster.connect();
+    late.run("BEGIN");
+    late.run("SET LOCAL TimeZone = 'America/New_York'");
+    late.run("LOCK TABLE a.t IN ACCESS SHARE MODE");
+    prepare(&mut late, b"time", &at_primary);
+    assert_eq!(value(&mut late, b"time"), "1767243600");
+    late.run("COMMIT");
     // Behind what changes settings in the same pipeline.
     let mut moved = client("SET TimeZone = 'UTC'");
     let mut out = BytesMut::new();

@@ -203,7 +203,7 @@ impl Env for Lent {
         !self.is_behind.get()
     }
     fn custom_settings(&self) -> Vec<Box<str>> {
-        Vec::new()
+        vec!["app.tenant".into()]
     }
     fn is_in_flight(&self, items: &Items) -> bool {
         // Others write u all the time.
