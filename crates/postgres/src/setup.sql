@@ -1337,6 +1337,18 @@ BEGIN
                 ELSE note END;
         END LOOP;
     END IF;
+    -- Partitions get indexes attached without a lock that others' commands on them wait for: their notes are to be known
+    -- as those of tables that have changed meanwhile.
+    IF tag IN ('CREATE INDEX', 'ALTER INDEX') THEN
+        objects := objects || ARRAY(
+            SELECT jsonb_build_object('kind', a.kind, 'names', a.names, 'args', a.args, 'identity', i.identity)
+            FROM (SELECT DISTINCT x.indrelid FROM pg_inherits h JOIN pg_index x ON x.indexrelid = h.inhrelid
+                  WHERE age(h.xmin) <= 0 AND hihooi.is_own(h.xmin)) t,
+                hihooi.address('pg_class'::regclass, t.indrelid) a,
+                hihooi.identify('pg_class'::regclass, t.indrelid) i
+            WHERE NOT concat('pg_class'::regclass::oid, ' ', t.indrelid) = ANY (seen)
+              AND NOT hihooi.is_temporary('pg_class'::regclass, t.indrelid));
+    END IF;
     -- These tell nothing of what they change.
     IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
         objects := hihooi.changed_defaults(current_setting('hihooi.defaults', true));

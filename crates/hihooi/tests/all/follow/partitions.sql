@@ -190,3 +190,29 @@ CREATE TABLE q0 PARTITION OF q FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE q1 PARTITION OF q FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 INSERT INTO p VALUES (1, 'ok'), (2, 'sad');
 INSERT INTO q SELECT id, 'ok' FROM generate_series(1, 10) id;
+
+-- case: indexes are attached to a partition that others change meanwhile
+CREATE TABLE p (id int, v int, w int) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100);
+CREATE INDEX p_v ON ONLY p (v);
+CREATE INDEX p1_v ON p1 (v);
+BEGIN;
+ALTER INDEX p_v ATTACH PARTITION p1_v;
+-- session: 2
+BEGIN;
+CREATE INDEX p1_w ON p1 (w);
+-- session: 1
+COMMIT;
+-- session: 2
+COMMIT;
+-- session: 1
+BEGIN;
+CREATE INDEX ON p (w, v);
+-- session: 2
+BEGIN;
+CREATE INDEX p1_vw ON p1 (v, w);
+-- session: 1
+COMMIT;
+-- session: 2
+COMMIT;
+INSERT INTO p VALUES (1, 1, 1);
