@@ -4,8 +4,9 @@
 use bytes::BytesMut;
 use hihooi_wire::{backend, frontend};
 
-use crate::harness::client::Session;
+use crate::harness::client::{Message, Session};
 use crate::harness::{self, alone, eventually, ms, shared};
+use crate::transparency::Paused;
 
 fn table(name: &str) -> Session {
     let mut session = shared().connect();
@@ -338,7 +339,9 @@ fn what_comes_behind_a_block_with_a_path_of_its_own_is_known_as_what_it_is() {
     session.run("DROP SCHEMA IF EXISTS blocks_path CASCADE; CREATE SCHEMA blocks_path");
     session.run("CREATE TABLE blocks_path.blocks_behind (id int PRIMARY KEY, n int)");
     shared().caught_up();
-    for n in 1..=20 {
+    // Replicas that stand show what they lack of another table than it is taken for.
+    let paused = Paused::all();
+    for n in 1..=6 {
         session.run("BEGIN");
         session.run("SET LOCAL search_path = blocks_path");
         assert_eq!(session.number("SELECT count(*) FROM blocks_behind"), 0);
@@ -346,19 +349,22 @@ fn what_comes_behind_a_block_with_a_path_of_its_own_is_known_as_what_it_is() {
         let write = format!("UPDATE blocks_behind SET n = {n} WHERE id = 1");
         match n % 3 {
             0 => drop(session.run(&format!("{end}; {write}"))),
-            1 => pipeline(&mut session, &[end, &write]),
+            1 => drop(pipeline(&mut session, &[end, &write])),
             _ => {
-                pipeline(&mut session, &[end, "SELECT n FROM blocks_behind"]);
+                let read = "SELECT n FROM blocks_behind WHERE id = 1";
+                let rows = pipeline(&mut session, &[end, read]);
+                assert_eq!(rows, [(n - 1).to_string()], "I3");
                 session.run(&write);
             }
         }
         assert_eq!(session.number("SELECT n FROM blocks_behind WHERE id = 1"), n, "I3");
     }
+    drop(paused);
     session.run("DROP SCHEMA blocks_path CASCADE");
 }
 
-/// Statements by the extended protocol, with one Sync.
-fn pipeline(session: &mut Session, texts: &[&str]) {
+/// Statements by the extended protocol, with one Sync; the first values of the rows that they return.
+fn pipeline(session: &mut Session, texts: &[&str]) -> Vec<String> {
     let mut out = BytesMut::new();
     for text in texts {
         frontend::parse(b"", text.as_bytes(), &mut out);
@@ -369,6 +375,12 @@ fn pipeline(session: &mut Session, texts: &[&str]) {
     session.send(&out).expect("sent");
     let messages = session.until_ready(1).expect("answered");
     assert!(messages.iter().all(|message| message.tag != backend::tag::ERROR), "{texts:?}");
+    let rows = messages.iter().filter(|message| message.tag == backend::tag::DATA_ROW);
+    let value = |message: &Message| {
+        let row = backend::read_data_row(&message.body).expect("a row");
+        String::from_utf8_lossy(row[0].expect("a value")).into_owned()
+    };
+    rows.map(value).collect()
 }
 
 /// Drivers that send BEGIN with a block's first write, as pgjdbc does, read beside it as others do.

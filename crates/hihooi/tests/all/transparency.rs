@@ -76,10 +76,10 @@ fn until_known() {
 }
 
 /// Replicas that are paused until it is dropped.
-struct Paused(Vec<String>);
+pub struct Paused(Vec<String>);
 
 impl Paused {
-    fn all() -> Paused {
+    pub fn all() -> Paused {
         let replicas = if shared().is_hihooi() { shared().replicas() } else { Vec::new() };
         replicas.iter().for_each(|site| shared().command(&format!("PAUSE REPLICA {site}")));
         Paused(replicas)
