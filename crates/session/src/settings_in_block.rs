@@ -77,8 +77,7 @@ impl Session {
         text: &[u8],
         env: &dyn Env,
     ) -> Option<Setting> {
-        let block = self.block.as_ref().filter(|block| block.takes_settings())?;
-        debug_assert!(!block.has_failed());
+        self.block.as_ref().filter(|block| block.takes_settings())?;
         let Kind::Session(command) = &statement.kind else { return None };
         let (name, values, is_local) = match command {
             SessionCommand::Set { name, values, local } => (name, values.as_deref(), *local),

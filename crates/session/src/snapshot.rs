@@ -213,6 +213,9 @@ impl Session {
         if let Some(Snapshot { block, .. }) = self.snapshot.take().filter(|_| !ends) {
             self.block = Some(block.lost(report.clone(), waits || was_open));
         }
+        if ends {
+            self.ends_own_changes(false);
+        }
         self.discard(out);
         (self.hold, self.transaction) = (Hold::No, Default::default());
         if self.down.is_amid_message {

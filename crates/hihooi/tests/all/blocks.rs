@@ -1,10 +1,7 @@
 //! Transaction blocks: what they read before their first write, or have not written, is read at replicas, and nothing of
 //! that shows.
 
-use bytes::BytesMut;
-use hihooi_wire::{backend, frontend};
-
-use crate::harness::client::{Message, Session};
+use crate::harness::client::Session;
 use crate::harness::{self, alone, eventually, ms, shared};
 use crate::transparency::Paused;
 
@@ -349,11 +346,11 @@ fn what_comes_behind_a_block_with_a_path_of_its_own_is_known_as_what_it_is() {
         let write = format!("UPDATE blocks_behind SET n = {n} WHERE id = 1");
         match n % 3 {
             0 => drop(session.run(&format!("{end}; {write}"))),
-            1 => drop(pipeline(&mut session, &[end, &write])),
+            1 => drop(session.pipeline(&[end, &write]).expect("no error")),
             _ => {
                 let read = "SELECT n FROM blocks_behind WHERE id = 1";
-                let rows = pipeline(&mut session, &[end, read]);
-                assert_eq!(rows, [(n - 1).to_string()], "I3");
+                let answers = session.pipeline(&[end, read]).expect("no error");
+                assert_eq!(answers[1].rows, [[Some((n - 1).to_string())]], "I3");
                 session.run(&write);
             }
         }
@@ -363,39 +360,20 @@ fn what_comes_behind_a_block_with_a_path_of_its_own_is_known_as_what_it_is() {
     session.run("DROP SCHEMA blocks_path CASCADE");
 }
 
-/// Statements by the extended protocol, with one Sync; the first values of the rows that they return.
-fn pipeline(session: &mut Session, texts: &[&str]) -> Vec<String> {
-    let mut out = BytesMut::new();
-    for text in texts {
-        frontend::parse(b"", text.as_bytes(), &mut out);
-        frontend::bind(b"", b"", std::iter::empty(), &mut out);
-        frontend::execute(b"", 0, &mut out);
-    }
-    frontend::sync(&mut out);
-    session.send(&out).expect("sent");
-    let messages = session.until_ready(1).expect("answered");
-    assert!(messages.iter().all(|message| message.tag != backend::tag::ERROR), "{texts:?}");
-    let rows = messages.iter().filter(|message| message.tag == backend::tag::DATA_ROW);
-    let value = |message: &Message| {
-        let row = backend::read_data_row(&message.body).expect("a row");
-        String::from_utf8_lossy(row[0].expect("a value")).into_owned()
-    };
-    rows.map(value).collect()
-}
-
 /// Drivers that send BEGIN with a block's first write, as pgjdbc does, read beside it as others do.
 #[test]
 fn a_block_that_begins_with_its_first_write_reads_at_replicas() {
     let _alone = alone();
     let mut session = table("blocks_one");
     let write = "UPDATE blocks_one SET n = n + 1 WHERE id = 1";
-    pipeline(&mut session, &["BEGIN", write]);
+    session.pipeline(&["BEGIN", write]).expect("no error");
     assert_eq!(session.number("SELECT n FROM blocks_one WHERE id = 2"), 0);
     expect_at(&mut session, "replica fresh");
     assert_eq!(session.number("SELECT n FROM blocks_one WHERE id = 1"), 1);
     expect_at(&mut session, "primary in_write_transaction");
     session.run("COMMIT");
-    pipeline(&mut session, &["BEGIN ISOLATION LEVEL REPEATABLE READ", write]);
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+    session.pipeline(&[begin, write]).expect("no error");
     session.number("SELECT n FROM blocks_one WHERE id = 2");
     expect_at(&mut session, "primary in_write_transaction");
     session.run("COMMIT");

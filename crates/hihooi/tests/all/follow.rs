@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use cases::{Case, Refusal, Statement, Step};
-use hihooi_wire::frontend::{self, Target};
+use hihooi_wire::frontend;
 
 use crate::harness::{
     Answer, Cluster, DATABASE, Failure, Options, Session, USER, activity, eventually, ms, s,
@@ -430,7 +430,7 @@ impl Run<'_> {
     ) -> Result<Vec<Answer>, Failure> {
         if !statement.pipeline.is_empty() {
             let parts = statement.pipeline.iter().map(|part| part.replace(":schema", self.schema));
-            return pipelined(session, &parts.collect::<Vec<_>>());
+            return session.pipeline(&parts.collect::<Vec<_>>());
         }
         if !statement.extended {
             return session.simple(text);
@@ -512,20 +512,6 @@ impl Run<'_> {
         self.problems.extend(told.map(|told| format!("{place}: {told}")));
         Ok(())
     }
-}
-
-/// Runs statements in one pipeline, that is, in front of one Sync.
-fn pipelined(session: &mut Session, texts: &[String]) -> Result<Vec<Answer>, Failure> {
-    let mut out = BytesMut::new();
-    for text in texts {
-        frontend::parse(b"", text.as_bytes(), &mut out);
-        frontend::bind(b"", b"", std::iter::empty(), &mut out);
-        frontend::describe(Target::Portal, b"", &mut out);
-        frontend::execute(b"", 0, &mut out);
-    }
-    frontend::sync(&mut out);
-    session.send(&out).map_err(Failure::Lost)?;
-    session.answers()
 }
 
 fn send(session: &mut Session, text: &str) -> Result<(), String> {

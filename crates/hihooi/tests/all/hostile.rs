@@ -595,15 +595,7 @@ fn told_at_login(session: &Session, name: &str) -> String {
 
 /// Runs statements by the extended protocol, all of them in front of one Sync.
 fn pipeline(session: &mut Session, texts: &[&str]) {
-    let mut out = BytesMut::new();
-    for text in texts {
-        frontend::parse(b"", text.as_bytes(), &mut out);
-        frontend::bind(b"", b"", std::iter::empty(), &mut out);
-        frontend::execute(b"", 0, &mut out);
-    }
-    frontend::sync(&mut out);
-    session.send(&out).expect("sent");
-    if let Err(failure) = session.answers() {
+    if let Err(failure) = session.pipeline(texts) {
         panic!("{texts:?}: {failure}");
     }
 }

@@ -304,6 +304,20 @@ impl Session {
         Ok(self.answers()?.pop().unwrap_or_default())
     }
 
+    /// Runs statements by the extended protocol in one pipeline, that is, in front of one Sync.
+    pub fn pipeline(&mut self, texts: &[impl AsRef<str>]) -> Result<Vec<Answer>, Failure> {
+        let mut out = BytesMut::new();
+        for text in texts {
+            frontend::parse(b"", text.as_ref().as_bytes(), &mut out);
+            frontend::bind(b"", b"", std::iter::empty(), &mut out);
+            frontend::describe(Target::Portal, b"", &mut out);
+            frontend::execute(b"", 0, &mut out);
+        }
+        frontend::sync(&mut out);
+        self.send(&out).map_err(Failure::Lost)?;
+        self.answers()
+    }
+
     /// Collects the answers of a text that is on its way.
     pub fn answers(&mut self) -> Result<Vec<Answer>, Failure> {
         let (mut answers, mut answer, mut failed) = (Vec::new(), Answer::default(), None);
