@@ -1,5 +1,5 @@
 //! Every two seconds, makes the primary write notes of changes that fire no event trigger and did not come
-//! through hihooi: roles and indexes that were changed at the primary itself (I2). Also checks that hihooi's
+//! through hihooi: roles, owners and indexes that were changed at the primary itself (I2). Also checks that hihooi's
 //! event triggers still exist, whether the primary was restarted with other libraries, and how much WAL it keeps
 //! for hihooi's slot.
 
@@ -20,7 +20,8 @@ use crate::replication::Replication;
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Notes what changed; a comparison of hashes if nothing did.
-const FOLLOW: &str = "SELECT hihooi.follow_shared(), hihooi.follow_indexes(), hihooi.tidy()";
+const FOLLOW: &str =
+    "SELECT hihooi.follow_shared(), hihooi.follow_owners(), hihooi.follow_indexes(), hihooi.tidy()";
 
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(replication: Arc<Replication>, status: Arc<CollectorStatus>) {

@@ -635,6 +635,17 @@ CREATE TABLE IF NOT EXISTS hihooi.told (
 REVOKE ALL ON hihooi.told FROM PUBLIC;
 GRANT SELECT ON hihooi.told TO PUBLIC;
 
+-- The owners that they were told last, and which transaction had written the object's row by then.
+CREATE TABLE IF NOT EXISTS hihooi.owners (
+    class oid,
+    object oid,
+    owner oid NOT NULL,
+    writer xid NOT NULL,
+    PRIMARY KEY (class, object)
+);
+REVOKE ALL ON hihooi.owners FROM PUBLIC;
+GRANT SELECT ON hihooi.owners TO PUBLIC;
+
 -- Changes with every change of a role, a membership, a setting of a role or this database, rights on
 -- this database or on parameters, or an event trigger. (A transaction that changes a row again gives it
 -- another place, not another xmin.)
@@ -978,7 +989,6 @@ AS $$
 DECLARE
     made record;
     used oid[] := '{}';
-    owners jsonb;
     depth constant int := hihooi.depth();
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
@@ -1030,14 +1040,9 @@ BEGIN
             used := used || made.oid; -- its rows are being written, by code that runs commands
         END;
     END LOOP;
-    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'identity', i.identity,
-            'owner', o.owner::regrole::text)) INTO owners
-        FROM hihooi.own_owners() o, LATERAL hihooi.identify(o.class, o.object) i
-        WHERE NOT hihooi.is_temporary(o.class, o.object)
-          AND NOT (o.class = 'pg_class'::regclass AND o.object = ANY (used));
-    IF owners IS NOT NULL THEN
-        PERFORM hihooi.write_note('owners', owners);
-    END IF;
+    PERFORM hihooi.note_owners(ARRAY(
+        SELECT o FROM hihooi.own_owners() o
+        WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))));
     -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
     IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
         PERFORM hihooi.note_written();
@@ -1048,9 +1053,9 @@ BEGIN
 END
 $$;
 
--- Owners of objects whose row in their catalog the transaction wrote.
-CREATE FUNCTION hihooi.own_owners() RETURNS TABLE (class oid, object oid, owner oid)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- Owners of objects that have their own, for those rows `x` of their catalogs that a condition holds for.
+CREATE FUNCTION hihooi.owners_where(condition text) RETURNS SETOF hihooi.owners
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     catalog record;
@@ -1063,17 +1068,78 @@ BEGIN
               'stxowner', 'lanowner')
     LOOP
         RETURN QUERY EXECUTE format(
-            'SELECT $1, x.oid, x.%I FROM %s x
-             WHERE x.oid >= 16384 AND age(x.xmin) <= 0 AND hihooi.is_own(x.xmin) %s',
-            catalog.attname, catalog.attrelid::regclass,
+            'SELECT $1, x.oid, x.%2$I, x.xmin FROM %1$s x WHERE x.oid >= 16384 %3$s AND ' || condition,
+            catalog.attrelid::regclass, catalog.attname,
             CASE catalog.attname
                 WHEN 'relowner' THEN 'AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')
-                    AND x.relpersistence <> ''t'' AND NOT EXISTS (SELECT FROM pg_depend d
+                    AND x.relpersistence <> ''t''
+                    AND NOT (x.relkind = ''S'' AND EXISTS (SELECT FROM pg_depend d
                         WHERE d.classid = $1 AND d.objid = x.oid AND d.refclassid = $1
-                          AND d.deptype IN (''a'', ''i''))'
-                WHEN 'typowner' THEN 'AND x.typelem = 0 AND x.typrelid = 0' ELSE '' END)
+                          AND d.deptype IN (''a'', ''i'')))'
+                WHEN 'typowner' THEN 'AND NOT EXISTS (SELECT FROM pg_depend d
+                    WHERE d.classid = $1 AND d.objid = x.oid AND d.deptype = ''i'')' ELSE '' END)
             USING catalog.attrelid;
     END LOOP;
+END
+$$;
+
+-- Those of objects whose rows the transaction wrote.
+CREATE FUNCTION hihooi.own_owners() RETURNS SETOF hihooi.owners
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT * FROM hihooi.owners_where('age(x.xmin) <= 0 AND hihooi.is_own(x.xmin)') $$;
+
+-- Those of objects whose rows were written since replicas were told.
+CREATE FUNCTION hihooi.new_owners(how text) RETURNS SETOF hihooi.owners
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT * FROM hihooi.owners_where('NOT EXISTS (SELECT FROM hihooi.owners h
+        WHERE (h.class, h.object) = ($1, x.oid) AND h.writer = x.xmin) ' || how)
+$$;
+
+CREATE FUNCTION hihooi.note_owners(owners hihooi.owners[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    note jsonb;
+BEGIN
+    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'identity', i.identity, 'owner', o.owner::regrole::text))
+        INTO note
+        FROM unnest(owners) o, LATERAL hihooi.identify(o.class, o.object) i
+        WHERE NOT hihooi.is_temporary(o.class, o.object)
+          AND coalesce(i.schema, i.identity) <> 'hihooi';
+    IF note IS NOT NULL THEN
+        PERFORM hihooi.write_note('owners', note);
+    END IF;
+END
+$$;
+
+-- If owners changed since the last time, by REASSIGN OWNED at the primary itself or in code that commits, or otherwise,
+-- notes those of all objects that were written since; most of them replicas know already. A row that is locked stays as
+-- it is until the note is committed, so that notes of one object come in their order; who changes one now is waited
+-- for until the next time.
+CREATE FUNCTION hihooi.follow_owners() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- Changes with every change of an owner: only initdb's superuser has no rows there. (See hihooi.hash_of_shared;
+    -- PostgreSQL's counters of writes tell up to ten seconds later.)
+    state constant text := coalesce(sum(hashtext(concat(xmin, ctid))), 0) FROM pg_shdepend
+        WHERE deptype = 'o' AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database());
+    found hihooi.owners[];
+BEGIN
+    IF EXISTS (SELECT FROM hihooi.told WHERE what = 'owners' AND hash = state) THEN
+        RETURN;
+    END IF;
+    found := ARRAY(SELECT o FROM hihooi.new_owners('FOR UPDATE SKIP LOCKED') o);
+    PERFORM hihooi.note_owners(found);
+    INSERT INTO hihooi.owners SELECT * FROM unnest(found)
+        ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
+    DELETE FROM hihooi.owners h WHERE NOT EXISTS (
+        SELECT FROM hihooi.owners_where('true') o WHERE (o.class, o.object) = (h.class, h.object));
+    IF NOT EXISTS (SELECT FROM hihooi.new_owners('')) THEN
+        INSERT INTO hihooi.told VALUES ('owners', state, '{}')
+            ON CONFLICT (what) DO UPDATE SET hash = excluded.hash;
+    END IF;
 END
 $$;
 
@@ -1433,6 +1499,9 @@ BEGIN
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
 END
 $$;
+
+-- Replicas are copies: they have the owners of today.
+INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.owners);
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;

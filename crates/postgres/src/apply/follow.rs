@@ -501,9 +501,19 @@ async fn run_all(connection: &mut Connection, commands: Vec<String>) -> Done {
 }
 
 /// Gives objects their owners. An object that doesn't exist yet is created later: its command had begun,
-/// and the command's note, which has the owner too, comes after this one.
+/// and the command's note, which has the owner too, comes after this one. A relation that has its owner already
+/// isn't altered, since that would lock it against reads.
 async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
+    const HAS: &str = "SELECT FROM pg_catalog.pg_class
+        WHERE oid = pg_catalog.to_regclass($1) AND relowner = pg_catalog.to_regrole($2)";
+    const RELATIONS: [&str; 5] =
+        ["table", "view", "materialized view", "sequence", "foreign table"];
     for Owner { kind, identity, owner } in owners {
+        if RELATIONS.contains(&kind.as_str())
+            && !connection.query_with(HAS, &[Some(identity), Some(owner)]).await?.rows.is_empty()
+        {
+            continue;
+        }
         let kind = match kind.as_str() {
             "function" | "procedure" | "aggregate" => "ROUTINE".to_owned(),
             "statistics object" => "STATISTICS".to_owned(),

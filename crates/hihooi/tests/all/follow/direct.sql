@@ -85,21 +85,97 @@ INSERT INTO w VALUES (1);
 COMMIT;
 INSERT INTO t VALUES (1, 1);
 
--- case: reassign owned, explain analyze, event triggers at the primary
+-- case: explain analyze at the primary
 -- stoppable
-CREATE ROLE follow_a;
 CREATE TABLE t (id int PRIMARY KEY);
-ALTER TABLE t OWNER TO follow_a;
 -- direct
-REASSIGN OWNED BY follow_a TO postgres;
 EXPLAIN ANALYZE CREATE TABLE e AS SELECT 1 AS id;
 -- through
 -- sleep: 3
 INSERT INTO e VALUES (2);
 INSERT INTO t VALUES (2);
+
+-- case: reassign owned at the primary
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE TABLE t (id serial PRIMARY KEY, v text);
+CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9);
+CREATE VIEW v AS SELECT * FROM t;
+CREATE MATERIALIZED VIEW m AS SELECT 1 AS id;
+CREATE SEQUENCE s;
+CREATE FUNCTION f(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE PROCEDURE f() LANGUAGE sql AS 'SELECT 1';
+CREATE AGGREGATE a(int) (SFUNC = int4pl, STYPE = int);
+CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq);
+CREATE OPERATOR CLASS oc FOR TYPE int USING hash AS OPERATOR 1 ===;
+CREATE TYPE e AS ENUM ('a');
+CREATE TYPE c AS (a int);
+CREATE TYPE r AS RANGE (SUBTYPE = int);
+CREATE DOMAIN d AS int[];
+CREATE COLLATION co FROM "C";
+CREATE CONVERSION cv FOR 'UTF8' TO 'LATIN1' FROM utf8_to_iso8859_1;
+CREATE TEXT SEARCH DICTIONARY di (TEMPLATE = simple);
+CREATE TEXT SEARCH CONFIGURATION tc (COPY = simple);
+CREATE STATISTICS st ON id, v FROM t;
+CREATE SCHEMA follow_s;
+CREATE FOREIGN DATA WRAPPER follow_w;
+CREATE SERVER follow_server FOREIGN DATA WRAPPER follow_w;
+DO $$ DECLARE command text; BEGIN
+  FOREACH command IN ARRAY '{TABLE t,TABLE p,TABLE p1,VIEW v,MATERIALIZED VIEW m,SEQUENCE s,FUNCTION f(int),PROCEDURE f(),AGGREGATE a(int),
+    "OPERATOR === (int, int)",OPERATOR CLASS oc USING hash,OPERATOR FAMILY oc USING hash,TYPE e,TYPE c,TYPE r,DOMAIN d,COLLATION co,CONVERSION cv,
+    TEXT SEARCH DICTIONARY di,TEXT SEARCH CONFIGURATION tc,STATISTICS st,SCHEMA follow_s,SERVER follow_server}'::text[] LOOP
+    EXECUTE format('ALTER %s OWNER TO follow_a', command);
+  END LOOP;
+END $$;
+-- direct
+REASSIGN OWNED BY follow_a TO follow_b;
+-- sleep: 3
+INSERT INTO t (v) VALUES ('a');
+-- check
+REASSIGN OWNED BY follow_b TO postgres;
+-- through
+-- sleep: 3
+INSERT INTO t (v) VALUES ('b');
+-- check
+ALTER TABLE t OWNER TO follow_a;
+DO $$ BEGIN REASSIGN OWNED BY follow_a TO follow_b; COMMIT; END $$;
+-- sleep: 3
+INSERT INTO t (v) VALUES ('c');
 -- finally
-DROP OWNED BY follow_a;
-DROP ROLE follow_a;
+DROP OWNED BY follow_a, follow_b CASCADE;
+DROP SCHEMA IF EXISTS follow_s CASCADE;
+DROP FOREIGN DATA WRAPPER follow_w CASCADE;
+DROP ROLE follow_a, follow_b;
+
+-- case: reassigned at the primary while others change the owner
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+ALTER TABLE t OWNER TO follow_a;
+ALTER FUNCTION f() OWNER TO follow_a;
+-- direct
+REASSIGN OWNED BY follow_a TO follow_b;
+BEGIN;
+ALTER FUNCTION f() OWNER TO postgres;
+-- sleep: 3
+ALTER TABLE t OWNER TO follow_a;
+COMMIT;
+BEGIN;
+ALTER FUNCTION f() OWNER TO follow_a;
+REASSIGN OWNED BY follow_b TO postgres;
+REASSIGN OWNED BY follow_a TO postgres;
+-- sleep: 3
+ROLLBACK;
+REASSIGN OWNED BY follow_a TO follow_b;
+-- through
+-- sleep: 3
+INSERT INTO t VALUES (1);
+-- finally
+DROP OWNED BY follow_a, follow_b;
+DROP ROLE follow_a, follow_b;
 
 -- case: failed concurrent index at the primary
 CREATE TABLE t (id int PRIMARY KEY, v text);
