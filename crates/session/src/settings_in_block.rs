@@ -339,7 +339,7 @@ pub(crate) fn reports<'a>(
 
 /// Whether a setting makes a difference to nothing but the reads of a block, or its writes once it has begun: not to
 /// what the block itself is, what the session reads of the client's messages, or who its user is.
-fn is_for_reads(name: &str, values: Option<&[Box<str>]>) -> bool {
+pub(crate) fn is_for_reads(name: &str, values: Option<&[Box<str>]>) -> bool {
     let is_others = matches!(
         name,
         "role"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use hihooi_sql::lexer::{TokenKind, tokens};
-use hihooi_sql::{Analysis, Kind, Statement};
+use hihooi_sql::{Analysis, Kind, SessionCommand, Statement};
 use hihooi_wire::backend::{self, Report, Severity, Status};
 use hihooi_wire::frontend;
 
@@ -20,7 +20,7 @@ use crate::passwords::Held;
 use crate::read::Wanted;
 use crate::route::{Reason, Route};
 use crate::session::{End, Phase, Session};
-use crate::settings_in_block::write_reports;
+use crate::settings_in_block::{is_for_reads, write_reports};
 use crate::unit::{Ends, Op, Unit};
 use crate::upstream::Upstream;
 use crate::values::RunValues;
@@ -152,17 +152,34 @@ impl Session {
     }
 
     /// Whether one of several statements is DDL that nobody is told of, and all of them can run
-    /// one by one: their implicit transaction is asked what it did, in front of its commit.
+    /// one by one: their transaction is asked what it did, in front of its commit.
     fn hides_among_others(&self, statements: &[Statement]) -> bool {
-        let runs_alone = |statement: &Statement| match &statement.kind {
-            Kind::Ddl(ddl) => ddl.in_transaction,
-            Kind::Read | Kind::Write => !statement.may_commit_inside,
-            _ => false,
+        let mut in_block = self.is_in_block();
+        let mut is_first = true;
+        let mut runs_alone = |statement: &Statement| {
+            let is_first = std::mem::take(&mut is_first);
+            match &statement.kind {
+                Kind::Ddl(ddl) => ddl.in_transaction,
+                Kind::Read | Kind::Write => !statement.may_commit_inside,
+                // (How the server reads the texts that follow may not change in between.)
+                Kind::Session(SessionCommand::Set { name, values, local }) => {
+                    (in_block || !local) && is_for_reads(name, values.as_deref())
+                }
+                Kind::Session(SessionCommand::Reset(Some(name))) => is_for_reads(name, None),
+                Kind::Session(SessionCommand::Show(_)) => true,
+                Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => in_block,
+                // (Elsewhere the server makes a block of what ran in front, or warns.)
+                Kind::Begin(_) => is_first && !std::mem::replace(&mut in_block, true),
+                Kind::Commit { chain } | Kind::Rollback { chain } => {
+                    std::mem::replace(&mut in_block, *chain)
+                }
+                _ => false,
+            }
         };
         let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden);
         self.opened.is_replicated
             && statements.iter().any(hides)
-            && statements.iter().all(runs_alone)
+            && statements.iter().all(&mut runs_alone)
     }
 
     /// Whether a lone statement commits something whose transaction id can be asked for.
