@@ -1,62 +1,14 @@
 //! Compares everything except rows: objects of all kinds (describe.sql), and roles and what belongs to them
-//! (shared.sql), by their descriptions. Other major versions print definitions differently, so with these only
-//! the structure is compared. Expressions are only printed, never evaluated.
+//! (shared.sql), by their descriptions. With a replica of another major version, which prints queries differently
+//! and knows more or less than the primary, what both print alike is compared. Expressions are only printed, never
+//! evaluated.
 
 use std::collections::BTreeMap;
 
 use super::{Difference, Report, Side, VerifyError, failed};
 use crate::apply::differing_lines;
 
-/// The structure of users' objects, as (object, description). Not temporary ones, and not those that
-/// only a primary has.
-const OBJECTS: &str = r"
-    with schemas as (
-        select oid, nspname from pg_namespace
-        where nspname not in ('hihooi', 'information_schema') and nspname !~ '^pg_')
-    select 'schema ' || quote_ident(nspname), '' from schemas
-    union all
-    select case c.relkind when 'r' then 'table ' when 'p' then 'partitioned table '
-             when 'v' then 'view ' when 'm' then 'materialized view ' when 'S' then 'sequence '
-             when 'f' then 'foreign table ' else 'index ' end
-             || format('%I.%I', n.nspname, c.relname),
-           case c.relkind when 'v' then pg_get_viewdef(c.oid) when 'm' then pg_get_viewdef(c.oid)
-               || case when c.relispopulated then '' else ' WITH NO DATA' end
-             when 'i' then pg_get_indexdef(c.oid) when 'I' then pg_get_indexdef(c.oid)
-             else c.relpersistence::text end
-    from pg_class c join schemas n on n.oid = c.relnamespace
-    where c.relkind in ('r', 'p', 'v', 'm', 'S', 'f', 'i', 'I') and c.relpersistence <> 't'
-    union all
-    select format('column %I.%I.%I', n.nspname, c.relname, a.attname),
-           concat_ws(' ', format_type(a.atttypid, a.atttypmod),
-             case when a.attnotnull then 'not null' end, a.attidentity, a.attgenerated,
-             pg_get_expr(d.adbin, d.adrelid))
-    from pg_attribute a join pg_class c on c.oid = a.attrelid
-         join schemas n on n.oid = c.relnamespace
-         left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-    where c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relpersistence <> 't'
-      and a.attnum > 0 and not a.attisdropped
-    union all
-    select format('constraint %I on %s', o.conname, coalesce(o.conrelid, 0)::regclass),
-           pg_get_constraintdef(o.oid)
-    from pg_constraint o join schemas n on n.oid = o.connamespace
-    where o.conrelid = 0
-       or o.conrelid in (select oid from pg_class where relpersistence <> 't')
-    union all
-    select format('function %s', p.oid::regprocedure),
-           case when p.prokind <> 'a' then md5(pg_get_functiondef(p.oid)) else '' end
-    from pg_proc p join schemas n on n.oid = p.pronamespace
-    union all
-    select format('type %s', format_type(t.oid, null)),
-           (select string_agg(quote_literal(e.enumlabel), ', ' order by e.enumsortorder)
-            from pg_enum e where e.enumtypid = t.oid)
-    from pg_type t join schemas n on n.oid = t.typnamespace
-    where t.typtype in ('e', 'd', 'r')
-    union all
-    select format('trigger %I on %s', g.tgname, g.tgrelid::regclass), pg_get_triggerdef(g.oid)
-    from pg_trigger g join pg_class c on c.oid = g.tgrelid join schemas n on n.oid = c.relnamespace
-    where not g.tgisinternal";
-
-/// All definitions, exactly: only servers of one major version word them alike.
+/// All objects that users made, with their definitions.
 const DEFINITIONS: &str = "
     select kind || ' ' || identity, description from hihooi.describe_all()";
 
@@ -67,9 +19,7 @@ const ROLES: &str = "
     select 'role ' || quote_ident(key), value::text
     from shared, jsonb_each(nullif(state -> 'roles', 'null'))
     union all
-    select format('membership of %s in %s', m ->> 'member', m ->> 'roleid'),
-        string_agg((case when m ? 'set_option' then m else m - 'grantor' end)::text, ' '
-            order by m ->> 'grantor')
+    select format('membership of %s in %s', m ->> 'member', m ->> 'roleid'), :options
     from shared, jsonb_array_elements(nullif(state -> 'members', 'null')) m group by 1
     union all
     select 'settings of ' || key, value::text
@@ -80,6 +30,13 @@ const ROLES: &str = "
     union all
     select 'this database', (state -> 'database')::text from shared";
 
+/// What is told of a membership.
+const OPTIONS: &str =
+    "string_agg((case when m ? 'set_option' then m else m - 'grantor' end)::text, ' '
+    order by m ->> 'grantor')";
+/// What all versions know of it.
+const COMMON_OPTIONS: &str = "max(m ->> 'admin_option')";
+
 /// Compares structures; adds what differs to the report.
 pub(super) async fn compare(sites: &mut [Side], report: &mut Report) -> Result<(), VerifyError> {
     let Some((primary, replicas)) = sites.split_first_mut() else { return Ok(()) };
@@ -87,15 +44,16 @@ pub(super) async fn compare(sites: &mut [Side], report: &mut Report) -> Result<(
     let (mut exactly, mut roughly) = (None, None);
     for side in replicas {
         let is_exact = major_version(side).await? == version;
-        let (query, there) = match is_exact {
-            true => (format!("({DEFINITIONS}) union all ({ROLES})"), &mut exactly),
-            false => (OBJECTS.to_owned(), &mut roughly),
+        let (options, there) = match is_exact {
+            true => (OPTIONS, &mut exactly),
+            false => (COMMON_OPTIONS, &mut roughly),
         };
+        let query = format!("({DEFINITIONS}) union all ({})", ROLES.replace(":options", options));
         if there.is_none() {
-            *there = Some(objects(primary, &query).await?);
+            *there = Some(objects(primary, &query, is_exact).await?);
         }
         let there = there.as_ref().expect("just asked");
-        let here = objects(side, &query).await?;
+        let here = objects(side, &query, is_exact).await?;
         for (object, description) in there {
             let what = match here.get(object) {
                 None => "is missing".to_owned(),
@@ -122,12 +80,69 @@ fn difference(side: &Side, object: &str, what: String) -> Difference {
     Difference { site: side.name.clone(), object: object.to_owned(), what }
 }
 
-async fn objects(side: &mut Side, query: &str) -> Result<BTreeMap<String, String>, VerifyError> {
+/// Objects by name with their descriptions; if not exactly, as all major versions tell them.
+async fn objects(
+    side: &mut Side,
+    query: &str,
+    exactly: bool,
+) -> Result<BTreeMap<String, String>, VerifyError> {
     let answer = side.printed(query).await.map_err(|error| failed(&side.name, &error))?;
     let pairs = answer.rows.into_iter().filter_map(|row| {
         let mut values = row.into_iter();
         let object = values.next().flatten()?;
-        Some((object, values.next().flatten().unwrap_or_default()))
+        let description = values.next().flatten().unwrap_or_default();
+        match exactly {
+            true => Some((object, description)),
+            // (PostgreSQL 14 has none.)
+            false if object.starts_with("rights on parameter ") => None,
+            false => {
+                let description = common(&object, &description);
+                Some((object, description))
+            }
+        }
     });
     Ok(pairs.collect())
+}
+
+/// What all major versions tell alike of an object: properties without what only some of them know, and
+/// without queries, which they print differently.
+fn common(object: &str, description: &str) -> String {
+    let is_extension = object.starts_with("extension ");
+    // A property's further lines begin with a space (hihooi.describe).
+    let properties =
+        description.split_inclusive('\n').fold(Vec::<String>::new(), |mut found, line| {
+            match found.last_mut() {
+                Some(last) if line.starts_with(' ') => last.push_str(line),
+                _ => found.push(line.to_owned()),
+            }
+            found
+        });
+    let told = properties.iter().filter_map(|property| {
+        let property = property.trim_end();
+        let (name, rest) = property.split_once(' ').unwrap_or((property, ""));
+        let is_common = match name {
+            // Locales have moved between columns, and ICU's rules are new in 16.
+            "colliculocale" | "colllocale" | "collicurules" | "collcollate" | "collctype" => false,
+            // PostgreSQL 18 has those of tables as constraints, 17 those of domains.
+            "constraint" => !rest.contains(" NOT NULL") || rest.contains('('),
+            _ if is_extension => matches!(name, "extname" | "extnamespace" | "extowner"),
+            _ => true,
+        };
+        if !is_common {
+            return None;
+        }
+        let query = match name {
+            "CREATE" => "\n BEGIN ATOMIC",
+            "rule" => " CREATE RULE ",
+            _ => "SELECT ",
+        };
+        let told = property.split(query).next().unwrap_or_default();
+        // A right of 17.
+        Some(
+            ["MAINTAIN*, ", "MAINTAIN, "]
+                .iter()
+                .fold(told.to_owned(), |told, new| told.replace(new, "")),
+        )
+    });
+    told.collect::<Vec<_>>().join("\n")
 }

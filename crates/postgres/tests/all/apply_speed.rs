@@ -36,7 +36,7 @@ async fn measure(scale: u32, seconds: u32) {
     let started = Instant::now();
     let bench = tokio::task::spawn_blocking(move || {
         let time = seconds.to_string();
-        support::as_postgres("pgbench")
+        support::as_postgres(&support::bin().join("pgbench"))
             .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-n", "-c", "8", "-j", "1"])
             .args(["-M", "prepared", "-T", &time, "postgres"])
             .output()
@@ -111,7 +111,7 @@ async fn catch_up(scale: u32) {
     let port = cluster.primary.server.port.to_string();
     let bench = tokio::task::spawn_blocking(move || {
         let each = (transactions / 8).to_string();
-        support::as_postgres("pgbench")
+        support::as_postgres(&support::bin().join("pgbench"))
             .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-n", "-c", "8", "-j", "1"])
             .args(["-M", "prepared", "-t", &each, "postgres"])
             .output()

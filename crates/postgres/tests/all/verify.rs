@@ -1,7 +1,10 @@
 //! Verification finds what differs, and compares at one position under load (I2, I5); and a
 //! replica never shows what the primary doesn't show yet (I3, rule (2)).
 
+use hihooi_replication::schedule::Method;
+
 use crate::apply_support::{Cluster, Load};
+use crate::support::{Server, bin_of};
 
 const SCRIPT: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
     INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 500) n;
@@ -53,6 +56,131 @@ async fn finds_duplicates_and_stale_views() {
     let text = cluster.verify().await.to_string();
     assert!(text.contains("primary (1) x 2\n    replica1 (1) x 3"), "{text}");
     assert!(text.contains("primary (500)\n") && text.contains("replica1 (501)"), "{text}");
+}
+
+/// Objects of all kinds that versions print differently, or of which one knows more.
+const VERSIONED: &str = "
+    ALTER SCHEMA public OWNER TO postgres; REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO PUBLIC;
+    CREATE ROLE app; CREATE ROLE reader LOGIN VALID UNTIL '2030-01-01'; GRANT app TO reader WITH ADMIN OPTION;
+    ALTER ROLE reader SET work_mem = '1MB'; GRANT CREATE ON SCHEMA public TO app;
+    ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app;
+    CREATE DOMAIN code AS text NOT NULL DEFAULT 'x' CHECK (length(VALUE) < 9);
+    CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE TYPE pair AS (a int, b text);
+    CREATE TYPE span AS RANGE (SUBTYPE = float8);
+    CREATE COLLATION german (provider = icu, locale = 'de');
+    CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v code, m mood NOT NULL DEFAULT 'glad', n numeric,
+        twice int GENERATED ALWAYS AS (n * 2) STORED, UNIQUE (v, m), CHECK (n > 0 OR n IS NULL),
+        CONSTRAINT sure CHECK (n IS NOT NULL), EXCLUDE USING btree (id WITH =) WHERE (n IS NOT NULL));
+    ALTER TABLE t OWNER TO app; GRANT ALL ON t TO reader WITH GRANT OPTION; GRANT SELECT (v) ON t TO PUBLIC;
+    CREATE TABLE child (more text COLLATE german NOT NULL) INHERITS (t);
+    CREATE TABLE parts (id int NOT NULL, t int REFERENCES t, at date) PARTITION BY RANGE (id);
+    CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10);
+    CREATE UNIQUE INDEX ON parts (id); CREATE INDEX partial ON t (lower(v)) INCLUDE (n) WHERE n > 3;
+    CREATE VIEW simple AS SELECT id, v, n + 1 AS next FROM t WHERE n > 1;
+    CREATE VIEW joined AS SELECT a.id, count(*) FROM t a JOIN parts p ON p.t = a.id GROUP BY a.id;
+    CREATE MATERIALIZED VIEW kept AS SELECT id FROM t;
+    CREATE FUNCTION plain(int) RETURNS int LANGUAGE sql AS 'SELECT n::int FROM t WHERE id = $1';
+    CREATE FUNCTION atomic(a int) RETURNS int LANGUAGE sql STABLE BEGIN ATOMIC SELECT n FROM t WHERE t.id = a; END;
+    CREATE PROCEDURE made() LANGUAGE plpgsql AS $$ BEGIN PERFORM 1; END $$;
+    CREATE FUNCTION trig() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+    CREATE AGGREGATE total(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
+    CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq);
+    CREATE OPERATOR CLASS mine FOR TYPE int USING hash AS OPERATOR 1 ===, FUNCTION 1 hashint4(int);
+    CREATE CAST (mood AS int) WITH INOUT;
+    CREATE TRIGGER tr BEFORE UPDATE OF n ON t FOR EACH ROW WHEN (NEW.n > 3) EXECUTE FUNCTION trig();
+    CREATE TRIGGER tr AFTER INSERT ON parts FOR EACH ROW EXECUTE FUNCTION trig();
+    CREATE RULE r AS ON DELETE TO simple DO INSTEAD DELETE FROM t WHERE t.id = old.id;
+    ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY own ON t TO reader USING (n > 0 AND EXISTS (SELECT FROM parts WHERE t = t.id)) WITH CHECK (n > 1);
+    CREATE STATISTICS st (ndistinct) ON id, n FROM t; CREATE SEQUENCE s INCREMENT 3; ALTER SEQUENCE s OWNER TO app; ALTER SEQUENCE s OWNED BY t.n;
+    CREATE TEXT SEARCH CONFIGURATION ts (COPY = simple);
+    CREATE FOREIGN DATA WRAPPER fdw; CREATE SERVER far FOREIGN DATA WRAPPER fdw OPTIONS (a 'b');
+    CREATE USER MAPPING FOR reader SERVER far; CREATE FOREIGN TABLE away (a int NOT NULL) SERVER far;
+    CREATE FUNCTION told() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN END $$;
+    CREATE EVENT TRIGGER told ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION told();
+    COMMENT ON TABLE t IS 'SELECT'; COMMENT ON COLUMN t.v IS 'v'; COMMENT ON ROLE app IS 'r'";
+
+/// With replicas of the oldest and the newest version, all is equal that both know; what is planted is named.
+#[tokio::test]
+async fn definitions_are_compared_across_major_versions() {
+    let bins: Vec<_> = [14, 18].into_iter().filter_map(bin_of).collect();
+    if bins.is_empty() {
+        return eprintln!("PostgreSQL 14 and 18 are not there: not tested");
+    }
+    let servers =
+        bins.into_iter().map(|bin| (Server::start_of(bin, "fsync = off"), Method::default()));
+    let cluster = Cluster::start_on(VERSIONED, servers.collect()).await;
+    cluster
+        .run(
+            "ALTER TABLE t ADD said text NOT NULL DEFAULT 'SELECT'; GRANT ALL ON parts TO reader;
+             CREATE OR REPLACE VIEW simple AS SELECT id, v, n + 2 AS next, m FROM t WHERE n > 1;
+             CREATE TABLE later (id int PRIMARY KEY, v code); INSERT INTO later VALUES (1, 'a');
+             ALTER TABLE later OWNER TO app",
+        )
+        .await;
+    cluster.assert_equal().await;
+    for (number, (planted, undo, named)) in [
+        ("GRANT DELETE ON t TO PUBLIC", "REVOKE DELETE ON t FROM PUBLIC", "table public.t: "),
+        (
+            "ALTER POLICY own ON t TO app",
+            "ALTER POLICY own ON t TO reader",
+            "policy own for * permissive to app",
+        ),
+        ("ALTER ROLE app CREATEDB", "ALTER ROLE app NOCREATEDB", "role app: "),
+        (
+            "REVOKE ADMIN OPTION FOR app FROM reader",
+            "GRANT app TO reader WITH ADMIN OPTION",
+            "membership of reader in app",
+        ),
+        (
+            "ALTER ROLE reader SET work_mem = '2MB'",
+            "ALTER ROLE reader SET work_mem = '1MB'",
+            "settings of role reader",
+        ),
+        ("ALTER TABLE later OWNER TO postgres", "ALTER TABLE later OWNER TO app", "owner app"),
+        (
+            "ALTER TABLE t ALTER m DROP NOT NULL",
+            "ALTER TABLE t ALTER m SET NOT NULL",
+            "column 3 m public.mood not null",
+        ),
+        (
+            "DROP VIEW joined",
+            "CREATE VIEW joined AS SELECT a.id, count(*) FROM t a JOIN parts p ON p.t = a.id GROUP BY a.id",
+            "view public.joined: is missing",
+        ),
+        (
+            "ALTER FUNCTION atomic(int) VOLATILE",
+            "ALTER FUNCTION atomic(int) STABLE",
+            "function public.atomic(integer)",
+        ),
+        (
+            "CREATE OR REPLACE FUNCTION plain(int) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "CREATE OR REPLACE FUNCTION plain(int) RETURNS int LANGUAGE sql AS 'SELECT n::int FROM t WHERE id = $1'",
+            "function public.plain(integer)",
+        ),
+        ("COMMENT ON TABLE t IS 'x'", "COMMENT ON TABLE t IS 'SELECT'", "comment 'x'"),
+        (
+            "DROP RULE r ON simple",
+            "CREATE RULE r AS ON DELETE TO simple DO INSTEAD DELETE FROM t WHERE t.id = old.id",
+            "rule r",
+        ),
+        (
+            "ALTER TABLE t ALTER said SET DEFAULT 'y'",
+            "ALTER TABLE t ALTER said SET DEFAULT 'SELECT'",
+            "here",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at = number % cluster.followers.len();
+        cluster.run_behind_at(at, planted).await;
+        let text = cluster.verify().await.to_string();
+        assert!(text.contains(named), "{planted}: {text}");
+        cluster.run_behind_at(at, undo).await;
+        let report = cluster.verify().await;
+        assert!(report.is_equal(), "behind {undo}: {report}");
+    }
 }
 
 /// One table for each way in which rows can differ; the counts are the same everywhere.

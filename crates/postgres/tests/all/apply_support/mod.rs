@@ -47,19 +47,24 @@ impl Cluster {
 
     /// A replica for each of the methods.
     pub async fn start_by(script: &str, settings: &str, methods: &[Method]) -> Cluster {
+        let servers = methods.iter().map(|method| (Server::start_with(settings), *method));
+        Cluster::start_on(script, servers.collect()).await
+    }
+
+    /// Replicas on these servers, which are new.
+    pub async fn start_on(script: &str, servers: Vec<(Server, Method)>) -> Cluster {
         let primary = Primary::start(script).await;
         let mut collector = primary.collect();
         collector.ignore_events();
         let visibility = Visibility::start(primary.server.login("postgres", "postgres"));
         let mut cluster = Cluster { primary, collector, visibility, followers: Vec::new() };
-        for (number, method) in (1..).zip(methods) {
-            let server = Server::start_with(settings);
+        for (number, (server, method)) in (1..).zip(servers) {
             let mut connection = server.connect().await;
             connection.simple(script).await.expect("the script runs");
             connection.simple(&cluster.identities().await).await.expect("the identities");
             let site = site(&format!("replica{number}"), Role::Replica, &server);
             let replica = Arc::new(Replica::new(site));
-            let config = Config { method: *method, ..cluster.config(&replica) };
+            let config = Config { method, ..cluster.config(&replica) };
             let applier = apply::start(config);
             cluster.followers.push(Follower { server, replica, applier });
         }
@@ -93,7 +98,12 @@ impl Cluster {
 
     /// Runs something on the first replica behind hihooi's back.
     pub async fn run_behind(&self, script: &str) {
-        let mut connection = self.followers[0].server.connect().await;
+        self.run_behind_at(0, script).await;
+    }
+
+    /// Runs it on another replica.
+    pub async fn run_behind_at(&self, number: usize, script: &str) {
+        let mut connection = self.followers[number].server.connect().await;
         let script = format!("SET session_replication_role = replica; {script}");
         connection.simple(&script).await.expect("the script runs");
     }

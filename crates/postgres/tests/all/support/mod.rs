@@ -23,21 +23,30 @@ use tokio::task::JoinHandle;
 /// How long anything may take before a test fails: a bound for hangs, no measure of speed.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-fn bin(program: &str) -> PathBuf {
+/// The programs of the server that most tests use.
+pub fn bin() -> PathBuf {
     let dir = std::env::var("HIHOOI_TEST_PG_BIN")
         .unwrap_or_else(|_| "/usr/lib/postgresql/15/bin".to_owned());
-    Path::new(&dir).join(program)
+    PathBuf::from(dir)
+}
+
+/// Those of another major version, where `scripts/fetch-postgres` leaves them, or `HIHOOI_TEST_PG<version>` says.
+pub fn bin_of(version: u32) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
+    let given = std::env::var_os(format!("HIHOOI_TEST_PG{version}")).map(PathBuf::from);
+    let bin = given.unwrap_or_else(|| root.join(format!(".tools/postgresql-{version}/bin")));
+    bin.join("postgres").exists().then_some(bin)
 }
 
 /// PostgreSQL refuses to run as root.
-pub fn as_postgres(program: &str) -> Command {
+pub fn as_postgres(program: &Path) -> Command {
     if nix::unistd::geteuid().is_root() {
         let mut command = Command::new("runuser");
-        command.args(["-u", "postgres", "--"]).arg(bin(program));
+        command.args(["-u", "postgres", "--"]).arg(program);
         command.current_dir("/");
         command
     } else {
-        Command::new(bin(program))
+        Command::new(program)
     }
 }
 
@@ -73,6 +82,7 @@ fn reserved(port: u16) -> bool {
 
 pub struct Server {
     dir: TempDir,
+    bin: PathBuf,
     pub port: u16,
 }
 
@@ -83,14 +93,19 @@ impl Server {
     }
 
     pub fn start_with(settings: &str) -> Server {
+        Server::start_of(bin(), settings)
+    }
+
+    /// With the programs in `bin`.
+    pub fn start_of(bin: PathBuf, settings: &str) -> Server {
         let dir = tempfile::Builder::new().prefix("hihooi-test-").tempdir().expect("a directory");
         if nix::unistd::geteuid().is_root() {
             must(Command::new("chown").arg("postgres").arg(dir.path()));
         }
         let port = free_port();
-        let server = Server { dir, port };
+        let server = Server { dir, bin, port };
         must(
-            as_postgres("initdb")
+            as_postgres(&server.bin.join("initdb"))
                 .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"])
                 .arg("-D")
                 .arg(server.data()),
@@ -113,7 +128,7 @@ impl Server {
 
     fn ctl(&self, action: &[&str]) -> Output {
         let log = self.dir.path().join("log");
-        let mut command = as_postgres("pg_ctl");
+        let mut command = as_postgres(&self.bin.join("pg_ctl"));
         command.arg("-D").arg(self.data()).arg("-l").arg(log).args(["-t", "120"]).args(action);
         command.output().expect("pg_ctl runs")
     }
@@ -207,7 +222,7 @@ impl Server {
 
     /// Runs one of PostgreSQL's own programs against this server.
     pub fn program(&self, name: &str, user: &str, arguments: &[&str]) -> Output {
-        let mut command = as_postgres(name);
+        let mut command = as_postgres(&bin().join(name));
         let port = self.port.to_string();
         command.args(["-h", "127.0.0.1", "-p", &port, "-U", user]).args(arguments);
         command.output().expect("the program runs")
