@@ -25,6 +25,8 @@ pub(crate) enum Mistake {
     SettingLost,
     /// A read of what its own transaction has written runs at a replica.
     OwnWriteMissed,
+    /// A replica's answer stands though it may show two transactions in another order than the primary did.
+    ForkStands,
     /// The session's state is looked at in the middle of a unit, which commits it.
     SettledAmidUnit,
 }

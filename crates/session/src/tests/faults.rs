@@ -77,6 +77,7 @@ fn planted_mistakes_are_found() {
         (Mistake::SavepointsReversed, "I1: the client gets"),
         (Mistake::SettingLost, "I1: the client gets"),
         (Mistake::OwnWriteMissed, "I1: the client gets"),
+        (Mistake::ForkStands, "I3: an answer stands"),
     ] {
         mistakes::make(Some(mistake));
         let found = all_wrong().next().unwrap_or_default();

@@ -20,7 +20,9 @@ use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 
 use crate::consistency::Consistency;
 use crate::downstream::Downstream;
-use crate::events::{Action, Actions, Env, Event, Meaning, Outcome, Prepared, SchemaVersion};
+use crate::events::{
+    Action, Actions, Counter, Env, Event, Meaning, Outcome, Prepared, SchemaVersion,
+};
 use crate::own_settings::OwnSettings;
 use crate::own_types::{Needs, Objects};
 use crate::route::{Reason, Route, SnapshotName};
@@ -96,6 +98,8 @@ struct Lent {
     definitions: Cell<u64>,
     /// So many answers of replicas may show another order than the primary did.
     forked: Cell<u32>,
+    /// So many that had to be discarded were not yet.
+    undiscarded: Cell<u32>,
 }
 
 thread_local! {
@@ -151,6 +155,7 @@ impl Lent {
             is_behind: Cell::new(false),
             definitions: Cell::new(0),
             forked: Cell::new(0),
+            undiscarded: Cell::new(0),
         }
     }
 }
@@ -225,6 +230,7 @@ impl Env for Lent {
     fn may_be_forked(&self, _: &Route, _: &Items) -> bool {
         let left = self.forked.get();
         self.forked.set(left.saturating_sub(1));
+        self.undiscarded.set(self.undiscarded.get() + u32::from(left > 0));
         left > 0
     }
     fn was_ended(&self, _: SiteId, _: i32) -> bool {
@@ -312,6 +318,7 @@ impl World {
             lent.definitions.set(0);
             lent.statements.borrow_mut().clear(); // what clients of other worlds were told is nothing to these
             lent.forked.set(0);
+            lent.undiscarded.set(0);
         });
         World {
             env: LENT.with(Rc::clone),
@@ -405,6 +412,9 @@ impl World {
         let is_fatal = |frame: &Vec<u8>| show_answer(frame).starts_with("E:FATAL");
         if frames(&self.client).iter().any(is_fatal) && !self.session.has_ended() {
             self.wrong.push("I1: a fatal error is told, and the session goes on".to_owned());
+        }
+        if self.env.undiscarded.get() > 0 {
+            self.wrong.push("I3: an answer stands that may show another order".to_owned());
         }
     }
 
@@ -693,6 +703,10 @@ impl World {
             Action::Hash(passwords) => {
                 let verifiers = passwords.iter().map(|password| format!("scram({password})"));
                 self.event(Event::Hashed(Some(verifiers.collect())));
+            }
+            Action::Count(_, Counter::Discarded) => {
+                let left = self.env.undiscarded.get();
+                self.env.undiscarded.set(left.saturating_sub(1));
             }
             Action::Begin { write, .. } => self.begun.push(write),
             Action::End { write, outcome, .. } => self.ended(write, Some(outcome)),

@@ -120,7 +120,7 @@ impl Session {
     fn judge(&mut self, all: bool, env: &dyn Env, out: &mut Actions) {
         let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
         let items = work.wanted.as_ref().map_or(&Items::Everything, Wanted::items);
-        if all && (!env.may_be_forked(&work.route, items)) {
+        if all && (!env.may_be_forked(&work.route, items) || makes(Mistake::ForkStands)) {
             self.hold = Hold::UntilRows;
             return;
         }
