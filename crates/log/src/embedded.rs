@@ -15,7 +15,7 @@ use crate::record::Operation;
 use crate::store::{Appender, Store};
 use crate::tail::{Budget, Tail};
 use crate::writer::WriteQueue;
-use crate::{BackendRecord, Error, Log, PENDING_LEN_MAX, Result, TAIL_LEN_MAX};
+use crate::{BackendRecord, Error, Log, PENDING_LEN_MAX, Result, TAIL_LEN_MAX, WRITER};
 
 /// A chunk this large is written without waiting for [`Log::flush`].
 const EAGER_LEN: usize = 512 << 10;
@@ -56,7 +56,7 @@ impl Log {
         let queue = Arc::new(WriteQueue::new(Tail::new(TAIL_LEN_MAX), last, first, kept));
         let writer = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
-            .name("log writer".to_owned())
+            .name(WRITER.to_owned())
             .spawn(move || writer.run(&mut appender))
             .map_err(|error| Error::Failed(error.to_string()))?;
         let inner = Inner { queue, store, thread: Mutex::new(Some(thread)) };

@@ -23,6 +23,9 @@ pub const TAIL_LEN_MAX: usize = 16 << 20;
 /// Appended but not yet written bytes; [`Log::append`] waits at this bound (I8).
 pub const PENDING_LEN_MAX: usize = 16 << 20;
 
+/// Name of the thread that writes the log, as the operating system has it (15 bytes at most).
+pub const WRITER: &str = "log writer";
+
 /// Why the log can't do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

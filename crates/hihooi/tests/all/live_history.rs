@@ -17,9 +17,9 @@ use crate::harness::{
 
 /// What is tried with each level: what may break its promise, and what its readers get most of their answers by.
 const LEVELS: [(&str, &str, u64); 6] = [
-    ("sync", "walsender,commit,appliers", 1_000),
+    ("sync", "walsender,commit,appliers,slow-log", 1_000),
     ("strict", "standby,commit,pause", 1_000),
-    ("gssi", "standby,commit,appliers,backends", 1_000),
+    ("gssi", "standby,commit,appliers,backends,slow-log", 1_000),
     ("rsi-pc", "freeze,commit", 1_000),
     ("session", "pause,walsender,backends", 1_000),
     ("weak-si", "pause,kill-replica,standby", 1_000),
@@ -139,7 +139,16 @@ fn what_cant_be_done_is_refused_before_anything_is_changed() {
     let port = reference().port;
     refused(
         &mut history(port, &["--level", "gssi", "--faults", "pause,flood"]),
-        &["flood", "pause", "freeze", "kill-replica", "walsender", "backends", "standby", "commit"],
+        &[
+            "flood",
+            "pause",
+            "freeze",
+            "kill-replica",
+            "kill-hihooi",
+            "slow-log",
+            "walsender",
+            "commit",
+        ],
     );
     refused(
         &mut history(port, &["--level", "perfect"]),

@@ -1,7 +1,8 @@
 //! Faults that are injected while sessions run: each kind repeatedly, concurrently with the others.
 //!
 //! A process that was stopped (SIGSTOP) is continued even if this process dies: a helper process, which is
-//! informed before the stop, continues it as soon as the pipe between the two closes.
+//! informed before the stop, continues it as soon as the pipe between the two closes. A thread that was stopped
+//! (ptrace) is continued by the kernel then.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,7 +17,10 @@ use hihooi_postgres::cluster::pidfile::{self, Occupant};
 use hihooi_postgres::cluster::plain;
 use hihooi_postgres::connection::{Address, Connection, Login};
 use hihooi_postgres::tls::{Connector, Mode, Settings};
+use nix::sys::ptrace;
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use tokio::sync::watch;
@@ -27,6 +31,7 @@ use super::APPLICATION;
 use super::recording::PRIMARY;
 use crate::data_dir::DataDir;
 use crate::failure::{Failure, Result};
+use crate::holder::Holder;
 
 /// The first of each kind comes after so many milliseconds.
 const FIRST_MS: Range<u64> = 50..300;
@@ -35,9 +40,11 @@ const PAUSED_MS: Range<u64> = 20..2_000;
 /// How long a replica's processes stay stopped, milliseconds. The longest is beyond `sites.timeout_ms`, unless that is
 /// set to more.
 const FROZEN_MS: Range<u64> = 20..3_000;
+/// How long hihooi's log isn't written, milliseconds.
+const SLOW_LOG_MS: Range<u64> = 5..1_500;
 /// How long commits wait for a standby, milliseconds.
 const HIDDEN_MS: Range<u64> = 5..300;
-/// How long a killed replica may take to serve again before the next fault, milliseconds.
+/// How long a killed replica, or hihooi, may take to serve again before the next fault, milliseconds.
 const RESTART_MS_MAX: u64 = 20_000;
 /// How often it is looked whether replicas have caught up, which makes a minute.
 const CATCH_UP_TRIES_MAX: usize = 1_200;
@@ -59,6 +66,10 @@ pub enum Fault {
     Freeze,
     /// SIGKILL to a replica's postmaster, which `hihooi up` starts again (--data)
     KillReplica,
+    /// SIGKILL to hihooi, which something else must start again, for example systemd (--data)
+    KillHihooi,
+    /// Stop the thread that writes hihooi's log for a moment (--data)
+    SlowLog,
     /// End hihooi's replication connection at the primary
     Walsender,
     /// End server processes that run our sessions' statements, at any server
@@ -79,16 +90,16 @@ impl Fault {
 
     /// Whether it acts on processes of this machine.
     fn needs_data(self) -> bool {
-        matches!(self, Fault::Freeze | Fault::KillReplica)
+        matches!(self, Fault::Freeze | Fault::KillReplica | Fault::KillHihooi | Fault::SlowLog)
     }
 
     /// Pause between two of the kind, milliseconds, if it is one of so many kinds: replicas shall serve most of the
     /// time, also behind a fault after which they catch up or get their share back little by little.
     fn every_ms(self, kinds: usize) -> Range<u64> {
         let alone = match self {
-            Fault::KillReplica => 2_000..8_000,
+            Fault::KillReplica | Fault::KillHihooi => 2_000..8_000,
             Fault::Walsender => 500..5_000,
-            Fault::Pause | Fault::Freeze | Fault::Appliers => 200..2_000,
+            Fault::Pause | Fault::Freeze | Fault::SlowLog | Fault::Appliers => 200..2_000,
             Fault::Backends => 100..1_000,
             Fault::Standby | Fault::Commit => 50..500,
         };
@@ -311,11 +322,16 @@ struct Injector {
 }
 
 impl Injector {
-    /// A random duration; one of half as long is as likely.
+    /// Waits for a random duration.
     async fn pause(&mut self, ms: Range<u64>) {
+        sleep(self.duration(ms)).await;
+    }
+
+    /// A random duration; one of half as long is as likely.
+    fn duration(&mut self, ms: Range<u64>) -> Duration {
         let (least, most) = ((ms.start as f64).ln(), (ms.end as f64).ln());
         let ms = self.random.random_range(least..most).exp();
-        sleep(Duration::from_micros((ms * 1_000.0) as u64)).await;
+        Duration::from_micros((ms * 1_000.0) as u64)
     }
 
     async fn inject(&mut self, fault: Fault) -> Result<()> {
@@ -323,6 +339,8 @@ impl Injector {
             Fault::Pause => self.pause_replica().await,
             Fault::Freeze => self.freeze().await,
             Fault::KillReplica => self.kill_replica().await,
+            Fault::KillHihooi => self.kill_hihooi().await,
+            Fault::SlowLog => self.slow_log().await,
             Fault::Walsender => self.end_walsender().await,
             Fault::Backends => self.end_backends().await,
             Fault::Appliers => self.end_appliers().await,
@@ -390,6 +408,32 @@ impl Injector {
         Ok(())
     }
 
+    /// The process that runs hihooi.
+    fn hihooi(&self) -> Result<Holder> {
+        let data = self.target.data.as_ref();
+        let data = data.ok_or_else(|| Failure::new("no data directory is known"))?;
+        Holder::find(data)?.ok_or_else(|| Failure::new("hihooi doesn't run"))
+    }
+
+    async fn kill_hihooi(&mut self) -> Result<()> {
+        self.hihooi()?.signal(rustix::process::Signal::KILL)?;
+        for _ in 0..RESTART_MS_MAX / 100 {
+            sleep(Duration::from_millis(100)).await;
+            if self.target.command("SHOW SERVERS").await.is_ok() {
+                return Ok(());
+            }
+        }
+        Err(Failure::new("nothing starts hihooi again"))
+    }
+
+    async fn slow_log(&mut self) -> Result<()> {
+        let writer = thread_named(self.hihooi()?.pid, hihooi_log::WRITER)?;
+        let stopped = self.duration(SLOW_LOG_MS);
+        // The thread that traces another is the only one that can let it go.
+        let tracing = tokio::task::spawn_blocking(move || stop_thread(writer, stopped));
+        tracing.await.map_err(Failure::new)?
+    }
+
     async fn end_walsender(&mut self) -> Result<()> {
         let primary = self.target.server(PRIMARY)?;
         let text = format!(
@@ -442,6 +486,30 @@ impl Injector {
     }
 }
 
+/// A thread of a process, by its name.
+fn thread_named(pid: i32, name: &str) -> Result<Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(Failure::new)?;
+    for task in tasks.filter_map(std::result::Result::ok) {
+        let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if comm.trim_end() == name
+            && let Some(tid) = task.file_name().to_str().and_then(|tid| tid.parse().ok())
+        {
+            return Ok(Pid::from_raw(tid));
+        }
+    }
+    Err(Failure::new(format!("process {pid} has no thread {name:?}")))
+}
+
+/// Stops a thread for a while, the others of its process not (manual page ptrace(2)).
+fn stop_thread(thread: Pid, duration: Duration) -> Result<()> {
+    let failed = |error| Failure::new(format!("ptrace: {error}"));
+    ptrace::seize(thread, ptrace::Options::empty()).map_err(failed)?;
+    ptrace::interrupt(thread).map_err(failed)?;
+    waitpid(thread, Some(WaitPidFlag::__WALL)).map_err(failed)?;
+    std::thread::sleep(duration);
+    ptrace::detach(thread, None).map_err(failed)
+}
+
 /// Processes that are stopped. They go on when this is dropped, or when this process ends.
 struct Frozen(Option<Child>);
 
@@ -489,6 +557,36 @@ mod tests {
             is_it(state_of(pid))
         });
         assert!(seen, "{}", state_of(pid));
+    }
+
+    #[test]
+    fn a_stopped_thread_goes_on_and_others_meanwhile() {
+        let mut process = Command::new("python3")
+            .args(["-c", "import threading, time\nc = [0]\ndef count():\n while True: c[0] += 1; time.sleep(0.001)\n\
+                t = threading.Thread(target=count); t.start(); open('/proc/self/task/%d/comm' % t.native_id, 'w').write('counts')\n\
+                while True: print(c[0], flush=True); time.sleep(0.01)"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let lines = std::io::BufReader::new(process.stdout.take().expect("piped"));
+        let mut numbers = std::io::BufRead::lines(lines)
+            .map(|line| line.expect("text").parse::<u64>().expect("a number"));
+        let pid = i32::try_from(process.id()).expect("pids are positive");
+        numbers.find(|number| *number > 10);
+        let thread = thread_named(pid, "counts").expect("it runs");
+        let stopped = std::thread::spawn(move || stop_thread(thread, Duration::from_secs(2)));
+        let mut same = 0;
+        let mut last = 0;
+        // A hundred lines take the other thread a second.
+        numbers.find(|number| {
+            same = if *number == last { same + 1 } else { 0 };
+            last = *number;
+            same == 100
+        });
+        stopped.join().expect("no panic").expect("ours");
+        assert!(numbers.find(|number| *number > last).is_some());
+        process.kill().expect("ours");
+        process.wait().expect("ours");
     }
 
     #[test]
