@@ -89,10 +89,10 @@ def merged(lines):
 class Replica:
     """A row of SHOW REPLICAS."""
 
-    def __init__(self, row):
-        cells = row.split(CELL_END)
-        self.name, self.state, self.applied, self.lag = cells[:4]
-        self.reason = one_line(cells[-1])
+    def __init__(self, cells):
+        self.name, self.state, self.lag = cells["replica"], cells["state"], cells["lag_entries"]
+        self.applied = cells["applied"]
+        self.reason = one_line(cells["reason"])
 
     def serves(self):
         return self.state == "serving" and self.lag == "0"
@@ -160,7 +160,7 @@ class Cluster:
 
     def show_replicas(self):
         """Rows of SHOW REPLICAS, or why there are none."""
-        psql = [self.pg_bin / "psql", "-XAtq", "-F", CELL_END, "-R", ROW_END, "-d", "hihooi"]
+        psql = [self.pg_bin / "psql", "-XAq", "-P", "footer=off", "-F", CELL_END, "-R", ROW_END, "-d", "hihooi"]
         try:
             done = subprocess.run(
                 [*psql, "-c", "SHOW REPLICAS"],
@@ -173,7 +173,8 @@ class Cluster:
         if done.returncode != 0:
             return one_line("SHOW REPLICAS: " + done.stderr.decode(errors="replace"))
         rows = done.stdout.decode(errors="replace").removesuffix("\n").split(ROW_END)
-        return [Replica(row) for row in rows if row]
+        header, *rows = [row.split(CELL_END) for row in rows if row]
+        return [Replica(dict(zip(header, row))) for row in rows]
 
     def wait_for_replicas(self, seconds_max):
         """Waits until all replicas serve all of it: nothing then, else what is wrong."""

@@ -19,9 +19,13 @@ use crate::replication::Replication;
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Notes what changed; a comparison of hashes if nothing did.
-const FOLLOW: &str =
-    "SELECT hihooi.follow_shared(), hihooi.follow_owners(), hihooi.follow_indexes(), hihooi.tidy()";
+/// Each notes what changed, in a transaction of its own; a comparison of hashes if nothing did.
+const FOLLOW: [&str; 4] = [
+    "SELECT hihooi.follow_shared()",
+    "SELECT hihooi.follow_owners(false)",
+    "SELECT hihooi.follow_indexes()",
+    "SELECT hihooi.tidy()",
+];
 
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(replication: Arc<Replication>, status: Arc<CollectorStatus>) {
@@ -64,7 +68,9 @@ async fn look(
         if setup::objects(&mut connection).await.map_err(Failure::new)? != Objects::Complete {
             make_again(replication, &mut connection).await?;
         }
-        connection.query(FOLLOW).await.map_err(Failure::new)?;
+        for follow in FOLLOW {
+            connection.query(follow).await.map_err(Failure::new)?;
+        }
         sleep(LOOK_EVERY).await;
     }
 }

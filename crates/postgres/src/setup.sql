@@ -697,11 +697,14 @@ BEGIN
     SELECT jsonb_agg(quote_ident(o.value)) INTO dropped
         FROM jsonb_each_text(before.names) o
         WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.key::oid OR r.rolname = o.value);
-    PERFORM hihooi.write_note('shared', jsonb_build_object(
-        'renamed', renamed, 'dropped', dropped, 'state', hihooi.shared()));
+    PERFORM hihooi.write_note('shared', jsonb_build_object('renamed', renamed, 'state', hihooi.shared()));
     UPDATE hihooi.told SET hash = hihooi.hash_of_shared(),
             names = (SELECT jsonb_object_agg(oid, rolname) FROM pg_roles WHERE rolname !~ '^pg_')
         WHERE what = 'shared';
+    IF dropped IS NOT NULL THEN
+        PERFORM hihooi.follow_owners(true); -- they own nothing any more
+        PERFORM hihooi.write_note('shared', jsonb_build_object('dropped', dropped, 'state', hihooi.shared()));
+    END IF;
 END
 $$;
 
@@ -998,6 +1001,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hihooi.follow_shared();
+    IF NOT own THEN
+        PERFORM hihooi.follow_owners(true);
+    END IF;
     PERFORM hihooi.follow_indexes();
     IF NOT own THEN
         RETURN;
@@ -1065,19 +1071,25 @@ BEGIN
         WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
           AND a.attname IN ('relowner', 'proowner', 'typowner', 'nspowner', 'oprowner', 'opcowner',
               'opfowner', 'collowner', 'conowner', 'dictowner', 'cfgowner', 'fdwowner', 'srvowner',
-              'stxowner', 'lanowner')
+              'stxowner', 'lanowner', 'extowner')
     LOOP
         RETURN QUERY EXECUTE format(
-            'SELECT $1, x.oid, x.%2$I, x.xmin FROM %1$s x WHERE x.oid >= 16384 %3$s AND ' || condition,
+            'SELECT $1, x.oid, x.%2$I, x.xmin FROM %1$s x WHERE %3$s AND ' || condition,
             catalog.attrelid::regclass, catalog.attname,
             CASE catalog.attname
-                WHEN 'relowner' THEN 'AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')
+                -- (The schema public may have another owner, too.)
+                WHEN 'nspowner' THEN 'x.nspname !~ ''^pg_'' AND x.nspname <> ''information_schema'''
+                WHEN 'relowner' THEN 'x.oid >= 16384 AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')
                     AND x.relpersistence <> ''t''
                     AND NOT (x.relkind = ''S'' AND EXISTS (SELECT FROM pg_depend d
                         WHERE d.classid = $1 AND d.objid = x.oid AND d.refclassid = $1
                           AND d.deptype IN (''a'', ''i'')))'
-                WHEN 'typowner' THEN 'AND NOT EXISTS (SELECT FROM pg_depend d
-                    WHERE d.classid = $1 AND d.objid = x.oid AND d.deptype = ''i'')' ELSE '' END)
+                -- (Since 17, a multirange type's goes with its range type's, and can't be altered by itself.)
+                WHEN 'typowner' THEN 'x.oid >= 16384 AND NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = x.oid)
+                    AND (x.typtype <> ''c'' OR EXISTS (
+                        SELECT FROM pg_class c WHERE c.oid = x.typrelid AND c.relkind = ''c''))
+                    AND (x.typtype <> ''m'' OR current_setting(''server_version_num'')::int < 170000)'
+                ELSE 'x.oid >= 16384' END)
             USING catalog.attrelid;
     END LOOP;
 END
@@ -1113,32 +1125,66 @@ BEGIN
 END
 $$;
 
--- If owners changed since the last time, by REASSIGN OWNED at the primary itself or in code that commits, or otherwise,
--- notes those of all objects that were written since; most of them replicas know already. A row that is locked stays as
--- it is until the note is committed, so that notes of one object come in their order; who changes one now is waited
--- for until the next time.
-CREATE FUNCTION hihooi.follow_owners() RETURNS void
+-- Notes owners, behind the roles that they may be, and remembers that.
+CREATE FUNCTION hihooi.tell_owners(owners hihooi.owners[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF owners = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM hihooi.follow_shared();
+    PERFORM hihooi.note_owners(owners);
+    INSERT INTO hihooi.owners SELECT * FROM unnest(owners)
+        ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
+END
+$$;
+
+-- If owners changed since the last time, by REASSIGN OWNED at the primary itself or in code that commits, or otherwise,
+-- notes those of objects that were written since, of all or of some hundred; most of them replicas know already. A row
+-- that is locked stays as it is until the note is committed, so that notes of one object come in their order; who
+-- changes one now is waited for until the next time.
+CREATE FUNCTION hihooi.follow_owners(whole boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
     -- Changes with every change of an owner: only initdb's superuser has no rows there. (See hihooi.hash_of_shared;
-    -- PostgreSQL's counters of writes tell up to ten seconds later.)
-    state constant text := coalesce(sum(hashtext(concat(xmin, ctid))), 0) FROM pg_shdepend
-        WHERE deptype = 'o' AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database());
-    found hihooi.owners[];
+    -- PostgreSQL's counters of writes tell up to ten seconds later.) Temporary relations come and go.
+    state constant text := coalesce(sum(hashtext(concat(s.xmin, s.ctid))), 0) FROM pg_shdepend s
+        WHERE s.deptype = 'o' AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND NOT EXISTS (SELECT FROM pg_class c
+              WHERE s.classid = 'pg_class'::regclass AND c.oid = s.objid AND c.relpersistence = 't');
 BEGIN
     IF EXISTS (SELECT FROM hihooi.told WHERE what = 'owners' AND hash = state) THEN
         RETURN;
     END IF;
-    found := ARRAY(SELECT o FROM hihooi.new_owners('FOR UPDATE SKIP LOCKED') o);
-    PERFORM hihooi.note_owners(found);
-    INSERT INTO hihooi.owners SELECT * FROM unnest(found)
-        ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
-    DELETE FROM hihooi.owners h WHERE NOT EXISTS (
-        SELECT FROM hihooi.owners_where('true') o WHERE (o.class, o.object) = (h.class, h.object));
-    IF NOT EXISTS (SELECT FROM hihooi.new_owners('')) THEN
+    PERFORM hihooi.tell_owners(ARRAY(SELECT o FROM hihooi.new_owners(
+        CASE WHEN whole THEN '' ELSE 'LIMIT 200 ' END || 'FOR UPDATE SKIP LOCKED') o));
+    IF NOT EXISTS (SELECT FROM hihooi.new_owners('LIMIT 1')) THEN
+        DELETE FROM hihooi.owners h WHERE NOT EXISTS (
+            SELECT FROM hihooi.owners_where('true') o WHERE (o.class, o.object) = (h.class, h.object));
         INSERT INTO hihooi.told VALUES ('owners', state, '{}')
             ON CONFLICT (what) DO UPDATE SET hash = excluded.hash;
+    END IF;
+END
+$$;
+
+-- Notes known objects that have another owner by now: the command that begins may depend on it, or tell what its
+-- object is like.
+CREATE FUNCTION hihooi.follow_new_owners() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+DECLARE
+    superuser constant oid := 10; -- initdb's
+    changed constant oid[] := ARRAY(
+        SELECT h.object FROM hihooi.owners h LEFT JOIN pg_shdepend s
+            ON s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (s.classid, s.objid, s.objsubid, s.deptype) = (h.class, h.object, 0, 'o')
+        WHERE coalesce(s.refobjid, superuser) <> h.owner);
+BEGIN
+    IF changed <> '{}' THEN
+        PERFORM hihooi.tell_owners(ARRAY(SELECT o FROM hihooi.owners_where(
+            format('x.oid = ANY (%L::oid[]) FOR UPDATE SKIP LOCKED', changed)) o));
     END IF;
 END
 $$;
@@ -1166,6 +1212,11 @@ DECLARE
 BEGIN
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
+    ELSIF depth = 0 AND pg_current_xact_id_if_assigned() IS NULL AND tg_tag <> 'DROP INDEX' THEN
+        PERFORM hihooi.follow_new_owners();
+    END IF;
+    IF tg_tag = 'DROP OWNED' THEN
+        PERFORM hihooi.follow_owners(true);
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
@@ -1500,8 +1551,8 @@ BEGIN
 END
 $$;
 
--- Replicas are copies: they have the owners of today.
-INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.owners);
+-- Replicas are copies: they have the owners of today. (Where an earlier version was, one may have missed some: all are told.)
+INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.told);
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;

@@ -48,6 +48,8 @@ pub(crate) struct Doubts {
 pub(crate) struct UnitEffects {
     /// So many statements ran, or will.
     pub(crate) statements: usize,
+    /// A statement of it, if it succeeds, has left behind that the transaction had failed.
+    pub(crate) leaves_failure: bool,
     may_commit_inside: bool,
     any_setting: bool,
     /// So many of the session's unsure texts are its own.

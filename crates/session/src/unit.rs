@@ -390,8 +390,10 @@ impl Session {
             }
             Kind::Rollback { chain } => {
                 self.transaction_ends();
+                self.doubts.unit.leaves_failure = true;
                 self.flight.is_in_block = *chain;
             }
+            Kind::RollbackTo(_) => self.doubts.unit.leaves_failure = true,
             // What it wrote becomes visible with COMMIT PREPARED, which touches everything.
             Kind::PrepareTransaction(_) => {
                 self.transaction_ends();
@@ -502,15 +504,18 @@ impl Session {
         out: &mut Actions,
     ) {
         let writes = self.writes_now(env);
-        let Transaction { commit_writes, may_hide, may_define, everywhere, .. } = self.transaction;
+        let Transaction { commit_writes, may_hide, may_define, everywhere, has_bound_commit, .. } =
+            self.transaction;
         self.flight.everywhere |= everywhere;
         self.transaction_ends();
-        if writes.is_empty() || up.status == Status::Failed {
+        let has_failed = up.status == Status::Failed && !self.doubts.unit.leaves_failure;
+        self.doubts.unit.leaves_failure = true;
+        if writes.is_empty() || has_failed {
             return;
         }
         let audience = if is_lone { Audience::Question } else { Audience::Hidden };
         if may_hide {
-            up.write_follow(audience);
+            up.write_follow(has_bound_commit, audience);
         }
         let write = self.begin_write(writes, may_define, out);
         if commit_writes {
@@ -553,7 +558,7 @@ impl Session {
         if self.commits(up) {
             let (writes, may_define) = (self.writes_now(env), self.transaction.may_define);
             if self.transaction.may_hide && !up.failed {
-                up.write_follow(Audience::Hidden);
+                up.write_follow(self.transaction.has_bound_commit, Audience::Hidden);
             }
             if self.transaction.commit_writes {
                 let write = self.begin_write(writes, may_define, out);

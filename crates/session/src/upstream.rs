@@ -328,8 +328,14 @@ impl Upstream {
         self.answers.sent(Sent::ClosePortal, audience);
     }
 
-    /// Has the primary note what no event trigger was told of. (Its row isn't anybody's.)
-    pub fn write_follow(&mut self, audience: Audience) {
+    /// Has the primary note what no event trigger was told of, in front of the commit. (Its row isn't anybody's.) The
+    /// client's unnamed portal, which ends with the transaction anyway, may still have open what is to be noted; unless
+    /// it `is_needed`, it is closed.
+    pub fn write_follow(&mut self, is_needed: bool, audience: Audience) {
+        if !is_needed {
+            frontend::close(Target::Portal, b"", &mut self.output);
+            self.answers.sent(Sent::ClosePortal, audience);
+        }
         frontend::parse(b"", FOLLOW_OWN.as_bytes(), &mut self.output);
         self.answers.sent(Sent::Parse(None), audience);
         self.unnamed = Some(NOBODYS);

@@ -521,7 +521,11 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
             "composite type" => "TYPE".to_owned(),
             kind => kind.to_uppercase(),
         };
-        let text = format!("ALTER {kind} {identity} OWNER TO {owner}");
+        let text = match kind.as_str() {
+            // No command does it but REASSIGN OWNED, for all that a role has.
+            "EXTENSION" => own_extension(identity, owner),
+            kind => format!("ALTER {kind} {identity} OWNER TO {owner}"),
+        };
         let point = "SAVEPOINT hihooi_owner";
         match connection.query(&format!("{point}; {text}; RELEASE {point}")).await {
             Ok(_) => {}
@@ -532,6 +536,25 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
         }
     }
     Ok(())
+}
+
+/// What gives an extension an owner, in the catalogs: initdb's superuser has no rows of pg_shdepend.
+fn own_extension(name: &str, owner: &str) -> String {
+    let owner = format!("{}::regrole::oid", literal(Some(owner)));
+    format!(
+        "UPDATE pg_catalog.pg_extension SET extowner = {owner}
+             WHERE pg_catalog.quote_ident(extname) = {name};
+         DELETE FROM pg_catalog.pg_shdepend s USING pg_catalog.pg_extension e, pg_catalog.pg_database d
+             WHERE pg_catalog.quote_ident(extname) = {name} AND datname = pg_catalog.current_database()
+               AND (s.dbid, s.classid, s.objid, s.deptype)
+                   = (d.oid, 'pg_catalog.pg_extension'::regclass, e.oid, 'o');
+         INSERT INTO pg_catalog.pg_shdepend (dbid, classid, objid, objsubid, refclassid, refobjid, deptype)
+             SELECT d.oid, 'pg_catalog.pg_extension'::regclass, e.oid, 0, 'pg_catalog.pg_authid'::regclass, {owner}, 'o'
+             FROM pg_catalog.pg_extension e, pg_catalog.pg_database d
+             WHERE pg_catalog.quote_ident(extname) = {name} AND datname = pg_catalog.current_database()
+               AND {owner} <> 10",
+        name = literal(Some(name)),
+    )
 }
 
 /// Adds CHECK constraints, and validates those that depend on the row alone.

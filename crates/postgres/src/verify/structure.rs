@@ -134,7 +134,7 @@ fn common(object: &str, description: &str) -> String {
         let query = match name {
             "CREATE" => "\n BEGIN ATOMIC",
             "rule" => " CREATE RULE ",
-            _ => "SELECT ",
+            _ => "( SELECT ",
         };
         let told = property.split(query).next().unwrap_or_default();
         // A right of 17.

@@ -17,6 +17,7 @@ use hihooi_postgres::cluster::pidfile::{self, Occupant};
 use hihooi_postgres::cluster::plain;
 use hihooi_postgres::connection::{Address, Connection, Login};
 use hihooi_postgres::tls::{Connector, Mode, Settings};
+use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -507,7 +508,11 @@ fn stop_thread(thread: Pid, duration: Duration) -> Result<()> {
     ptrace::interrupt(thread).map_err(failed)?;
     waitpid(thread, Some(WaitPidFlag::__WALL)).map_err(failed)?;
     std::thread::sleep(duration);
-    ptrace::detach(thread, None).map_err(failed)
+    match ptrace::detach(thread, None) {
+        // Its process was killed, and has not ended before this is known.
+        Err(Errno::ESRCH) => waitpid(thread, Some(WaitPidFlag::__WALL)).map(drop).map_err(failed),
+        detached => detached.map_err(failed),
+    }
 }
 
 /// Processes that are stopped. They go on when this is dropped, or when this process ends.

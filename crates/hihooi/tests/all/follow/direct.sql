@@ -177,6 +177,56 @@ INSERT INTO t VALUES (1);
 DROP OWNED BY follow_a, follow_b;
 DROP ROLE follow_a, follow_b;
 
+-- case: reassigned, and at once other commands at the primary
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TABLE u (id int PRIMARY KEY);
+CREATE TABLE v (id int PRIMARY KEY);
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+ALTER TABLE t OWNER TO follow_a;
+ALTER TABLE u OWNER TO follow_a;
+ALTER TABLE v OWNER TO follow_a;
+ALTER FUNCTION f() OWNER TO follow_a;
+ALTER SCHEMA public OWNER TO follow_a;
+-- sleep: 3
+-- direct
+REASSIGN OWNED BY follow_a TO follow_b;
+DROP OWNED BY follow_a;
+INSERT INTO t VALUES (1);
+-- check
+GRANT ALL ON SCHEMA :schema TO follow_a;
+REASSIGN OWNED BY follow_b TO follow_a;
+COMMENT ON TABLE t IS 'x';
+SET ROLE follow_a;
+ALTER TABLE u ADD v int;
+DROP TABLE v;
+RESET ROLE;
+-- check
+CREATE ROLE follow_c;
+REASSIGN OWNED BY follow_a TO follow_c;
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
+-- sleep: 3
+-- check
+CREATE TABLE w (id int PRIMARY KEY);
+ALTER TABLE w OWNER TO follow_c;
+REASSIGN OWNED BY follow_c TO follow_b;
+DROP OWNED BY follow_c;
+DROP ROLE follow_c;
+INSERT INTO w VALUES (1);
+-- through
+-- sleep: 3
+INSERT INTO t VALUES (2);
+DO $$ BEGIN REASSIGN OWNED BY follow_b TO postgres; COMMIT; END $$;
+COMMENT ON FUNCTION f() IS 'x';
+GRANT SELECT ON t TO PUBLIC;
+-- finally
+ALTER SCHEMA public OWNER TO pg_database_owner;
+DROP OWNED BY follow_b;
+DROP ROLE follow_b;
+
 -- case: failed concurrent index at the primary
 CREATE TABLE t (id int PRIMARY KEY, v text);
 INSERT INTO t VALUES (1, 'a'), (2, 'a');

@@ -126,3 +126,21 @@ CREATE TABLE t (id int PRIMARY KEY, r int4range, EXCLUDE USING gist (id WITH =, 
 INSERT INTO t VALUES (1, '[1,2)');
 DROP EXTENSION btree_gist CASCADE;
 INSERT INTO t VALUES (2, '[1,2)');
+
+-- case: of a role that is replaced
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO follow_a', current_database()); END $$;
+SET ROLE follow_a;
+CREATE EXTENSION citext SCHEMA :schema;
+CREATE TABLE t (id citext PRIMARY KEY);
+RESET ROLE;
+REASSIGN OWNED BY follow_a TO follow_b;
+-- check
+REASSIGN OWNED BY follow_b TO postgres;
+INSERT INTO t VALUES ('a');
+DROP OWNED BY follow_a, follow_b;
+DROP ROLE follow_a, follow_b;
+-- finally
+DROP ROLE IF EXISTS follow_a, follow_b;
