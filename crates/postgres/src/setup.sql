@@ -1114,9 +1114,13 @@ AS $$
 DECLARE
     note jsonb;
 BEGIN
-    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'identity', i.identity, 'owner', o.owner::regrole::text))
+    -- (Procedures may differ in what is IN and OUT.)
+    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'owner', o.owner::regrole::text, 'identity',
+            CASE i.type WHEN 'procedure' THEN format('%I.%I(%s)', a.names[1], a.names[2],
+                'IN ' || nullif(array_to_string(a.args, ', IN '), '')) ELSE i.identity END))
         INTO note
-        FROM unnest(owners) o, LATERAL hihooi.identify(o.class, o.object) i
+        FROM unnest(owners) o, LATERAL hihooi.identify(o.class, o.object) i,
+            LATERAL hihooi.address(o.class, o.object) a
         WHERE NOT hihooi.is_temporary(o.class, o.object)
           AND coalesce(i.schema, i.identity) <> 'hihooi';
     IF note IS NOT NULL THEN

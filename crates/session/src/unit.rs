@@ -504,8 +504,9 @@ impl Session {
         out: &mut Actions,
     ) {
         let writes = self.writes_now(env);
-        let Transaction { commit_writes, may_hide, may_define, everywhere, has_bound_commit, .. } =
-            self.transaction;
+        let Transaction {
+            commit_writes, may_hide, may_define, everywhere, has_bound_commit, ..
+        } = self.transaction;
         self.flight.everywhere |= everywhere;
         self.transaction_ends();
         let has_failed = up.status == Status::Failed && !self.doubts.unit.leaves_failure;

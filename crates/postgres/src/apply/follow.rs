@@ -515,7 +515,7 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
             continue;
         }
         let kind = match kind.as_str() {
-            "function" | "procedure" | "aggregate" => "ROUTINE".to_owned(),
+            "function" | "aggregate" => "ROUTINE".to_owned(),
             "statistics object" => "STATISTICS".to_owned(),
             "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
             "composite type" => "TYPE".to_owned(),
