@@ -1179,12 +1179,12 @@ CREATE FUNCTION hihooi.follow_new_owners() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
-    superuser constant oid := 10; -- initdb's
+    -- (Of PostgreSQL's own roles there are no rows.)
     changed constant oid[] := ARRAY(
         SELECT h.object FROM hihooi.owners h LEFT JOIN pg_shdepend s
             ON s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
                 AND (s.classid, s.objid, s.objsubid, s.deptype) = (h.class, h.object, 0, 'o')
-        WHERE coalesce(s.refobjid, superuser) <> h.owner);
+        WHERE coalesce(s.refobjid, 0) <> CASE WHEN h.owner < 16384 THEN 0 ELSE h.owner END);
 BEGIN
     IF changed <> '{}' THEN
         PERFORM hihooi.tell_owners(ARRAY(SELECT o FROM hihooi.owners_where(

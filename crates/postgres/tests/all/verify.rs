@@ -122,8 +122,8 @@ async fn definitions_are_compared_across_major_versions() {
     for (number, (planted, undo, named)) in [
         ("GRANT DELETE ON t TO PUBLIC", "REVOKE DELETE ON t FROM PUBLIC", "table public.t: "),
         (
-            "GRANT UPDATE ON parts TO app",
             "REVOKE UPDATE ON parts FROM app",
+            "GRANT UPDATE ON parts TO app",
             "table public.parts: on the primary",
         ),
         (
