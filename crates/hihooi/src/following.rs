@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Each notes what changed, in a transaction of its own; a comparison of hashes if nothing did.
 const FOLLOW: [&str; 4] = [
     "SELECT hihooi.follow_shared()",
-    "SELECT hihooi.follow_owners(false)",
+    "SELECT hihooi.follow_owners()",
     "SELECT hihooi.follow_indexes()",
     "SELECT hihooi.tidy()",
 ];

@@ -698,13 +698,14 @@ BEGIN
         FROM jsonb_each_text(before.names) o
         WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.key::oid OR r.rolname = o.value);
     PERFORM hihooi.write_note('shared', jsonb_build_object('renamed', renamed, 'state', hihooi.shared()));
-    UPDATE hihooi.told SET hash = hihooi.hash_of_shared(),
-            names = (SELECT jsonb_object_agg(oid, rolname) FROM pg_roles WHERE rolname !~ '^pg_')
-        WHERE what = 'shared';
+    UPDATE hihooi.told SET hash = hihooi.hash_of_shared() WHERE what = 'shared';
     IF dropped IS NOT NULL THEN
-        PERFORM hihooi.follow_owners(true); -- they own nothing any more
+        PERFORM hihooi.note_new_owners(true); -- they own nothing any more
         PERFORM hihooi.write_note('shared', jsonb_build_object('dropped', dropped, 'state', hihooi.shared()));
     END IF;
+    UPDATE hihooi.told
+        SET names = (SELECT jsonb_object_agg(oid, rolname) FROM pg_roles WHERE rolname !~ '^pg_')
+        WHERE what = 'shared';
 END
 $$;
 
@@ -1001,9 +1002,6 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hihooi.follow_shared();
-    IF NOT own THEN
-        PERFORM hihooi.follow_owners(true);
-    END IF;
     PERFORM hihooi.follow_indexes();
     IF NOT own THEN
         RETURN;
@@ -1048,7 +1046,7 @@ BEGIN
     END LOOP;
     PERFORM hihooi.note_owners(ARRAY(
         SELECT o FROM hihooi.own_owners() o
-        WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))));
+        WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
     -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
     IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
         PERFORM hihooi.note_written();
@@ -1108,7 +1106,8 @@ AS $$
         WHERE (h.class, h.object) = ($1, x.oid) AND h.writer = x.xmin) ' || how)
 $$;
 
-CREATE FUNCTION hihooi.note_owners(owners hihooi.owners[]) RETURNS void
+-- Notes owners of objects; with `before`, of objects that have these owners at replicas, which others stay as they are.
+CREATE FUNCTION hihooi.note_owners(owners hihooi.owners[], before oid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -1117,11 +1116,17 @@ BEGIN
     -- (Procedures may differ in what is IN and OUT.)
     SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'owner', o.owner::regrole::text, 'identity',
             CASE i.type WHEN 'procedure' THEN format('%I.%I(%s)', a.names[1], a.names[2],
-                'IN ' || nullif(array_to_string(a.args, ', IN '), '')) ELSE i.identity END))
+                'IN ' || nullif(array_to_string(a.args, ', IN '), '')) ELSE i.identity END,
+            'before', CASE WHEN o.before IS NOT NULL THEN jsonb_build_object(
+                'kind', a.kind, 'names', a.names, 'args', a.args, 'owner', b.name) END))
         INTO note
-        FROM unnest(owners) o, LATERAL hihooi.identify(o.class, o.object) i,
-            LATERAL hihooi.address(o.class, o.object) a
-        WHERE NOT hihooi.is_temporary(o.class, o.object)
+        FROM unnest(owners, before) o(class, object, owner, writer, before),
+            LATERAL hihooi.identify(o.class, o.object) i, LATERAL hihooi.address(o.class, o.object) a,
+            LATERAL (SELECT coalesce((SELECT quote_ident(rolname) FROM pg_roles WHERE oid = o.before),
+                (SELECT quote_ident(names->>o.before::text) FROM hihooi.told WHERE what = 'shared'))) b(name)
+        -- (It was noted with the end of the role that had it before.)
+        WHERE NOT (o.before IS NOT NULL AND b.name IS NULL)
+          AND NOT hihooi.is_temporary(o.class, o.object)
           AND coalesce(i.schema, i.identity) <> 'hihooi';
     IF note IS NOT NULL THEN
         PERFORM hihooi.write_note('owners', note);
@@ -1129,26 +1134,11 @@ BEGIN
 END
 $$;
 
--- Notes owners, behind the roles that they may be, and remembers that.
-CREATE FUNCTION hihooi.tell_owners(owners hihooi.owners[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF owners = '{}' THEN
-        RETURN;
-    END IF;
-    PERFORM hihooi.follow_shared();
-    PERFORM hihooi.note_owners(owners);
-    INSERT INTO hihooi.owners SELECT * FROM unnest(owners)
-        ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
-END
-$$;
-
 -- If owners changed since the last time, by REASSIGN OWNED at the primary itself or in code that commits, or otherwise,
--- notes those of objects that were written since, of all or of some hundred; most of them replicas know already. A row
--- that is locked stays as it is until the note is committed, so that notes of one object come in their order; who
--- changes one now is waited for until the next time.
-CREATE FUNCTION hihooi.follow_owners(whole boolean) RETURNS void
+-- notes those of some hundred objects that were written since; most of them replicas know already. A row that is locked
+-- stays as it is until the note is committed, so that notes of one object come in their order; who changes one now is
+-- waited for until the next time. Only for a transaction of its own.
+CREATE FUNCTION hihooi.follow_owners() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
@@ -1158,12 +1148,19 @@ DECLARE
         WHERE s.deptype = 'o' AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
           AND NOT EXISTS (SELECT FROM pg_class c
               WHERE s.classid = 'pg_class'::regclass AND c.oid = s.objid AND c.relpersistence = 't');
+    found hihooi.owners[];
 BEGIN
     IF EXISTS (SELECT FROM hihooi.told WHERE what = 'owners' AND hash = state) THEN
         RETURN;
     END IF;
-    PERFORM hihooi.tell_owners(ARRAY(SELECT o FROM hihooi.new_owners(
-        CASE WHEN whole THEN '' ELSE 'LIMIT 200 ' END || 'FOR UPDATE SKIP LOCKED') o));
+    PERFORM hihooi.follow_shared(); -- the owners may be new
+    found := ARRAY(SELECT o FROM hihooi.new_owners('LIMIT 200 FOR UPDATE SKIP LOCKED') o);
+    IF NOT EXISTS (SELECT FROM hihooi.told WHERE what = 'shared' AND hash = hihooi.hash_of_shared()) THEN
+        RETURN; -- one of them was made just now: next time
+    END IF;
+    PERFORM hihooi.note_owners(found, NULL);
+    INSERT INTO hihooi.owners SELECT * FROM unnest(found)
+        ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
     IF NOT EXISTS (SELECT FROM hihooi.new_owners('LIMIT 1')) THEN
         DELETE FROM hihooi.owners h WHERE NOT EXISTS (
             SELECT FROM hihooi.owners_where('true') o WHERE (o.class, o.object) = (h.class, h.object));
@@ -1173,9 +1170,10 @@ BEGIN
 END
 $$;
 
--- Notes known objects that have another owner by now: the command that begins may depend on it, or tell what its
--- object is like.
-CREATE FUNCTION hihooi.follow_new_owners() RETURNS void
+-- Notes which known objects have another owner by now, that others gave them, for what comes next in this transaction: a
+-- command that depends on it, or tells what its object is like. With `all_of_them`, also those of objects that are new.
+-- It locks nothing, and may come behind a later change: replicas where an object has a later owner leave it alone.
+CREATE FUNCTION hihooi.note_new_owners(all_of_them boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
@@ -1185,10 +1183,22 @@ DECLARE
             ON s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
                 AND (s.classid, s.objid, s.objsubid, s.deptype) = (h.class, h.object, 0, 'o')
         WHERE coalesce(s.refobjid, 0) <> CASE WHEN h.owner < 16384 THEN 0 ELSE h.owner END);
+    owners hihooi.owners[];
+    before oid[];
 BEGIN
     IF changed <> '{}' THEN
-        PERFORM hihooi.tell_owners(ARRAY(SELECT o FROM hihooi.owners_where(
-            format('x.oid = ANY (%L::oid[]) FOR UPDATE SKIP LOCKED', changed)) o));
+        SELECT array_agg(o::hihooi.owners), array_agg(h.owner) INTO owners, before
+            FROM hihooi.owners_where(format('x.oid = ANY (%L::oid[])', changed)) o
+                JOIN hihooi.owners h ON (h.class, h.object) = (o.class, o.object) AND h.owner <> o.owner
+            WHERE NOT (age(o.writer) <= 0 AND hihooi.is_own(o.writer));
+    END IF;
+    IF all_of_them THEN
+        PERFORM hihooi.note_owners(ARRAY(SELECT o FROM hihooi.new_owners('') o
+            WHERE NOT EXISTS (SELECT FROM hihooi.owners h WHERE (h.class, h.object) = (o.class, o.object))), NULL);
+    END IF;
+    IF owners IS NOT NULL THEN
+        PERFORM hihooi.follow_shared();
+        PERFORM hihooi.note_owners(owners, before);
     END IF;
 END
 $$;
@@ -1216,11 +1226,9 @@ DECLARE
 BEGIN
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
-    ELSIF depth = 0 AND pg_current_xact_id_if_assigned() IS NULL AND tg_tag <> 'DROP INDEX' THEN
-        PERFORM hihooi.follow_new_owners();
     END IF;
-    IF tg_tag = 'DROP OWNED' THEN
-        PERFORM hihooi.follow_owners(true);
+    IF depth = 0 AND tg_tag <> 'DROP INDEX' THEN
+        PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
@@ -1555,8 +1563,11 @@ BEGIN
 END
 $$;
 
--- Replicas are copies: they have the owners of today. (Where an earlier version was, one may have missed some: all are told.)
-INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.told);
+-- Replicas are copies: they have the owners of today. (Where an earlier version was, they may have missed some: all are
+-- told.)
+INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.told)
+    ON CONFLICT DO NOTHING;
+DELETE FROM hihooi.told WHERE what = 'owners';
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;

@@ -188,6 +188,22 @@ pub struct Owner {
     pub identity: String,
     /// Its owner, quoted.
     pub owner: String,
+    /// Its owner is only changed where it is this one.
+    #[serde(default)]
+    pub before: Option<OwnerBefore>,
+}
+
+/// The owner that an object has where replicas were not told of another one yet.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OwnerBefore {
+    /// The owner, quoted.
+    pub owner: String,
+    /// What sort of object (`pg_identify_object_as_address`).
+    pub kind: String,
+    /// Its names there.
+    pub names: Vec<String>,
+    /// Its arguments there.
+    pub args: Vec<String>,
 }
 
 /// A row of `hihooi.note` that only matters while the stream is read.

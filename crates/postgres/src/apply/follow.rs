@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
-use hihooi_replication::note::{self, Command, Contents, Note, Object, Owner, SharedObjects};
+use hihooi_replication::note::{
+    self, Command, Contents, Note, Object, Owner, OwnerBefore, SharedObjects,
+};
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
 use super::catalog::{RESUME_CHECKS, asks_for_more};
@@ -508,9 +510,14 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
         WHERE oid = pg_catalog.to_regclass($1) AND relowner = pg_catalog.to_regrole($2)";
     const RELATIONS: [&str; 5] =
         ["table", "view", "materialized view", "sequence", "foreign table"];
-    for Owner { kind, identity, owner } in owners {
+    for Owner { kind, identity, owner, before } in owners {
         if RELATIONS.contains(&kind.as_str())
             && !connection.query_with(HAS, &[Some(identity), Some(owner)]).await?.rows.is_empty()
+        {
+            continue;
+        }
+        if let Some(before) = before
+            && !is_owned_by(connection, before).await?
         {
             continue;
         }
@@ -536,6 +543,20 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
         }
     }
     Ok(())
+}
+
+/// Whether an object has that owner. (Of PostgreSQL's own roles pg_shdepend has no rows.)
+async fn is_owned_by(connection: &mut Connection, before: &OwnerBefore) -> Result<bool> {
+    const IS: &str = "SELECT FROM hihooi.find($1, $2::text[], $3::text[]) f
+            LEFT JOIN pg_catalog.pg_shdepend s
+                ON s.dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+                    AND (s.classid, s.objid, s.objsubid, s.deptype) = (f.class, f.object, 0, 'o')
+            CROSS JOIN LATERAL (SELECT pg_catalog.to_regrole($4)::oid) b(owner)
+        WHERE coalesce(s.refobjid, 0) = CASE WHEN b.owner < 16384 THEN 0 ELSE b.owner END";
+    let OwnerBefore { owner, kind, names, args } = before;
+    let (names, args) = (array(names), array(args));
+    let values = [kind, &names, &args, owner].map(|value| Some(value.as_str()));
+    Ok(!connection.query_with(IS, &values).await?.rows.is_empty())
 }
 
 /// What gives an extension an owner, in the catalogs: initdb's superuser has no rows of pg_shdepend.

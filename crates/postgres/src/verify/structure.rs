@@ -136,7 +136,9 @@ fn common(object: &str, description: &str) -> String {
             "rule" => " CREATE RULE ",
             _ => "( SELECT ",
         };
-        let told = property.split(query).next().unwrap_or_default();
+        let told = [query, "( WITH "]
+            .iter()
+            .fold(property, |told, query| told.split(query).next().unwrap_or_default());
         // A right of 17.
         Some(
             ["MAINTAIN*, ", "MAINTAIN, "]

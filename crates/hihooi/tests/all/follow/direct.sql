@@ -197,13 +197,17 @@ DROP OWNED BY follow_a;
 INSERT INTO t VALUES (1);
 -- check
 GRANT ALL ON SCHEMA :schema TO follow_a;
+-- sleep: 3
+BEGIN;
 REASSIGN OWNED BY follow_b TO follow_a;
+COMMIT;
 COMMENT ON TABLE t IS 'x';
 SET ROLE follow_a;
 ALTER TABLE u ADD v int;
 DROP TABLE v;
 RESET ROLE;
 -- check
+-- sleep: 3
 CREATE ROLE follow_c;
 REASSIGN OWNED BY follow_a TO follow_c;
 DROP OWNED BY follow_a;
