@@ -1192,12 +1192,14 @@ BEGIN
                 JOIN hihooi.owners h ON (h.class, h.object) = (o.class, o.object) AND h.owner <> o.owner
             WHERE NOT (age(o.writer) <= 0 AND hihooi.is_own(o.writer));
     END IF;
+    IF all_of_them OR owners IS NOT NULL THEN
+        PERFORM hihooi.follow_shared(); -- the owners may be new
+    END IF;
     IF all_of_them THEN
         PERFORM hihooi.note_owners(ARRAY(SELECT o FROM hihooi.new_owners('') o
             WHERE NOT EXISTS (SELECT FROM hihooi.owners h WHERE (h.class, h.object) = (o.class, o.object))), NULL);
     END IF;
     IF owners IS NOT NULL THEN
-        PERFORM hihooi.follow_shared();
         PERFORM hihooi.note_owners(owners, before);
     END IF;
 END

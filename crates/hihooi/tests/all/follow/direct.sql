@@ -216,20 +216,21 @@ DROP ROLE follow_a;
 -- check
 CREATE TABLE w (id int PRIMARY KEY);
 ALTER TABLE w OWNER TO follow_c;
-REASSIGN OWNED BY follow_c TO follow_b;
+CREATE ROLE follow_d;
+REASSIGN OWNED BY follow_c TO follow_d;
 DROP OWNED BY follow_c;
 DROP ROLE follow_c;
 INSERT INTO w VALUES (1);
 -- through
 -- sleep: 3
 INSERT INTO t VALUES (2);
-DO $$ BEGIN REASSIGN OWNED BY follow_b TO postgres; COMMIT; END $$;
+DO $$ BEGIN REASSIGN OWNED BY follow_b, follow_d TO postgres; COMMIT; END $$;
 COMMENT ON FUNCTION f() IS 'x';
 GRANT SELECT ON t TO PUBLIC;
 -- finally
 ALTER SCHEMA public OWNER TO pg_database_owner;
-DROP OWNED BY follow_b;
-DROP ROLE follow_b;
+DROP OWNED BY follow_b, follow_d;
+DROP ROLE follow_b, follow_d;
 
 -- case: failed concurrent index at the primary
 CREATE TABLE t (id int PRIMARY KEY, v text);
