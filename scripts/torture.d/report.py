@@ -17,7 +17,6 @@ HUNG = "HUNG"
 BAD_OUTPUTS = (DIFFERS, HUNG)
 
 SERVING, STOPPED = "serving", "STOPPED"
-ACCEPTED = "stopped, listed"  # which `expected-stops` explains
 EQUAL, NOT_ASKED, STANDING = "equal", "not asked", "as before"
 GOOD_VERDICTS = (EQUAL, NOT_ASKED, STANDING)
 
@@ -124,7 +123,6 @@ class Report:
         for output in (OK, REORDERED, AS_PLAIN, DIFFERS_TOO, LISTED, IGNORED, DIFFERS, HUNG):
             yield from self.named(f"output {output}", "output", output, show=output != OK)
         yield from self.named("replicas serve all", "replicas", SERVING, show=False)
-        yield from self.named("replicas stopped, listed", "replicas", ACCEPTED)
         yield from self.named("replicas stopped", "replicas", STOPPED)
         verdicts = dict.fromkeys([EQUAL, *(record["verify"] for record in self.records)])
         for verdict in verdicts:

@@ -394,10 +394,7 @@ BEGIN
         format('index %I %s', c.relname, pg_get_indexdef(i.indexrelid)),
         CASE WHEN i.indisreplident THEN 'replica identity' END,
         CASE WHEN NOT i.indisvalid THEN 'not valid' END,
-        -- (To a parent that isn't valid yet it may have been attached while it wasn't itself.)
-        'of ' || (SELECT h.inhparent::regclass
-            FROM pg_inherits h JOIN pg_index o ON o.indexrelid = h.inhparent AND o.indisvalid
-            WHERE h.inhrelid = i.indexrelid),
+        'of ' || (SELECT h.inhparent::regclass FROM pg_inherits h WHERE h.inhrelid = i.indexrelid),
         'statistics ' || (
             SELECT string_agg(a.attnum || ':' || a.attstattarget, ', ' ORDER BY a.attnum)
             FROM pg_attribute a WHERE a.attrelid = i.indexrelid AND a.attstattarget >= 0))

@@ -209,16 +209,22 @@ BEGIN
 END
 $$;
 
--- The indexes of a table that are not valid, which replicas don't have, or no more.
+-- The indexes of a table that are not valid, which replicas don't have, or no more; and whether those of a partitioned
+-- table are. (PostgreSQL sets that when a part is attached, not when it becomes valid.)
 CREATE FUNCTION hihooi.invalid_note(t oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF EXISTS (SELECT FROM pg_index WHERE indrelid = t AND NOT indisvalid) THEN
-        RETURN jsonb_build_object('invalid', (
-            SELECT jsonb_agg(format('%I.%I', n.nspname, c.relname))
-            FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE i.indrelid = t AND NOT i.indisvalid AND c.relkind = 'i'));
+    IF EXISTS (SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+               WHERE i.indrelid = t AND (NOT i.indisvalid OR c.relkind = 'I'))
+    THEN
+        RETURN (
+            SELECT jsonb_build_object(
+                'invalid', jsonb_agg(i.name) FILTER (WHERE i.relkind = 'i' AND NOT i.indisvalid),
+                'partitioned', jsonb_object_agg(i.name, i.indisvalid) FILTER (WHERE i.relkind = 'I'))
+            FROM (SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relkind, i.indisvalid
+                FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE i.indrelid = t) i);
     END IF;
     RETURN '{}';
 END
@@ -495,6 +501,16 @@ $$;
 
 -- Rows that travel whole ------------------------------------------------------------------------
 
+-- The bytes of a text, whether or not they are valid in the database's encoding. (byteasend() returns its argument.)
+CREATE FUNCTION hihooi.bytes_of(text) RETURNS bytea LANGUAGE internal IMMUTABLE STRICT AS 'byteasend';
+
+-- A text in UTF8. Where that is the database's encoding, it isn't looked at: tables may have texts that are not valid.
+CREATE FUNCTION hihooi.in_utf8(t text) RETURNS bytea
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE pg_catalog.getdatabaseencoding() WHEN 'UTF8' THEN hihooi.bytes_of(t)
+        ELSE pg_catalog.convert_to(t, 'UTF8') END
+$$;
+
 -- Puts all rows of a relation into the stream, behind a note that says which table gets them and
 -- describes them: an array of texts each, in UTF-8, in a message that names the note by something that
 -- nobody else knows.
@@ -514,7 +530,7 @@ BEGIN
         'schema', schema, 'name', name, 'columns', columns));
     IF columns IS NOT NULL THEN
         EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
-                'convert_to(%L || ARRAY[%s]::text, ''UTF8''))) FROM ONLY %s',
+                'hihooi.in_utf8(%L || ARRAY[%s]::text))) FROM ONLY %s',
             token, (SELECT string_agg(
                 -- By the type's output function: a cast may be anybody's.
                 format('CASE num_nulls(%1$I) WHEN 0 THEN format(''%%s'', %1$I) END', c), ', ')
@@ -522,7 +538,7 @@ BEGIN
             t::regclass);
     ELSE
         EXECUTE format('SELECT count(pg_logical_emit_message(true, ''hihooi_rows'', '
-            'convert_to(%L || ''{}'', ''UTF8''))) FROM ONLY %s', token, t::regclass);
+            'hihooi.in_utf8(%L || ''{}''))) FROM ONLY %s', token, t::regclass);
     END IF;
     PERFORM hihooi.write_note('rows_end', jsonb_build_object('token', token));
 END
@@ -766,21 +782,36 @@ BEGIN
 END
 $$;
 
--- What makes an index, which has become valid, at a replica: with all that was set while it was not.
-CREATE FUNCTION hihooi.make_index(i oid) RETURNS SETOF text
+-- What makes an index at a replica, with all that was set while replicas lacked it, and attaches it to that of which it
+-- is a part; and as whom: the owner of what is altered.
+CREATE FUNCTION hihooi.make_index(i oid) RETURNS TABLE (role name, command text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT regexp_replace(pg_get_indexdef(i), 'INDEX ', 'INDEX IF NOT EXISTS ')
+    SELECT r.rolname, m FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner CROSS JOIN LATERAL (
+        SELECT regexp_replace(pg_get_indexdef(i), 'INDEX ', 'INDEX IF NOT EXISTS ')
+        UNION ALL
+        SELECT format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i::regclass, attnum, attstattarget)
+            FROM pg_attribute WHERE attrelid = i AND attstattarget >= 0
+        UNION ALL
+        SELECT format('COMMENT ON INDEX %s IS %L', i::regclass, description)
+            FROM pg_description WHERE (objoid, classoid, objsubid) = (i, 'pg_class'::regclass, 0)) m(m)
+    WHERE c.oid = i
     UNION ALL
-    SELECT format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i::regclass, attnum, attstattarget)
-        FROM pg_attribute WHERE attrelid = i AND attstattarget >= 0
-    UNION ALL
-    SELECT format('COMMENT ON INDEX %s IS %L', i::regclass, description)
-        FROM pg_description WHERE (objoid, classoid, objsubid) = (i, 'pg_class'::regclass, 0)
-    UNION ALL
-    SELECT format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, i::regclass)
-        FROM pg_inherits JOIN pg_index p ON p.indexrelid = inhparent AND p.indisvalid
+    SELECT r.rolname, format('ALTER INDEX %s ATTACH PARTITION %s', inhparent::regclass, i::regclass)
+        FROM pg_inherits JOIN pg_class c ON c.oid = inhparent JOIN pg_roles r ON r.oid = c.relowner
         WHERE inhrelid = i
+$$;
+
+-- Notes what makes an index of a table.
+CREATE FUNCTION hihooi.note_index(i oid, its_table jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'CREATE INDEX', 'settings', '{}'::jsonb,
+            'role', m.role, 'version', current_setting('server_version_num')::int / 10000,
+            'objects', jsonb_build_array(its_table - 'description'), 'create', m.command))
+        FROM hihooi.make_index(i) m;
+END
 $$;
 
 -- Notes those that became invalid, which replicas may have, and those that became valid, as REINDEX and
@@ -790,7 +821,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     one record;
-    command text;
     note jsonb;
 BEGIN
     FOR one IN
@@ -823,13 +853,12 @@ BEGIN
             'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, one.relation)));
         CONTINUE WHEN cardinality(one.indexes) = 0 AND one.lost IS NULL OR note->>'role' IS NULL;
         -- The table is as it should be when all of them are there, or gone.
-        FOR command IN
-            SELECT m FROM unnest(one.indexes) i, hihooi.make_index(i) m WHERE m IS NOT NULL
-        LOOP
-            PERFORM hihooi.write_note('command', note #- '{objects,0,description}'
-                || jsonb_build_object('create', command));
-        END LOOP;
-        PERFORM hihooi.write_note('command', note || jsonb_build_object('is_done', true));
+        PERFORM hihooi.note_index(i, note #> '{objects,0}') FROM unnest(one.indexes) i;
+        -- (What they are parts of may have become valid at replicas, and isn't here.)
+        PERFORM hihooi.write_note('command', note || jsonb_build_object('is_done', true, 'objects',
+            note->'objects' || coalesce((
+                SELECT jsonb_agg(hihooi.object_note('pg_class'::regclass, relid) - 'description')
+                FROM pg_partition_ancestors(one.relation) WHERE relid <> one.relation), '[]')));
         PERFORM hihooi.set_identity(one.relation);
     END LOOP;
 END
@@ -1002,8 +1031,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hihooi.follow_shared();
-    PERFORM hihooi.follow_indexes();
     IF NOT own THEN
+        PERFORM hihooi.follow_indexes();
         RETURN;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
@@ -1052,6 +1081,7 @@ BEGIN
         PERFORM hihooi.note_written();
     END IF;
     PERFORM hihooi.set_depth(depth);
+    PERFORM hihooi.follow_indexes(); -- behind the owners, whom it describes
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     RETURN; -- no row
 END
@@ -1394,6 +1424,7 @@ DECLARE
     healed oid[];
     seen text[] := '{}';
     root record;
+    unfinished oid;
 BEGIN
     -- A rewrite makes indexes valid: such a table is as it should be behind them.
     IF tag IN ('ALTER TABLE', 'REFRESH MATERIALIZED VIEW') AND EXISTS (SELECT FROM hihooi.invalid) THEN
@@ -1406,8 +1437,12 @@ BEGIN
                 JOIN pg_class k ON k.oid = i.indexrelid AND k.relkind = 'i'
             WHERE c.classid = 'pg_class'::regclass AND i.indisreplident AND NOT i.indisvalid;
     END IF;
+    -- (Of which there are events since PostgreSQL 17.) What was valid before is as it was.
+    IF tag = 'REINDEX' THEN
+        PERFORM hihooi.follow_indexes();
+    END IF;
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
-        CONTINUE WHEN command.in_extension;
+        CONTINUE WHEN command.in_extension OR tag = 'REINDEX';
         IF command.objid IS NULL THEN
             CONTINUE WHEN tag NOT IN ('GRANT', 'REVOKE')
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
@@ -1533,6 +1568,24 @@ BEGIN
                 FROM unnest(touched) WITH ORDINALITY t(relation, place)
                     JOIN pg_class c ON c.oid = t.relation AND c.relkind IN ('r', 'p')
                 ORDER BY t.place LIMIT 1));
+        END IF;
+        -- An index of a partitioned table takes over one of a partition that is not valid, which replicas would build: they
+        -- make its other parts. (One that is made ON ONLY the partitioned table is not valid either, but has no parts.)
+        IF tag = 'CREATE INDEX' THEN
+            SELECT i.indexrelid INTO unfinished FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+                WHERE i.indexrelid = ANY (touched) AND NOT i.indisvalid AND c.relkind = 'I'
+                  AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = i.indexrelid)
+                LIMIT 1;
+            IF unfinished IS NOT NULL THEN
+                PERFORM hihooi.note_index(part.relid, objects[1]) FROM (
+                    SELECT t.relid FROM pg_partition_tree(unfinished) t JOIN pg_index i ON i.indexrelid = t.relid
+                        JOIN pg_class c ON c.oid = t.relid
+                    WHERE i.indisvalid OR c.relkind = 'I' ORDER BY t.level, t.relid) part;
+                note := note || jsonb_build_object('is_done', true, 'objects', to_jsonb(objects || ARRAY(
+                    SELECT hihooi.object_note('pg_class'::regclass, i.indrelid)
+                    FROM pg_partition_tree(unfinished) t JOIN pg_index i ON i.indexrelid = t.relid
+                    WHERE t.level > 0)));
+            END IF;
         END IF;
         IF rewritten IS NOT NULL THEN
             note := note || jsonb_build_object('rewritten',

@@ -124,6 +124,9 @@ pub struct Object {
     /// The indexes of a table that are not valid at the primary, as SQL names them: a replica has none of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<Vec<String>>,
+    /// The indexes of a partitioned table, as SQL names them, and whether they are valid at the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitioned: Option<BTreeMap<String, bool>>,
     /// The command removed it, of which no event told (`ALTER DEFAULT PRIVILEGES … REVOKE`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,

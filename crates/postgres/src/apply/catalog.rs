@@ -36,6 +36,9 @@ pub(super) struct Column {
     /// The equality operator of a unique index on it, as `OPERATOR(schema.=)`; without one, the text
     /// decides.
     pub equals: Option<String>,
+    /// A text of the stream's bytes, cast to the type, is what the server would read: the database is in UTF8, as the
+    /// stream is, and nobody has defined such a cast.
+    pub text_is_input: bool,
 }
 
 /// A table at the replica.
@@ -107,7 +110,14 @@ const COLUMNS: &str = "
               and o.oid = p.amopopr and n.oid = o.oprnamespace
               and not (has_cast and c.opcintype = any (
                   '{anyenum,anyarray,anyrange,anymultirange,record}'::regtype[]))
-            order by i.indisprimary desc, i.indisreplident desc, i.indexrelid limit 1)
+            order by i.indisprimary desc, i.indisreplident desc, i.indexrelid limit 1),
+           not exists (select from pg_catalog.pg_cast k
+                       where k.castsource = 'pg_catalog.text'::regtype
+                         and k.casttarget in (t.oid, t.typbasetype) and k.oid >= 16384
+                         and k.castmethod = 'f')
+           and pg_catalog.getdatabaseencoding() = 'UTF8'
+           and not exists (select from pg_catalog.pg_type b
+                           where b.oid = t.typbasetype and b.typtype = 'd')
     from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid,
         lateral (select exists (select from pg_catalog.pg_cast k
             where k.castsource in (t.oid, t.typbasetype) and k.castcontext = 'i'
@@ -144,8 +154,8 @@ pub(super) const RESUME_DOMAINS: &str = "
       and d.refclassid = 'pg_catalog.pg_type'::regclass and d.deptype = 'a' and k.contypid = k.oid";
 
 /// The search path under which functions of a table's indexes, domains and generated columns run: its
-/// own schema, then that of its owner's sessions. For a superuser only schemas in which nobody but
-/// superusers may create anything: what others put there would run with a superuser's rights.
+/// own schema, then that of its owner's sessions. For a superuser only schemas in which nobody but superusers
+/// may create anything, or has: what others put there would run with a superuser's rights.
 const PATH: &str = r#"
     with wanted(owner, is_super, path) as (
         select c.relowner, o.rolsuper,
@@ -171,6 +181,20 @@ const PATH: &str = r#"
                     and d.datname = pg_catalog.current_database()
                 left join pg_catalog.pg_roles o on o.oid = d.datdba
             where a.privilege_type = 'CREATE' and not coalesce(o.rolsuper, g.rolsuper, false))
+        or not exists (
+            -- (Of predefined roles, which anybody may be a member of, pg_shdepend tells nothing.)
+            select from (
+                select pronamespace, proowner from pg_catalog.pg_proc
+                union all select typnamespace, typowner from pg_catalog.pg_type
+                union all select relnamespace, relowner from pg_catalog.pg_class
+                union all select oprnamespace, oprowner from pg_catalog.pg_operator
+                union all select collnamespace, collowner from pg_catalog.pg_collation
+                union all select connamespace, conowner from pg_catalog.pg_conversion
+                union all select dictnamespace, dictowner from pg_catalog.pg_ts_dict
+                union all select cfgnamespace, cfgowner from pg_catalog.pg_ts_config
+            ) object(schema, owner)
+            where object.schema = n.oid
+              and owner not in (select oid from pg_catalog.pg_roles where rolsuper))
     )
     select case when not is_super then path else coalesce(
         (select pg_catalog.string_agg(pg_catalog.quote_ident(schema), ', ' order by place)
@@ -247,7 +271,9 @@ fn column(row: Row) -> Option<(String, Column)> {
     let (name, type_name) = (next()?, next()?);
     let identity_always = next().as_deref() == Some("a");
     let compare = compare_of(next().as_deref());
-    Some((name, Column { type_name, identity_always, compare, equals: next() }))
+    let equals = next();
+    let text_is_input = next().as_deref() == Some("t");
+    Some((name, Column { type_name, identity_always, compare, equals, text_is_input }))
 }
 
 fn compare_of(type_name: Option<&str>) -> Compare {

@@ -175,8 +175,7 @@ impl Followed {
         } else if !command.is_done {
             return self.replay(connection, command).await;
         }
-        drop_invalid(connection, command).await?;
-        match self.compare(connection, command).await? {
+        match self.compare_alike(connection, command).await? {
             None => Ok(()),
             Some(difference) => Err(Failed::Differs(difference)),
         }
@@ -269,8 +268,9 @@ impl Followed {
         command: &Command,
         way: &Way<'_>,
     ) -> Result<Option<String>> {
-        drop_invalid(connection, command).await?;
-        let Some(difference) = self.compare(connection, command).await? else { return Ok(None) };
+        let Some(difference) = self.compare_alike(connection, command).await? else {
+            return Ok(None);
+        };
         let here = descriptions(connection, command).await?;
         if replay::mends(command, &here, &[]).is_empty() {
             return Ok(Some(difference));
@@ -279,10 +279,24 @@ impl Followed {
         connection.query(ROLLBACK).await?;
         let before = descriptions(connection, command).await?;
         match way.go(connection, command, &replay::mends(command, &here, &before)).await {
-            Ok(()) => self.compare(connection, command).await,
+            Ok(()) => self.compare_alike(connection, command).await,
             Err(Error::Server(_)) => Ok(Some(difference)),
             Err(lost) => Err(lost),
         }
+    }
+
+    /// Makes indexes valid or not as they are at the primary, then compares.
+    async fn compare_alike(
+        &self,
+        connection: &mut Connection,
+        command: &Command,
+    ) -> Result<Option<String>> {
+        drop_invalid(connection, command).await?;
+        let objects = command.objects.iter();
+        for object in objects.filter(|object| !self.recent.hides(self.xid, object)) {
+            validate_partitioned(connection, object).await?;
+        }
+        self.compare(connection, command).await
     }
 
     /// The differences from the primary's description, in words.
@@ -361,6 +375,21 @@ async fn drop_invalid(connection: &mut Connection, command: &Command) -> Result<
         connection.query(&format!("DROP INDEX IF EXISTS {index}")).await?;
     }
     Ok(())
+}
+
+/// Marks the indexes of a partitioned table as valid or not. At the primary one may not be although all its parts are by
+/// now, until one is attached again, or because of a part that is not, which replicas don't have.
+async fn validate_partitioned(connection: &mut Connection, table: &Object) -> Result<()> {
+    const MARK: &str = "
+        update pg_catalog.pg_index i set indisvalid = p.valid
+        from pg_catalog.pg_class c,
+            rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bool[])) p(name, valid)
+        where c.oid = pg_catalog.to_regclass(p.name) and c.relkind = 'I' and i.indexrelid = c.oid
+          and i.indisvalid <> p.valid";
+    let Some(indexes) = &table.partitioned else { return Ok(()) };
+    let names: Vec<String> = indexes.keys().cloned().collect();
+    let valid: Vec<String> = indexes.values().map(bool::to_string).collect();
+    connection.query_with(MARK, &[Some(&array(&names)), Some(&array(&valid))]).await.map(drop)
 }
 
 /// The descriptions of the command's objects at the replica, of those that exist.

@@ -42,6 +42,13 @@ END
 $$;
 GRANT EXECUTE ON FUNCTION hihooi.carry_out() TO PUBLIC;
 
+-- A text of these bytes, whether or not they are valid in the database's encoding. No server takes a text as input that
+-- is not, but tables may have some: a function in C made them, or an earlier version of PostgreSQL took them. For
+-- appliers only, since PostgreSQL trusts texts to be valid. (byteasend() returns its argument.)
+CREATE FUNCTION hihooi.text_of(pg_catalog.bytea) RETURNS pg_catalog.text
+LANGUAGE internal IMMUTABLE STRICT AS 'byteasend';
+REVOKE ALL ON FUNCTION hihooi.text_of(pg_catalog.bytea) FROM PUBLIC;
+
 -- While rows are carried out no function may define anything: appliers know which tables run code
 -- of others, and DDL that isn't in the log would change that behind their backs. What runs is told
 -- by the text of the applier's own statement, which nobody else can set.

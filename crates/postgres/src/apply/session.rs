@@ -33,6 +33,8 @@ use crate::site::Site;
 
 /// How a message introduces the server's error: a domain's constraint may raise any.
 const SERVER_ERROR: &str = "(SQLSTATE ";
+/// SQLSTATE of a text that isn't valid in the database's encoding.
+const INVALID_TEXT: &str = "(SQLSTATE 22021)";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
 const AHEAD_MAX: usize = 1000;
 /// Bytes of rows sent before their answers are read: rows are kept for error messages (I8).
@@ -88,6 +90,8 @@ pub(super) struct Session {
     without_domains: bool,
     /// Changes are made as they came in this transaction.
     as_they_came: bool,
+    /// Texts are sent as bytes in this transaction, whether or not they are valid in the database's encoding.
+    texts_as_bytes: bool,
     /// What is to be sent for the next group is being written, but must not be sent.
     is_preparing: bool,
     /// The last entry of the group that is prepared, and where it begins in the buffer.
@@ -133,6 +137,7 @@ impl Session {
             path: None,
             without_domains: false,
             as_they_came: false,
+            texts_as_bytes: false,
             is_preparing: false,
             prepared_group: None,
             repaired,
@@ -187,34 +192,36 @@ impl Session {
             self.forget();
             self.generation = group.generation;
         }
-        (self.as_they_came, self.without_domains) = (false, false);
+        (self.as_they_came, self.texts_as_bytes, self.without_domains) = (false, false, false);
+        self.path = None;
     }
 
     /// Runs a group's changes, without committing; whether what they change in the end was tried and refused.
     /// After a failure the transaction is rolled back.
     pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
         self.start(group);
-        let done = self.run(group).await;
-        let mut done = self.after(done).await;
-        // What doesn't fit is found out, and told, by changes that are made as they came.
-        let is_net_refused = matches!(done, Err(Failure::Refused { .. })) && !self.as_they_came;
-        if is_net_refused {
-            self.as_they_came = true;
-            let again = self.run(group).await;
-            done = self.after(again).await;
-        }
-        match done {
-            Err(Failure::Refused { tsid, reason }) if reason.contains(SERVER_ERROR) => {
-                self.without_domains = true;
-                let done = self.run(group).await;
-                match self.after(done).await {
-                    Err(Failure::Refused { .. }) => Err(Failure::Refused { tsid, reason }),
-                    done => done,
-                }
+        let (mut is_net_refused, mut first) = (false, None);
+        loop {
+            let done = self.run(group).await;
+            let (tsid, reason) = match self.after(done).await {
+                Err(Failure::Refused { tsid, reason }) => (tsid, reason),
+                done => return done.map(|()| is_net_refused),
+            };
+            // What doesn't fit is found out, and told, by changes that are made as they came.
+            if !self.as_they_came {
+                (self.as_they_came, is_net_refused) = (true, true);
+                continue;
             }
-            done => done,
+            if reason.contains(INVALID_TEXT) && !self.texts_as_bytes {
+                self.texts_as_bytes = true;
+            } else if reason.contains(SERVER_ERROR) && !self.without_domains {
+                self.without_domains = true;
+                first = Some((tsid, reason));
+            } else {
+                let (tsid, reason) = first.unwrap_or((tsid, reason));
+                return Err(Failure::Refused { tsid, reason });
+            }
         }
-        .map(|()| is_net_refused)
     }
 
     /// Commits what was executed.
@@ -456,6 +463,13 @@ impl Session {
         }
         self.carry_out();
         self.use_path(tsid, prepared.path.as_deref());
+        if self.texts_as_bytes {
+            let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
+            let text = prepared.statement.literal_of_bytes(&relation, &table, (old, new));
+            let what = What::Row { verb, relation, row: row.clone() };
+            self.send(&text, [].into_iter(), Expected { tsid, rows: Some(1), what });
+            return Ok(());
+        }
         let values = prepared.statement.values(old, new);
         frontend::bind(b"", prepared.name.as_bytes(), values, self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
@@ -544,7 +558,8 @@ impl Session {
         let known = match self.catalog.known(relation) {
             Some(known) => known,
             None => {
-                // The query needs the answers before it to be read.
+                // Types are to be named with their schemas; and the answers before it are to be read.
+                self.use_path(tsid, None);
                 self.settle().await?;
                 if self.failed.is_some() {
                     return Ok(None);
@@ -573,7 +588,7 @@ impl Session {
         if self.followed.is_by_script(id.0) {
             return Ok(());
         }
-        if rows.len() < COPY_ROWS_MIN {
+        if rows.len() < COPY_ROWS_MIN || self.texts_as_bytes {
             return self.one_by_one(tsid, id, rows).await;
         }
         let Some(relation) = self.described(tsid, id) else { return Ok(()) };
@@ -715,12 +730,12 @@ impl Session {
     /// Puts a statement that is used once into the pipeline.
     fn send<'a>(
         &mut self,
-        text: &str,
+        text: impl AsRef<[u8]>,
         values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
         expected: Expected,
     ) {
         let buffer = self.connection.buffer();
-        frontend::parse(b"", text.as_bytes(), buffer);
+        frontend::parse(b"", text.as_ref(), buffer);
         frontend::bind(b"", b"", values, buffer);
         frontend::execute(b"", 0, buffer);
         self.expected.push_back(expected);
@@ -858,7 +873,8 @@ impl Session {
     fn note(&mut self, tsid: Tsid, what: &str, error: Error) -> Result<()> {
         match &error {
             Error::Server(fields) if !is_passing(fields.code()) => {
-                self.refuse(tsid, format!("{what}: {fields}{}", advice(fields)));
+                let advice = advice(fields, self.path.is_some());
+                self.refuse(tsid, format!("{what}: {fields}{advice}"));
                 Ok(())
             }
             _ => Err(error),

@@ -26,6 +26,38 @@ pub(super) struct Statement {
 impl Statement {
     /// The text for one change, with its values in place of the parameters.
     pub(super) fn literal(&self, old: &[Value], new: &[Value]) -> Vec<u8> {
+        self.with_values(old, new, |_, value, text| quote_value(value, text))
+    }
+
+    /// As [`Statement::literal`], in ASCII: a value with other characters is a text of its bytes, of which the server
+    /// doesn't ask whether they are valid in its encoding, converted to its column's type.
+    pub(super) fn literal_of_bytes(
+        &self,
+        relation: &Relation,
+        table: &Table,
+        (old, new): (&[Value], &[Value]),
+    ) -> Vec<u8> {
+        self.with_values(old, new, |column, value, text| {
+            let own = &table.columns[&relation.columns[column].name];
+            match value.filter(|value| !value.is_ascii() && own.text_is_input) {
+                Some(value) => {
+                    text.extend_from_slice(b"hihooi.text_of(E'\\\\x");
+                    text.extend_from_slice(hex::encode(value).as_bytes());
+                    text.extend_from_slice(b"'::pg_catalog.bytea)::");
+                    text.extend_from_slice(own.type_name.as_bytes());
+                }
+                None => quote_value(value, text),
+            }
+        })
+    }
+
+    /// The text with values in place of parameters: `write` writes that of a column.
+    fn with_values(
+        &self,
+        old: &[Value],
+        new: &[Value],
+        write: impl Fn(usize, Option<&[u8]>, &mut Vec<u8>),
+    ) -> Vec<u8> {
         let values: Vec<Option<&[u8]>> = self.values(old, new).collect();
         let mut text = Vec::new();
         // Quoted names, which are every other part, can contain dollars, too.
@@ -42,7 +74,8 @@ impl Statement {
             for piece in pieces {
                 let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
                 let place: usize = piece[..digits].parse().expect("a parameter has a number");
-                quote_value(values[place - 1], &mut text);
+                let (Slot::New(column) | Slot::Old(column)) = self.slots[place - 1];
+                write(column, values[place - 1], &mut text);
                 text.extend_from_slice(&piece.as_bytes()[digits..]);
             }
         }

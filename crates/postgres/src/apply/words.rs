@@ -66,7 +66,7 @@ pub(super) fn unknown(relation: &Relation, what: &str) -> String {
 }
 
 /// What to do about an error, where it isn't plain.
-pub(super) fn advice(error: &ErrorFields) -> &'static str {
+pub(super) fn advice(error: &ErrorFields, has_path: bool) -> &'static str {
     // SET SESSION AUTHORIZATION has 22023, other commands 42704.
     let lacks_role = ["42704", "22023"].contains(&error.code()) && error.message().contains("role");
     if lacks_role {
@@ -76,6 +76,9 @@ pub(super) fn advice(error: &ErrorFields) -> &'static str {
         "; what a role that is no superuser defines is carried out where functions can't do this: if \
          you trust the statement, ALTER ROLE … SUPERUSER on the replica, RESUME REPLICA, and take it \
          back when it is applied"
+    } else if has_path && ["42883", "42P01", "42704"].contains(&error.code()) {
+        "; for a superuser's rows, functions find names only in schemas where all objects belong to superusers: qualify the \
+         name in the function, on the replica as well, then RESUME REPLICA"
     } else {
         ""
     }

@@ -151,3 +151,50 @@ DROP INDEX i;
 COMMIT;
 DROP OWNED BY follow_bob;
 DROP ROLE follow_bob;
+
+-- case: a superuser's rows don't run another role's function that is nearer than PostgreSQL's own
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE FUNCTION outer_f(v varchar) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN lower(v); END $$;
+CREATE TABLE su (id int PRIMARY KEY, v varchar);
+CREATE INDEX i ON su (outer_f(v));
+SET ROLE follow_joe;
+CREATE FUNCTION lower(varchar) RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN lower($1::text); END $$;
+RESET ROLE;
+INSERT INTO su VALUES (2, 'B');
+-- check
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: … nor that of a predefined role, whose members may be anybody
+CREATE ROLE follow_joe;
+GRANT pg_monitor TO follow_joe;
+GRANT ALL ON SCHEMA :schema TO pg_monitor;
+CREATE FUNCTION outer_f(v varchar) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN lower(v); END $$;
+CREATE TABLE su (id int PRIMARY KEY, v varchar);
+CREATE INDEX i ON su (outer_f(v));
+SET ROLE pg_monitor;
+CREATE FUNCTION lower(varchar) RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN lower($1::text); END $$;
+RESET ROLE;
+INSERT INTO su VALUES (2, 'B');
+-- check
+DROP FUNCTION lower(varchar);
+REVOKE pg_monitor FROM follow_joe;
+DROP ROLE follow_joe;
+
+-- case: a cast of another role's isn't run where a text is not valid
+-- stoppable
+CREATE FUNCTION text_of(bytea) RETURNS text LANGUAGE internal IMMUTABLE STRICT AS 'byteasend';
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE TYPE c AS (a text);
+CREATE FUNCTION evil(text) RETURNS c LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN ROW($1); END $$;
+CREATE CAST (text AS c) WITH FUNCTION evil(text);
+RESET ROLE;
+CREATE TABLE su (id int PRIMARY KEY, v c);
+INSERT INTO su VALUES (1, ROW(text_of('\xff')));
+-- check
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;

@@ -509,3 +509,65 @@ CREATE TABLE parts (m mood, v text) PARTITION BY LIST (m);
 CREATE TABLE parts_sad PARTITION OF parts FOR VALUES IN ('sad');
 INSERT INTO parts VALUES ('sad', 'x');
 UPDATE parts SET v = 'y';
+
+-- case: texts that are not valid in the database's encoding
+CREATE FUNCTION text_of(bytea) RETURNS text LANGUAGE internal IMMUTABLE STRICT AS 'byteasend';
+CREATE TYPE c AS (a text, b int);
+CREATE DOMAIN d AS text;
+CREATE TABLE t (id int PRIMARY KEY, v text, a varchar(9)[], b c, w d, n int);
+INSERT INTO t VALUES (1, text_of('\x61ff'), ARRAY[text_of('\xe282'), 'ä', NULL], (text_of('\xc3'), 1), text_of('\xfe'), 1),
+    (2, 'ö', '{ä}', '(ü,1)', '', 1);
+UPDATE t SET n = 2;
+UPDATE t SET v = text_of('\x27ff5c5c22'), w = NULL WHERE id = 1;
+INSERT INTO t SELECT g, CASE g % 3 WHEN 0 THEN text_of('\xc3') ELSE 'é' || g END, NULL, NULL, 'x', g FROM generate_series(10, 60) g;
+UPDATE t SET n = n + 1 WHERE id > 20;
+DELETE FROM t WHERE id > 50;
+CREATE TABLE k (v text PRIMARY KEY, n int);
+INSERT INTO k VALUES (text_of('\xff'), 1), (text_of('\xfe'), 1), ('a', 1);
+UPDATE k SET n = 2;
+UPDATE k SET v = text_of('\xfd') WHERE v = text_of('\xfe');
+DELETE FROM k WHERE v = text_of('\xff');
+CREATE TABLE f (v text, n int);
+INSERT INTO f VALUES (text_of('\xff'), 1), (text_of('\xff'), 2), (text_of('\xff'), 2), ('a', 2);
+UPDATE f SET n = 3 WHERE n = 1;
+DELETE FROM f WHERE ctid = (SELECT min(ctid) FROM f WHERE n = 2);
+CREATE TABLE g (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text, w text GENERATED ALWAYS AS (v || '!') STORED);
+INSERT INTO g (v) VALUES (text_of('\xff')), ('b');
+UPDATE g SET v = v || 'x';
+ALTER TABLE t ALTER n TYPE bigint;
+CREATE MATERIALIZED VIEW m AS SELECT id, v, a FROM t;
+CREATE TABLE copy AS TABLE t;
+UPDATE t SET v = text_of('\xc4') WHERE id = 11;
+REFRESH MATERIALIZED VIEW m;
+
+-- case: invalid texts beside a value that a domain doesn't allow any more
+CREATE FUNCTION text_of(bytea) RETURNS text LANGUAGE internal IMMUTABLE STRICT AS 'byteasend';
+CREATE DOMAIN d AS int;
+CREATE TABLE t (id int PRIMARY KEY, n d, v text, x int);
+INSERT INTO t VALUES (1, -5, text_of('\xff'), 1);
+ALTER DOMAIN d ADD CONSTRAINT pos CHECK (VALUE > 0) NOT VALID;
+UPDATE t SET x = 2;
+
+-- case: index of a superuser over an unqualified function where anybody may create
+GRANT ALL ON SCHEMA :schema TO PUBLIC;
+CREATE FUNCTION inner_f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 1';
+CREATE FUNCTION outer_f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN inner_f($1); END $$;
+CREATE TABLE t (id int PRIMARY KEY, v int);
+CREATE INDEX i ON t (outer_f(v));
+INSERT INTO t VALUES (1, 1);
+UPDATE t SET v = 2;
+
+-- case: a type that is met behind a row under another path
+GRANT ALL ON SCHEMA :schema TO PUBLIC;
+CREATE FUNCTION inner_f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 1';
+CREATE FUNCTION outer_f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN inner_f($1); END $$;
+CREATE TYPE mood AS ENUM ('a', 'b');
+CREATE TABLE f (m mood, n int);
+INSERT INTO f VALUES ('a', 1), ('b', 2);
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE INDEX i ON t (outer_f(id));
+BEGIN;
+INSERT INTO t VALUES (1);
+DELETE FROM f WHERE n = 1;
+UPDATE f SET n = 3;
+COMMIT;

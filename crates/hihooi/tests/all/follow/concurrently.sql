@@ -369,6 +369,107 @@ REINDEX INDEX CONCURRENTLY p1i;
 ALTER INDEX pi ATTACH PARTITION p1i;
 INSERT INTO p VALUES (2, 1);
 
+-- case: an index of a partitioned table takes over an invalid one
+CREATE TABLE p (a int, b int) PARTITION BY RANGE (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (a);
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (a);
+CREATE TABLE p11 PARTITION OF p1 FOR VALUES FROM (0) TO (5);
+CREATE TABLE p12 PARTITION OF p1 FOR VALUES FROM (5) TO (10);
+CREATE TABLE p21 PARTITION OF p2 FOR VALUES FROM (10) TO (20);
+INSERT INTO p VALUES (1, 0), (6, 1), (11, 1);
+-- error: 22012
+CREATE INDEX CONCURRENTLY p11i ON p11 ((a / b));
+CREATE INDEX p12i ON p12 ((a / b));
+CREATE INDEX pi ON p ((a / b));
+-- check
+COMMENT ON TABLE p1 IS 'x';
+COMMENT ON TABLE p12 IS 'x';
+CREATE TABLE p22 (a int, b int);
+ALTER TABLE p DETACH PARTITION p2;
+ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20);
+DELETE FROM p WHERE b = 0;
+REINDEX INDEX CONCURRENTLY p11i;
+COMMENT ON TABLE p11 IS 'x';
+COMMENT ON TABLE p1 IS 'y';
+INSERT INTO p VALUES (2, 1);
+-- check
+ALTER INDEX p1_expr_idx ATTACH PARTITION p11i;
+COMMENT ON TABLE p IS 'x';
+DROP INDEX pi;
+COMMENT ON TABLE p11 IS 'y';
+
+-- case: an index of a partitioned table takes over one that was given up, though it could be built
+CREATE TABLE p (a int, b int) PARTITION BY RANGE (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+INSERT INTO p VALUES (1, 0);
+-- error: 22012
+CREATE UNIQUE INDEX CONCURRENTLY p1i ON p1 (a, (a / b));
+DELETE FROM p;
+CREATE UNIQUE INDEX pi ON p (a, (a / b));
+INSERT INTO p VALUES (1, 0), (1, 0);
+COMMENT ON TABLE p1 IS 'x';
+-- check
+DELETE FROM p;
+REINDEX INDEX CONCURRENTLY p1i;
+INSERT INTO p VALUES (1, 1);
+-- check
+DROP TABLE p1;
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (0) TO (10);
+INSERT INTO p VALUES (1, 1);
+
+-- case: an index of a partitioned table takes over an invalid one, tables of several roles, a function's name that is shadowed
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE FUNCTION array_length(int[], int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 7';
+CREATE TABLE p (k int, a int[], b int) PARTITION BY LIST (k);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
+INSERT INTO p VALUES (1, '{1}', 0), (2, '{1}', 1);
+-- error: 22012
+CREATE INDEX CONCURRENTLY p1i ON p1 ((pg_catalog.array_length(a, 1) / b));
+ALTER TABLE p OWNER TO follow_a;
+ALTER TABLE p1 OWNER TO follow_b;
+ALTER TABLE p2 OWNER TO follow_b;
+SET ROLE follow_a;
+CREATE INDEX pi ON p ((pg_catalog.array_length(a, 1) / b));
+-- check
+SET ROLE follow_b;
+DELETE FROM p1;
+REINDEX INDEX CONCURRENTLY p1i;
+INSERT INTO p1 VALUES (1, '{1,2}', 1);
+COMMENT ON TABLE p1 IS 'x';
+-- check
+RESET ROLE;
+ALTER INDEX pi ATTACH PARTITION p1i;
+REINDEX TABLE p2;
+INSERT INTO p VALUES (2, '{1}', 2);
+-- check
+DROP OWNED BY follow_a, follow_b CASCADE;
+DROP ROLE follow_a, follow_b;
+
+-- case: owners are reassigned, then an invalid index is made valid, in one transaction
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE TABLE p (a int, b int) PARTITION BY RANGE (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+INSERT INTO p VALUES (1, 1), (1, 2);
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY p1i ON p1 (a);
+CREATE UNIQUE INDEX pi ON p (a);
+ALTER TABLE p OWNER TO follow_a;
+ALTER TABLE p1 OWNER TO follow_a;
+DELETE FROM p;
+BEGIN;
+REASSIGN OWNED BY follow_a TO follow_b;
+REINDEX INDEX p1i;
+COMMIT;
+INSERT INTO p VALUES (2, 1);
+-- check
+DROP OWNED BY follow_a, follow_b CASCADE;
+DROP ROLE follow_a, follow_b;
+
 -- case: two sessions make indexes of one table beside each other
 CREATE TABLE t (id int PRIMARY KEY, a int);
 BEGIN;
