@@ -80,11 +80,15 @@ pub async fn install(connection: &mut Connection) -> Result<SetUp> {
         (Some(_), false) => Err(SetupError::Unfit(format!(
             "slot {SLOT} exists but publication {PUBLICATION} does not, so changes were lost: {REBUILD}"
         ))),
-        (Some(slot), true) => slot.usable(connection).await,
+        (Some(slot), true) => {
+            publish_generated_columns(connection).await?;
+            slot.usable(connection).await
+        }
         (None, published) => {
             if !published {
                 create_publication(connection).await?;
             }
+            publish_generated_columns(connection).await?;
             let slot_lsn = create_slot(connection).await?;
             set_identities(connection).await?;
             Ok(SetUp { created: true, slot_lsn })
@@ -365,6 +369,24 @@ async fn create_publication(connection: &mut Connection) -> Result<()> {
          WITH (publish = 'insert, update, delete, truncate')"
     );
     connection.query(&text).await?;
+    Ok(())
+}
+
+/// Publishes stored generated columns: PostgreSQL 18 refuses UPDATE and DELETE of a table that has some and whose whole
+/// rows are its identity otherwise.
+async fn publish_generated_columns(connection: &mut Connection) -> Result<()> {
+    let is_left_out = connection
+        .query_with(
+            "SELECT FROM pg_catalog.pg_publication p
+             WHERE pubname = $1 AND pg_catalog.to_jsonb(p)->>'pubgencols' = 'n'",
+            &[Some(PUBLICATION)],
+        )
+        .await?;
+    if !is_left_out.rows.is_empty() {
+        let text =
+            format!("ALTER PUBLICATION {PUBLICATION} SET (publish_generated_columns = stored)");
+        connection.query(&text).await?;
+    }
     Ok(())
 }
 

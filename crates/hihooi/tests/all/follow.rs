@@ -184,7 +184,7 @@ fn play_part(file: &str, cases: &[(usize, &Case)]) -> Vec<String> {
     let mut failed = Vec::new();
     for (number, case) in cases {
         let running = cluster.get_or_insert_with(Watched::start);
-        if case.needs > running.version() {
+        if !case.versions.contains(running.version()) {
             eprintln!("left out on this version: {file}: {}", case.name);
             continue;
         }
@@ -369,7 +369,7 @@ impl Run<'_> {
     }
 
     fn run(&mut self, statement: &Statement) -> Result<Next, String> {
-        if statement.needs > 0 && statement.needs > self.watched.version() {
+        if !statement.versions.contains(self.watched.version()) {
             return Ok(Next::On);
         }
         let place = self.place.clone();
@@ -616,7 +616,7 @@ fn fingerprint(watched: &Watched, site: &str) -> Vec<String> {
     let version = watched.version();
     let cases = read("fingerprint");
     let statements = cases[0].body.iter().filter_map(|step| match step {
-        Step::Run(statement) if statement.needs <= version => Some(&statement.text),
+        Step::Run(statement) if statement.versions.contains(version) => Some(&statement.text),
         _ => None,
     });
     watched.ask(site, |session| {

@@ -31,6 +31,8 @@ pub(super) struct Column {
     pub type_name: String,
     /// `GENERATED ALWAYS AS IDENTITY`.
     pub identity_always: bool,
+    /// Computed from the others, so it is neither written nor looked for (PostgreSQL 18 publishes it).
+    pub is_generated: bool,
     /// How it is compared under FULL identity.
     pub compare: Compare,
     /// The equality operator of a unique index on it, as `OPERATOR(schema.=)`; without one, the text
@@ -39,6 +41,13 @@ pub(super) struct Column {
     /// A text of the stream's bytes, cast to the type, is what the server would read: the database is in UTF8, as the
     /// stream is, and nobody has defined such a cast.
     pub text_is_input: bool,
+}
+
+impl Column {
+    /// An UPDATE can't set it.
+    pub(super) fn cant_be_set(&self) -> bool {
+        self.identity_always || self.is_generated
+    }
 }
 
 /// A table at the replica.
@@ -93,7 +102,7 @@ impl Catalog {
 /// Columns with the equality operator of some unique index on them. (If users made an implicit cast
 /// from an enum to text, say, neither the operator for enums nor that for text fits better.)
 const COLUMNS: &str = "
-    select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attidentity,
+    select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attidentity, a.attgenerated <> '',
            case when t.typtype = 'e' then case when not has_cast then 'enum' end
                 when t.typnamespace = 'pg_catalog'::regnamespace then t.typname::text end,
            (select pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname)
@@ -270,10 +279,13 @@ fn column(row: Row) -> Option<(String, Column)> {
     let mut next = || values.next().flatten();
     let (name, type_name) = (next()?, next()?);
     let identity_always = next().as_deref() == Some("a");
+    let is_generated = next().as_deref() == Some("t");
     let compare = compare_of(next().as_deref());
     let equals = next();
     let text_is_input = next().as_deref() == Some("t");
-    Some((name, Column { type_name, identity_always, compare, equals, text_is_input }))
+    let column =
+        Column { type_name, identity_always, is_generated, compare, equals, text_is_input };
+    Some((name, column))
 }
 
 fn compare_of(type_name: Option<&str>) -> Compare {

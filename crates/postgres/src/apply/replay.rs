@@ -323,6 +323,15 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
                 mends.push(definition.to_owned());
             }
         } else if let Some((name, definition)) = constraint(line)
+            && is_new
+            && let Some(old) = extra
+                .iter()
+                .filter_map(|other| constraint(other))
+                .find_map(|(old, other)| (other == definition && old != name).then_some(old))
+        {
+            // LIKE of a temporary table: the names are those that it has.
+            mends.push(format!("ALTER TABLE {table} RENAME CONSTRAINT {old} TO {name}"));
+        } else if let Some((name, definition)) = constraint(line)
             && (is_new || was_detached)
             && !extra.iter().any(|other| constraint(other).is_some_and(|o| o.0 == name))
         {

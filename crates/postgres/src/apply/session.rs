@@ -606,9 +606,10 @@ impl Session {
         frontend::parse(b"", text.as_bytes(), self.connection.buffer());
         frontend::bind(b"", b"", [].into_iter(), self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
+        let columns = statements::written(&relation, &table);
         let mut lines = Vec::new();
         for row in rows {
-            statements::copy_row(row, &mut lines);
+            statements::copy_row(row, &columns, &mut lines);
             if lines.len() >= GATHERED_MAX {
                 frontend::copy_data(&lines, self.connection.buffer());
                 lines.clear();

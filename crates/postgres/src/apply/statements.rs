@@ -188,10 +188,19 @@ pub(super) fn qualified(relation: &Relation) -> String {
     format!("{}.{}", quote(&relation.schema), quote(&relation.name))
 }
 
+/// The columns that INSERT and COPY write: their numbers.
+pub(super) fn written(relation: &Relation, table: &Table) -> Vec<usize> {
+    let is_written = |column: &usize| {
+        let own = table.columns.get(&relation.columns[*column].name);
+        own.is_none_or(|own| !own.is_generated)
+    };
+    (0..relation.columns.len()).filter(is_written).collect()
+}
+
 /// A column list for INSERT and COPY.
-fn column_list(relation: &Relation) -> String {
-    let names: Vec<String> = relation.columns.iter().map(|column| quote(&column.name)).collect();
-    names.join(", ")
+fn column_list(relation: &Relation, columns: &[usize]) -> String {
+    let name = |column: &usize| quote(&relation.columns[*column].name);
+    columns.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 fn check(relation: &Relation, table: &Table, rows: &[&Tuple]) -> Result<(), Impossible> {
@@ -211,36 +220,37 @@ pub(super) fn insert(
 ) -> Result<Statement, Impossible> {
     check(relation, table, &[new])?;
     let name = qualified(relation);
-    if new.is_empty() {
+    let columns = written(relation, table);
+    if columns.is_empty() {
         return Ok(Statement {
             text: format!("INSERT INTO {name} DEFAULT VALUES"),
             slots: Vec::new(),
         });
     }
-    let places: Vec<String> = (1..=new.len()).map(|number| format!("${number}")).collect();
+    let places: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
     let text = format!(
         "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({})",
-        column_list(relation),
+        column_list(relation, &columns),
         places.join(", ")
     );
-    Ok(Statement { text, slots: (0..new.len()).map(Slot::New).collect() })
+    Ok(Statement { text, slots: columns.into_iter().map(Slot::New).collect() })
 }
 
 /// The COPY for a run of new rows, and `None` where COPY can't be used.
 pub(super) fn copy(relation: &Relation, table: &Table) -> Result<Option<String>, Impossible> {
     check(relation, table, &[])?;
-    let columns = column_list(relation);
+    let columns = column_list(relation, &written(relation, table));
     let copy = || format!("COPY {} ({columns}) FROM STDIN", qualified(relation));
     Ok((!columns.is_empty()).then(copy))
 }
 
-/// One row in COPY's text format.
-pub(super) fn copy_row(row: &Tuple, out: &mut Vec<u8>) {
-    for (number, value) in row.iter().enumerate() {
+/// One row, of these columns, in COPY's text format.
+pub(super) fn copy_row(row: &Tuple, columns: &[usize], out: &mut Vec<u8>) {
+    for (number, &column) in columns.iter().enumerate() {
         if number > 0 {
             out.push(b'\t');
         }
-        match value {
+        match &row[column] {
             Value::Text(text) => copy_text(text, out),
             Value::Null | Value::Unchanged => out.extend_from_slice(b"\\N"),
         }
@@ -278,8 +288,8 @@ pub(super) fn update(
     let mut builder = Builder::new(relation, table);
     let mut set: Vec<String> = Vec::new();
     for (number, column) in relation.columns.iter().enumerate() {
-        // An UPDATE can't set these; always_may_change found that they are the same.
-        let skip = table.columns[&column.name].identity_always;
+        // An UPDATE can't set these; always_may_change found that identities are the same.
+        let skip = table.columns[&column.name].cant_be_set();
         if new[number] != Value::Unchanged && !skip {
             let place = builder.place(Slot::New(number));
             set.push(format!("{} = {place}", quote(&column.name)));
@@ -288,7 +298,7 @@ pub(super) fn update(
     if set.is_empty() {
         // Nothing that could be set; the row must be there all the same.
         let Some(column) = relation.columns.first() else { return Err(Impossible::NoKey) };
-        let settable = relation.columns.iter().find(|c| !table.columns[&c.name].identity_always);
+        let settable = relation.columns.iter().find(|c| !table.columns[&c.name].cant_be_set());
         match settable {
             Some(column) => set.push(format!("{0} = {0}", quote(&column.name))),
             None => set.push(format!("{} = DEFAULT", quote(&column.name))),
@@ -319,12 +329,11 @@ fn replace(
     new: &Tuple,
 ) -> Result<Statement, Impossible> {
     let mut builder = Builder::new(relation, table);
-    let values: Vec<String> = relation
-        .columns
+    let columns = written(relation, table);
+    let values: Vec<String> = columns
         .iter()
-        .enumerate()
-        .map(|(number, column)| match new[number] {
-            Value::Unchanged => format!("gone.{}", quote(&column.name)),
+        .map(|&number| match new[number] {
+            Value::Unchanged => format!("gone.{}", quote(&relation.columns[number].name)),
             _ => builder.cast(Slot::New(number)),
         })
         .collect();
@@ -333,7 +342,7 @@ fn replace(
     let text = format!(
         "WITH gone AS (DELETE FROM ONLY {name} WHERE {condition} RETURNING *) \
          INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM gone",
-        column_list(relation),
+        column_list(relation, &columns),
         values.join(", ")
     );
     Ok(Statement { text, slots: builder.slots })
@@ -374,7 +383,11 @@ pub(super) fn batch_key(relation: &Relation, table: &Table) -> Option<Vec<usize>
 /// The statement that changes many rows, of which all leave the same columns as they were: its parameters are
 /// arrays of new values. `None` if no column is left to be set.
 pub(super) fn update_many(relation: &Relation, table: &Table, row: &Tuple) -> Option<Statement> {
-    let told = |number: &usize| row[*number] != Value::Unchanged;
+    let told = |number: &usize| {
+        let column = &relation.columns[*number];
+        row[*number] != Value::Unchanged
+            && (column.key || !table.columns[&column.name].is_generated)
+    };
     let columns: Vec<usize> = (0..relation.columns.len()).filter(told).collect();
     let set: Vec<String> = columns
         .iter()
@@ -486,6 +499,9 @@ impl<'a> Builder<'a> {
     fn row_condition(&mut self, row: &Tuple, slot: impl Fn(usize) -> Slot) -> String {
         let mut parts = Vec::new();
         for (number, column) in self.relation.columns.iter().enumerate() {
+            if self.column(number).is_generated {
+                continue;
+            }
             let name = quote(&column.name);
             if row[number] == Value::Null {
                 // Not `IS NULL`, which holds for a composite of NULLs too.

@@ -138,6 +138,7 @@ COMMIT;
 INSERT INTO p VALUES (1, 1);
 
 -- case: rights of columns are granted beside other definitions
+-- until: 17
 CREATE ROLE follow_bob;
 CREATE TABLE t (id int, v int);
 CREATE INDEX i ON t (v);

@@ -7,6 +7,7 @@
 //! ```text
 //! -- case: name        begins a case
 //! -- needs: 15         from this major version on: the case, or (behind others) the statement
+//! -- until: 16         … up to this major version
 //! -- as: role          the following statements run in a session of that role
 //! -- session: 2        … in another session, beside the first
 //! -- database: name    … in another database
@@ -32,12 +33,25 @@
 
 use std::path::Path;
 
+/// Major versions of PostgreSQL.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Versions {
+    first: u32,
+    last: Option<u32>,
+}
+
+impl Versions {
+    pub fn contains(&self, version: u32) -> bool {
+        self.first <= version && self.last.is_none_or(|last| version <= last)
+    }
+}
+
 /// A case: its statements, and those that clean up behind it.
 #[derive(Debug, Default)]
 pub struct Case {
     pub name: String,
-    /// Major version of PostgreSQL that it needs.
-    pub needs: u32,
+    /// Major versions of PostgreSQL that it is for.
+    pub versions: Versions,
     /// Replicas may stop instead of being equal.
     pub stoppable: bool,
     /// Its statements may fail.
@@ -94,8 +108,8 @@ pub struct Statement {
     /// The statements of a pipeline, one by one.
     pub pipeline: Vec<String>,
     pub refusal: Refusal,
-    /// Major version of PostgreSQL that it needs.
-    pub needs: u32,
+    /// Major versions of PostgreSQL that it is for.
+    pub versions: Versions,
     /// So many statements are one string, or one pipeline.
     together: usize,
     pipelined: bool,
@@ -165,8 +179,10 @@ impl Reader {
             "lines" => case.by_line = true,
             "stoppable" => case.stoppable = true,
             "fallible" => case.fallible = true,
-            "needs" if case.body.is_empty() => case.needs = number(&value) as u32,
-            "needs" => next.needs = number(&value) as u32,
+            "needs" if case.body.is_empty() => case.versions.first = number(&value) as u32,
+            "needs" => next.versions.first = number(&value) as u32,
+            "until" if case.body.is_empty() => case.versions.last = Some(number(&value) as u32),
+            "until" => next.versions.last = Some(number(&value) as u32),
             "error" => next.error = value,
             "expect" => next.expect = Some(value),
             "eventually" => (next.expect, next.repeats) = (Some(value), true),
@@ -308,7 +324,7 @@ mod tests {
             "-- a comment\n-- case: one\n-- needs: 15\n-- error: 42P01\nA;\nB\n;\n\n\
              -- finally\n-- together: 2\nC;\nD;\n-- case: two\nE;\n",
         );
-        assert_eq!((cases.len(), cases[0].needs, cases[0].name.as_str()), (2, 15, "one"));
+        assert_eq!((cases.len(), cases[0].versions.first, cases[0].name.as_str()), (2, 15, "one"));
         let texts = |steps: &[Step]| -> Vec<(String, String)> {
             let run = |step: &Step| match step {
                 Step::Run(statement) => (statement.text.clone(), statement.error.clone()),

@@ -273,6 +273,7 @@ SET event_triggers = off;
 ALTER TABLE t ADD x int;
 CREATE TABLE keyless (id int);
 INSERT INTO keyless VALUES (1);
+-- error: 55000
 UPDATE keyless SET id = 2;
 RESET event_triggers;
 INSERT INTO t VALUES (1, 1);

@@ -180,3 +180,46 @@ COMMIT;
 COMMIT PREPARED 'follow_prepared';
 UPDATE b SET id = 2;
 UPDATE d SET id = 2;
+
+-- case: generated columns, which PostgreSQL 18 publishes
+CREATE TABLE t (id int PRIMARY KEY, n int, g int GENERATED ALWAYS AS (n * 2) STORED, v text);
+INSERT INTO t (id, n) SELECT i, i FROM generate_series(1, 100) i;
+UPDATE t SET n = n + 1;
+UPDATE t SET v = repeat('x', 3000) || id WHERE id < 20;
+UPDATE t SET n = 0, id = id + 200 WHERE id < 30;
+DELETE FROM t WHERE g % 3 = 0;
+CREATE TABLE k (n int, g float8 GENERATED ALWAYS AS (n / 3.0) STORED);
+INSERT INTO k (n) SELECT i % 7 FROM generate_series(1, 50) i;
+UPDATE k SET n = 9 WHERE n = 3;
+DELETE FROM k WHERE n = 4;
+INSERT INTO k (n) VALUES (NULL), (1);
+UPDATE k SET n = 2 WHERE n IS NULL;
+CREATE TABLE i (g int GENERATED ALWAYS AS (n + 1) STORED, id int GENERATED ALWAYS AS IDENTITY, n int);
+INSERT INTO i (n) VALUES (1), (1), (2);
+UPDATE i SET id = DEFAULT WHERE n = 2;
+UPDATE i SET n = 3 WHERE id = 1;
+CREATE TABLE o (g int GENERATED ALWAYS AS (1) STORED);
+INSERT INTO o DEFAULT VALUES;
+INSERT INTO o SELECT FROM generate_series(1, 40);
+DELETE FROM o WHERE ctid = '(0,1)';
+CREATE TABLE p (id int, n int, g int GENERATED ALWAYS AS (n * 2) STORED) PARTITION BY LIST (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+CREATE TABLE p2 (g int GENERATED ALWAYS AS (n * 2) STORED, n int, id int);
+ALTER TABLE p ATTACH PARTITION p2 FOR VALUES IN (2);
+INSERT INTO p VALUES (1, 1), (2, 2);
+UPDATE p SET id = 3 - id;
+
+-- case: virtual generated columns
+-- needs: 18
+CREATE TABLE t (id int PRIMARY KEY, n int, g int GENERATED ALWAYS AS (n * 2));
+INSERT INTO t (id, n) SELECT i, i FROM generate_series(1, 100) i;
+UPDATE t SET n = n + 1;
+DELETE FROM t WHERE g = 10;
+ALTER TABLE t ADD h int GENERATED ALWAYS AS (n * 3);
+INSERT INTO t (id, n) VALUES (200, 1);
+CREATE TABLE k (n int, g int GENERATED ALWAYS AS (n * 2));
+INSERT INTO k (n) VALUES (1);
+-- error: 42P10
+UPDATE k SET n = 2;
+ALTER TABLE k ADD PRIMARY KEY (n);
+UPDATE k SET n = 2;

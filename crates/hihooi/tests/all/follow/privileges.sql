@@ -383,10 +383,13 @@ CREATE TABLE t (id int PRIMARY KEY, n int DEFAULT evil(1) CHECK (evil(n) > 0));
 CREATE INDEX ON t (evil(n));
 INSERT INTO t VALUES (1, 1), (2, 2);
 ALTER TABLE t ADD x int DEFAULT evil(3);
+-- until: 16
 ALTER TABLE t ALTER x TYPE bigint USING evil(n);
 UPDATE t SET n = 5;
 CREATE TABLE c AS SELECT evil(id) AS e FROM t;
+-- until: 16
 CREATE MATERIALIZED VIEW m AS SELECT evil(id) AS e FROM t;
+-- until: 16
 REFRESH MATERIALIZED VIEW m;
 -- finally
 -- as: postgres
