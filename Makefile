@@ -10,11 +10,12 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test test-drivers random torture bench bench-connections bench-shares bench-quotas bench-levels bench-instructions bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test test-versions test-drivers random torture bench bench-connections bench-shares bench-quotas bench-levels bench-instructions bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
+	@echo 'make test-versions  what replicas follow, on PostgreSQL 14 and 18 (twenty minutes)'
 	@echo 'make test-drivers  14 drivers and frameworks, each through hihooi (DRIVERS="pgx pg" for some of them)'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
@@ -47,6 +48,13 @@ versions: setup
 
 test: setup versions
 	$(TEST_ENV) scripts/test
+
+# What replicas follow, case by case (crates/hihooi/tests/all/follow), on the oldest and the newest PostgreSQL.
+test-versions: setup versions
+	for version in 14 18; do \
+	  bin="$$PWD/.tools/postgresql-$$version/bin"; \
+	  HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin" scripts/test hihooi/follow || exit 1; \
+	done
 
 # Random cases of DDL and DML, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
 random: setup
