@@ -135,6 +135,7 @@ fn login(address: Address, user: &str, application: &str) -> Login {
         database: ADMIN_DATABASE.to_owned(),
         parameters: vec![("application_name".to_owned(), application.to_owned())],
         secret: None,
+        is_own: false,
     }
 }
 

@@ -61,6 +61,7 @@ fn login(address: &str, role: &str, mode: &str) -> Login {
         database: "postgres".to_owned(),
         parameters: Vec::new(),
         secret: Some(Arc::new(Secret::Keys(keys.expect("the verifier is the password's")))),
+        is_own: false,
     }
 }
 

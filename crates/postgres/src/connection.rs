@@ -185,6 +185,8 @@ pub struct Login {
     pub parameters: Vec<(String, String)>,
     /// What proves the role if the server asks for that; without it, the password file.
     pub secret: Option<Arc<Secret>>,
+    /// It is of hihooi itself, not for a client: what the server, the database or the role limits doesn't end it.
+    pub is_own: bool,
 }
 
 impl Login {
@@ -199,6 +201,7 @@ impl Login {
             database: database.to_owned(),
             parameters: Vec::new(),
             secret: None,
+            is_own: true,
         }
         .with("application_name", application)
         .with("search_path", "pg_catalog")
@@ -218,6 +221,9 @@ impl Login {
         self
     }
 }
+
+/// The first major version with `transaction_timeout`.
+const TRANSACTION_TIMEOUT_SINCE: u32 = 17;
 
 /// An open session on a server.
 pub struct Connection {
@@ -292,6 +298,10 @@ impl Connection {
         startup::startup(fixed.into_iter().chain(further), &mut connection.output);
         connection.flush().await?;
         connection.finish_startup(prover).await?;
+        // Earlier versions don't know it, and would refuse it among the start-up parameters.
+        if login.is_own && connection.major_version() >= TRANSACTION_TIMEOUT_SINCE {
+            connection.simple("SET transaction_timeout = 0").await?;
+        }
         Ok(connection)
     }
 
@@ -315,6 +325,14 @@ impl Connection {
                 _ => {}
             }
         }
+    }
+
+    /// The server's major version, as it reported; 0 if it didn't.
+    #[must_use]
+    pub fn major_version(&self) -> u32 {
+        let version = self.parameter("server_version").unwrap_or_default();
+        let digits = version.bytes().take_while(u8::is_ascii_digit).count();
+        version[..digits].parse().unwrap_or_default()
     }
 
     /// The version of TLS, if the connection is encrypted.

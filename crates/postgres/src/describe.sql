@@ -369,7 +369,11 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT concat_ws(' ',
-        format('constraint %I %s', k.conname, pg_get_constraintdef(k.oid)),
+        -- (Appliers have set aside what is marked so: catalog.rs.)
+        format('constraint %I %s', k.conname, CASE k.confupdtype
+            WHEN 'h' THEN regexp_replace(pg_get_constraintdef(k.oid), ' NOT ENFORCED$',
+                CASE WHEN k.convalidated THEN '' ELSE ' NOT VALID' END)
+            ELSE pg_get_constraintdef(k.oid) END),
         CASE WHEN NOT k.convalidated THEN 'not validated' END,
         CASE WHEN NOT k.conislocal THEN 'not local' END,
         'inherited ' || nullif(k.coninhcount, 0),
@@ -565,7 +569,7 @@ DECLARE
     lines text[];
 BEGIN
     SELECT string_agg(format('%L || quote_literal((%s)::text)', a.attname || ' ', CASE
-        WHEN a.attname = 'evtenabled' THEN 'CASE x.evtenabled WHEN ''O'' THEN ''on'' ELSE ''off'' END'
+        WHEN a.attname = 'evtenabled' THEN 'CASE WHEN x.evtenabled = ''O'' AND x.evtevent <> ''login'' THEN ''on'' ELSE ''off'' END'
         WHEN a.atttypid = 'aclitem[]'::regtype THEN
             format('hihooi.privileges(x.%I, %L, %s)', a.attname, CASE class
                 WHEN 'pg_namespace'::regclass THEN 'n' WHEN 'pg_language'::regclass THEN 'l'

@@ -52,7 +52,7 @@ AS $$
         'parameters', hihooi.parameters(),
         'event_triggers', (SELECT jsonb_object_agg(quote_ident(evtname), jsonb_build_object(
                 'event', evtevent, 'owner', evtowner::regrole::text, 'function',
-                evtfoid::regproc::text, 'enabled', evtenabled IN ('O'), 'tags', evttags,
+                evtfoid::regproc::text, 'enabled', evtenabled = 'O' AND evtevent <> 'login', 'tags', evttags,
                 'comment', obj_description(oid, 'pg_event_trigger')))
             FROM pg_event_trigger WHERE evtname !~ 'hihooi'))
 $$;

@@ -113,7 +113,7 @@ const BELOW: &str = "SELECT name, context LIKE 'superuser%', \
 const ANSWERS_DEPEND_ON: &str = "context = 'user' \
     AND category ~ '^(Client Connection Defaults|Version and Platform)' \
     AND category !~ 'Preloading' \
-    AND name !~ '^(transaction_.*|default_transaction_read_only|.*tablespaces?|vacuum_.*)$'";
+    AND name !~ '^(transaction_(isolation|read_only|deferrable)|default_transaction_read_only|.*tablespaces?|vacuum_.*)$'";
 
 /// Custom settings: those that no library has declared stand in the files alone.
 const CUSTOM: &str = "SELECT f.name, \

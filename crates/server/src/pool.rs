@@ -503,6 +503,7 @@ impl Pools {
             database: startup.database.clone(),
             parameters,
             secret: self.secrets.borrow().get(&startup.user).cloned(),
+            is_own: false,
         }
     }
 

@@ -113,7 +113,11 @@ const COLUMNS: &str = "
                  pg_catalog.pg_opclass c, pg_catalog.pg_amop p, pg_catalog.pg_operator o,
                  pg_catalog.pg_namespace n
             where i.indrelid = a.attrelid and i.indisunique and k.attnum = a.attnum
-              and k.position <= i.indnkeyatts and c.oid = k.opclass
+              and k.position <= i.indnkeyatts
+              -- (Keys WITHOUT OVERLAPS have GiST indexes, in which this strategy may be another operator.)
+              and c.opcmethod = 403 and (c.oid = k.opclass or c.opcdefault and exists (
+                  select from pg_catalog.pg_opclass g
+                  where g.oid = k.opclass and g.opcmethod <> 403 and g.opcintype = c.opcintype))
               and p.amopfamily = c.opcfamily and p.amoplefttype = c.opcintype
               and p.amoprighttype = c.opcintype and p.amopstrategy = 3
               and o.oid = p.amopopr and n.oid = o.oprnamespace
@@ -139,16 +143,46 @@ const GUARD: &str = include_str!("guard.sql");
 /// Rows in the stream have passed the CHECK constraints of the primary, and what these call may fail
 /// here: it may ask for the client's user, settings, search path. So they are not evaluated where
 /// they run code that isn't plain: PostgreSQL reads them only where `relchecks` says that there are
-/// any. [`RESUME_CHECKS`] undoes it.
+/// any. [`resume_checks`] undoes it.
 const SUSPEND_CHECKS: &str =
     "update pg_catalog.pg_class set relchecks = 0 where oid = $1::oid and relchecks > 0";
-
-/// Makes CHECK constraints be evaluated again: DDL counts on it.
-pub(super) const RESUME_CHECKS: &str = "
+const RESUME_CHECKS: &str = "
     update pg_catalog.pg_class c set relchecks = k.checks
     from (select conrelid, pg_catalog.count(*) from pg_catalog.pg_constraint
           where contype = 'c' and conrelid <> 0 group by conrelid) k(relation, checks)
     where c.oid = k.relation and c.relchecks <> k.checks";
+
+/// The same since PostgreSQL 18, which can leave constraints unenforced, and which stops reading a table's constraints,
+/// those of NOT NULL too, where there are more than `relchecks` says. What is set aside is marked in a column that only
+/// foreign keys use (and is described as it was: `hihooi.describe_constraints`). PostgreSQL reads a table's constraints
+/// again if the table's own row changes.
+const SUSPEND_ENFORCED: &str = "
+    with suspended as (
+        update pg_catalog.pg_constraint set conenforced = false, confupdtype = 'h'
+        where conrelid = $1::oid and contype = 'c' and conenforced returning conrelid)
+    update pg_catalog.pg_class set relname = relname where oid in (select conrelid from suspended)";
+const RESUME_ENFORCED: &str = "
+    with resumed as (
+        update pg_catalog.pg_constraint set conenforced = true, confupdtype = ' '
+        where contype = 'c' and confupdtype = 'h' returning conrelid)
+    update pg_catalog.pg_class set relname = relname where oid in (select conrelid from resumed)";
+/// The first version with `conenforced`.
+const ENFORCED_SINCE: u32 = 18;
+
+async fn suspend_checks(table: &str, connection: &mut Connection) -> Result<()> {
+    let has_enforced = connection.major_version() >= ENFORCED_SINCE;
+    let suspend = if has_enforced { SUSPEND_ENFORCED } else { SUSPEND_CHECKS };
+    connection.query_with(suspend, &[Some(table)]).await.map(drop)
+}
+
+/// Makes CHECK constraints be evaluated again: DDL counts on it.
+pub(super) async fn resume_checks(connection: &mut Connection) -> Result<()> {
+    connection.query(RESUME_CHECKS).await?;
+    if connection.major_version() >= ENFORCED_SINCE {
+        connection.query(RESUME_ENFORCED).await?;
+    }
+    Ok(())
+}
 
 /// As [`SUSPEND_CHECKS`], for the CHECK constraints of all domains: a value that is older than a NOT
 /// VALID one, and that an UPDATE left alone, is written anew here. Within one transaction: nobody else
@@ -217,8 +251,8 @@ const PATH: &str = r#"
 const TABLE: &str = "
     select c.oid, exists (
         select from pg_catalog.pg_index i
-        where i.indrelid = c.oid and (i.indisunique or i.indisexclusion)
-          and not case $3 when 'd' then i.indisprimary else i.indisreplident end),
+        where i.indrelid = c.oid and (i.indisexclusion or i.indisunique
+          and not case $3 when 'd' then i.indisprimary else i.indisreplident end)),
         case when not o.rolsuper then o.rolname end, c.relforcerowsecurity
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         join pg_catalog.pg_roles o on o.oid = c.relowner
@@ -235,7 +269,7 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     if let Some(oid) = oid
         && is_guarded(oid, relation, true, connection).await?
     {
-        connection.query_with(SUSPEND_CHECKS, &[Some(oid)]).await?;
+        suspend_checks(oid, connection).await?;
         if is_guarded(oid, relation, false, connection).await? {
             let found = connection.query_with(PATH, &[Some(oid)]).await?;
             let found = found.value().unwrap_or_default().to_owned();

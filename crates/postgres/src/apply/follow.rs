@@ -13,7 +13,7 @@ use hihooi_replication::note::{
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
-use super::catalog::{RESUME_CHECKS, asks_for_more};
+use super::catalog::{asks_for_more, resume_checks};
 use super::progress::disable_own_actions;
 use super::replay::{self, Check, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
@@ -98,7 +98,7 @@ impl Followed {
 
     /// Executes a note inside the open transaction.
     pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
-        connection.query(RESUME_CHECKS).await?;
+        resume_checks(connection).await?;
         match note {
             Note::Command(command) => {
                 match self.with_query(command) {
@@ -169,6 +169,8 @@ impl Followed {
         if self.is_repaired && self.compare(connection, command).await?.is_none() {
             return Ok(());
         }
+        // Before the text gives names: those of them are taken at the primary only.
+        drop_invalid(connection, command).await?;
         if let Some(relation) = command.relation {
             // Its rows may have made it already.
             self.create(connection, relation).await?;
@@ -285,13 +287,12 @@ impl Followed {
         }
     }
 
-    /// Makes indexes valid or not as they are at the primary, then compares.
+    /// Makes indexes of partitioned tables valid or not as they are at the primary, then compares.
     async fn compare_alike(
         &self,
         connection: &mut Connection,
         command: &Command,
     ) -> Result<Option<String>> {
-        drop_invalid(connection, command).await?;
         let objects = command.objects.iter();
         for object in objects.filter(|object| !self.recent.hides(self.xid, object)) {
             validate_partitioned(connection, object).await?;

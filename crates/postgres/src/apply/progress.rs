@@ -177,7 +177,7 @@ pub(super) async fn disable_own_actions(control: &mut Connection) -> Result<Vec<
         union all
         select pg_catalog.format('alter event trigger %I disable', evtname)
         from pg_catalog.pg_event_trigger
-        where evtenabled in ('A', 'R') and evtname <> 'hihooi_rows'";
+        where (evtenabled in ('A', 'R') or evtevent = 'login' and evtenabled <> 'D') and evtname <> 'hihooi_rows'";
     run_all(control, commands).await
 }
 

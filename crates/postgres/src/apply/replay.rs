@@ -540,7 +540,11 @@ fn column(line: &str) -> Option<(&str, &str)> {
 fn constraint(line: &str) -> Option<(&str, &str)> {
     const BEHIND: [&str; 4] = [" not validated", " not local", " inherited ", " of "];
     let (name, definition) = named(line, "constraint ")?;
-    let is_own = !BEHIND.iter().any(|words| definition.contains(words));
+    // (What is not enforced is never valid.)
+    let unenforced = definition.strip_suffix(" not validated");
+    let unenforced = unenforced.filter(|definition| definition.ends_with(" NOT ENFORCED"));
+    let definition = unenforced.unwrap_or(definition);
+    let is_own = !BEHIND.iter().any(|words| behind(definition, words).is_some());
     is_own.then_some((name, definition))
 }
 

@@ -160,6 +160,7 @@ fn login(args: &HistoryArgs, database: &str) -> Result<Login> {
         database: database.to_owned(),
         parameters: vec![("application_name".to_owned(), APPLICATION.to_owned())],
         secret: None,
+        is_own: false,
     })
 }
 

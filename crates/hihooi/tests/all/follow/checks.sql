@@ -573,3 +573,29 @@ INSERT INTO t VALUES (1);
 DELETE FROM f WHERE n = 1;
 UPDATE f SET n = 3;
 COMMIT;
+
+-- case: reads of a table whose CHECK runs a function, and whose NOT NULL is not validated
+-- needs: 18
+CREATE FUNCTION positive(int) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN $1 > 0; END';
+CREATE TABLE t (id int PRIMARY KEY, a int CHECK (positive(a)), b int, c int CONSTRAINT later CHECK (positive(c)) NOT ENFORCED);
+INSERT INTO t VALUES (1, 1, NULL, -1), (2, 2, 2, 2);
+ALTER TABLE t ADD CONSTRAINT filled NOT NULL b NOT VALID;
+ALTER TABLE t ADD CONSTRAINT more CHECK (positive(b)) NOT VALID;
+INSERT INTO t VALUES (3, 3, 3, -3);
+-- check
+-- sleep: 1
+-- expect: 1
+SELECT count(*) FROM t WHERE b IS NULL;
+-- expect: 1
+SELECT count(*) FROM t WHERE b IS NULL;
+-- expect: 2
+SELECT count(*) FROM t WHERE b IS NOT NULL;
+COMMENT ON TABLE t IS 'x';
+-- error: 23514
+INSERT INTO t VALUES (4, -4, 4, 4);
+UPDATE t SET b = 1 WHERE b IS NULL;
+UPDATE t SET c = 1;
+ALTER TABLE t VALIDATE CONSTRAINT filled;
+ALTER TABLE t VALIDATE CONSTRAINT more;
+ALTER TABLE t DROP CONSTRAINT later;
+INSERT INTO t VALUES (4, 4, 4, -4);

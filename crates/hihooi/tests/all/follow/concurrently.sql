@@ -586,3 +586,24 @@ DELETE FROM t WHERE id = 2;
 REINDEX INDEX i;
 INSERT INTO t VALUES (3, 'b');
 COMMENT ON INDEX i IS NULL;
+
+-- case: PostgreSQL gives an index another name, since an invalid one has the first
+CREATE TABLE t (a int, b int);
+INSERT INTO t VALUES (1, 1), (1, 2);
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY ON t (a);
+CREATE INDEX ON t (a);
+INSERT INTO t VALUES (2, 1);
+-- check
+DELETE FROM t WHERE b = 2;
+REINDEX INDEX CONCURRENTLY t_a_idx;
+COMMENT ON TABLE t IS 'x';
+
+-- case: detach concurrently of a partition whose bound has words of ours
+CREATE TABLE p (a text, b int) PARTITION BY LIST (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN ('house of cards', 'not local inherited ');
+CREATE TABLE p2 PARTITION OF p DEFAULT;
+DROP TABLE p2;
+INSERT INTO p VALUES ('house of cards', 1);
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+INSERT INTO p1 VALUES ('house of cards', 2);

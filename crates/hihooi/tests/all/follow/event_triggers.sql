@@ -321,3 +321,18 @@ INSERT INTO t VALUES (1);
 DROP EVENT TRIGGER follow_e;
 DROP OWNED BY follow_a;
 DROP ROLE follow_a;
+
+-- case: event triggers on login
+-- needs: 17
+CREATE TABLE logins (who text);
+CREATE FUNCTION on_login() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN INSERT INTO :schema.logins VALUES (session_user); END $$;
+CREATE EVENT TRIGGER follow_login ON login EXECUTE FUNCTION on_login();
+COMMENT ON EVENT TRIGGER follow_login IS 'x';
+-- reconnect
+SELECT 1;
+ALTER EVENT TRIGGER follow_login ENABLE ALWAYS;
+-- reconnect
+SELECT 1;
+-- check
+-- finally
+DROP EVENT TRIGGER IF EXISTS follow_login;

@@ -223,3 +223,23 @@ INSERT INTO k (n) VALUES (1);
 UPDATE k SET n = 2;
 ALTER TABLE k ADD PRIMARY KEY (n);
 UPDATE k SET n = 2;
+
+-- case: keys without overlaps
+-- needs: 18
+CREATE TABLE t (r int4range, v int4range, x int, PRIMARY KEY (r, v WITHOUT OVERLAPS));
+INSERT INTO t VALUES ('[1,5)', '[1,5)', 1), ('[2,6)', '[2,6)', 2), ('[3,7)', '[3,7)', 3);
+DELETE FROM t WHERE x = 2;
+UPDATE t SET v = '[2,4)' WHERE x = 1;
+UPDATE t SET x = x + 1;
+-- check
+DELETE FROM t;
+INSERT INTO t SELECT '[1,2)', int4range(i, i + 1), i FROM generate_series(1, 50) i;
+UPDATE t SET v = int4range(x + 100, x + 101);
+DELETE FROM t WHERE x % 2 = 0;
+DO $$ BEGIN
+  FOR i IN 1 .. 40 LOOP
+    DELETE FROM t WHERE r = '[7,8)';
+    INSERT INTO t VALUES ('[7,8)', int4range(i % 7, i % 7 + 10), i);
+    COMMIT;
+  END LOOP;
+END $$;
