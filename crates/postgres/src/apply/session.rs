@@ -719,7 +719,7 @@ impl Session {
         let work = work.text();
         self.send(restricted::SET_WORK, [Some(&work[..])].into_iter(), step("setting the work"));
         let what = What::Gathered { owner, changes };
-        self.send(&view.refresh(), [].into_iter(), Expected { tsid, rows: None, what });
+        self.send(view.refresh(), [].into_iter(), Expected { tsid, rows: None, what });
         let close = [restricted::CLOSE.to_owned()].into_iter();
         for text in close.chain(forced.iter().map(force(""))).chain([view.drop()]) {
             self.send(&text, [].into_iter(), step("ending a restricted operation"));
