@@ -168,7 +168,12 @@ BEGIN
         bytea_output, xmlbinary, lc_monetary, lc_numeric, lc_time, default_with_oids,
         allow_in_place_tablespaces, createrole_self_grant, icu_validation_level, extension_control_path
     }'::pg_catalog.text[]) name
-    WHERE pg_catalog.current_setting(name, true) IS NOT NULL);
+    WHERE pg_catalog.current_setting(name, true) IS NOT NULL
+      -- A path of this machine, unless it was set for the command.
+      AND (name OPERATOR(pg_catalog.<>) 'extension_control_path'
+          OR pg_catalog.current_setting(name, true) OPERATOR(pg_catalog.<>) '$system' AND EXISTS (
+              SELECT FROM pg_catalog.pg_settings s WHERE s.name OPERATOR(pg_catalog.=) 'extension_control_path'
+                AND s.source OPERATOR(pg_catalog.=) ANY ('{session,client,user,database,database user}'))));
 END
 $$;
 

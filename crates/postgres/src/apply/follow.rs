@@ -170,7 +170,7 @@ impl Followed {
             return Ok(());
         }
         // Before the text gives names: those of them are taken at the primary only.
-        drop_invalid(connection, command).await?;
+        self.drop_invalid(connection, command).await?;
         if let Some(relation) = command.relation {
             // Its rows may have made it already.
             self.create(connection, relation).await?;
@@ -275,16 +275,31 @@ impl Followed {
         };
         let here = descriptions(connection, command).await?;
         if replay::mends(command, &here, &[]).is_empty() {
-            return Ok(Some(difference));
+            // The text may have renamed them.
+            self.drop_invalid(connection, command).await?;
+            return self.compare_alike(connection, command).await;
         }
         // A difference that was there before the text ran stops the replica.
         connection.query(ROLLBACK).await?;
         let before = descriptions(connection, command).await?;
         match way.go(connection, command, &replay::mends(command, &here, &before)).await {
-            Ok(()) => self.compare_alike(connection, command).await,
+            Ok(()) => {
+                self.drop_invalid(connection, command).await?;
+                self.compare_alike(connection, command).await
+            }
             Err(Error::Server(_)) => Ok(Some(difference)),
             Err(lost) => Err(lost),
         }
+    }
+
+    /// Drops indexes that are not valid at the primary any more: a DROP INDEX CONCURRENTLY was given up.
+    async fn drop_invalid(&self, connection: &mut Connection, command: &Command) -> Result<()> {
+        let objects = command.objects.iter();
+        let objects = objects.filter(|object| !self.recent.hides(self.xid, object));
+        for index in objects.flat_map(|object| object.invalid.iter().flatten()) {
+            connection.query(&format!("DROP INDEX IF EXISTS {index}")).await?;
+        }
+        Ok(())
     }
 
     /// Makes indexes of partitioned tables valid or not as they are at the primary, then compares.
@@ -366,14 +381,6 @@ impl Way<'_> {
 async fn empty(connection: &mut Connection, command: &Command) -> Result<()> {
     for table in command.rewritten.iter().flatten() {
         connection.query(&format!("DELETE FROM ONLY {table}")).await?;
-    }
-    Ok(())
-}
-
-/// Drops indexes that are not valid at the primary any more: a DROP INDEX CONCURRENTLY was given up.
-async fn drop_invalid(connection: &mut Connection, command: &Command) -> Result<()> {
-    for index in command.objects.iter().flat_map(|object| object.invalid.iter().flatten()) {
-        connection.query(&format!("DROP INDEX IF EXISTS {index}")).await?;
     }
     Ok(())
 }
@@ -512,7 +519,10 @@ async fn become_like(connection: &mut Connection, note: &SharedObjects) -> Done 
     run_all(connection, shared_objects::renames(note, &state).map_err(unreadable)?).await?;
     let (state, database) = shared_objects_here(connection).await?;
     run_all(connection, shared_objects::commands(note, &state, &database).map_err(unreadable)?)
-        .await
+        .await?;
+    // (An earlier version noted event triggers on login as they are at the primary.)
+    disable_own_actions(connection).await?;
+    Ok(())
 }
 
 /// Shared objects at the replica, and the database's name.

@@ -367,7 +367,7 @@ pub(super) fn batch_key(relation: &Relation, table: &Table) -> Option<Vec<usize>
     let keyed = matches!(relation.identity, Identity::Default | Identity::Index);
     let fits = |column: &hihooi_replication::entry::Column| {
         table.columns.get(&column.name).is_some_and(|own| {
-            own.compare != Compare::Text
+            (own.compare != Compare::Text || own.is_generated && !column.key)
                 && !own.identity_always
                 && (!column.key || own.equals.is_some())
         })

@@ -607,3 +607,23 @@ DROP TABLE p2;
 INSERT INTO p VALUES ('house of cards', 1);
 ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
 INSERT INTO p1 VALUES ('house of cards', 2);
+
+-- case: an index whose DROP was given up at the primary itself is renamed at once
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE UNIQUE INDEX i ON t (v);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1000, 'open');
+-- session: 1
+-- direct
+SET lock_timeout = '200ms';
+-- error: 55P03
+DROP INDEX CONCURRENTLY i;
+ALTER INDEX i RENAME TO j;
+-- through
+-- session: 2
+COMMIT;
+-- check
+-- session: 1
+INSERT INTO t VALUES (1, 'a');
+DROP INDEX j;
