@@ -462,14 +462,15 @@ impl Session {
             return Ok(());
         }
         self.carry_out();
-        self.use_path(tsid, prepared.path.as_deref());
         if self.texts_as_bytes {
             let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
+            self.use_path(tsid, prepared.path.as_deref());
             let text = prepared.statement.literal_of_bytes(&relation, &table, (old, new));
             let what = What::Row { verb, relation, row: row.clone() };
             self.send(&text, [].into_iter(), Expected { tsid, rows: Some(1), what });
             return Ok(());
         }
+        self.use_path(tsid, prepared.path.as_deref());
         let values = prepared.statement.values(old, new);
         frontend::bind(b"", prepared.name.as_bytes(), values, self.connection.buffer());
         frontend::execute(b"", 0, self.connection.buffer());
