@@ -1,5 +1,6 @@
 //! Every two seconds, makes the primary write notes of changes that fire no event trigger and did not come
-//! through hihooi: roles, owners and indexes that were changed at the primary itself (I2). Also checks that hihooi's
+//! through hihooi: roles, owners and indexes that were changed at the primary itself, and what EXPLAIN ANALYZE made
+//! there (I2). Also checks that hihooi's
 //! event triggers still exist, whether the primary was restarted with other libraries, and how much WAL it keeps
 //! for hihooi's slot.
 
@@ -20,8 +21,9 @@ use crate::replication::Replication;
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Each notes what changed, in a transaction of its own; a comparison of hashes if nothing did.
-const FOLLOW: [&str; 4] = [
+const FOLLOW: [&str; 5] = [
     "SELECT hihooi.follow_shared()",
+    "SELECT hihooi.follow_unnoted()",
     "SELECT hihooi.follow_owners()",
     "SELECT hihooi.follow_indexes()",
     "SELECT hihooi.tidy()",

@@ -670,6 +670,19 @@ CREATE TABLE IF NOT EXISTS hihooi.owners (
 REVOKE ALL ON hihooi.owners FROM PUBLIC;
 GRANT SELECT ON hihooi.owners TO PUBLIC;
 
+-- The relations without a replica identity, materialized views and unlogged tables, that they were told of.
+CREATE TABLE IF NOT EXISTS hihooi.noted_relation (relation regclass PRIMARY KEY);
+REVOKE ALL ON hihooi.noted_relation FROM PUBLIC;
+GRANT SELECT ON hihooi.noted_relation TO PUBLIC;
+
+CREATE FUNCTION hihooi.remember_noted(relations oid[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO hihooi.noted_relation SELECT oid FROM pg_class
+        WHERE oid = ANY (relations) AND (relkind = 'm' OR relkind = 'r' AND relpersistence = 'u')
+        ON CONFLICT DO NOTHING
+$$;
+
 -- Changes with every change of a role, a membership, a setting of a role or this database, rights on
 -- this database or on parameters, or an event trigger. (A transaction that changes a row again gives it
 -- another place, not another xmin.)
@@ -902,6 +915,7 @@ AS $$
     DELETE FROM hihooi.identity h
     WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
     DELETE FROM hihooi.noted_query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
+    DELETE FROM hihooi.noted_relation n WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = n.relation);
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -1022,6 +1036,77 @@ BEGIN
 END
 $$;
 
+-- Notes a table or materialized view that no event told of: EXPLAIN ANALYZE made it. It is not compared: its owner comes
+-- in another note, and it may have been noted before.
+CREATE FUNCTION hihooi.note_made(made oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    it record;
+BEGIN
+    SELECT c.relkind, c.relispopulated, r.rolname AS owner INTO it
+        FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE c.oid = made;
+    IF NOT FOUND THEN
+        RETURN; -- dropped just now
+    END IF;
+    PERFORM hihooi.remember_noted(ARRAY[made]);
+    IF it.relkind = 'm' AND it.relispopulated AND hihooi.unwritable(made) IS NULL THEN
+        PERFORM hihooi.send_contents(made, it.owner);
+        RETURN;
+    END IF;
+    PERFORM hihooi.write_note('command', jsonb_build_object(
+        'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb, 'role', it.owner,
+        'version', current_setting('server_version_num')::int / 10000,
+        'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, made) - 'description'),
+        'relation', made::bigint,
+        'create', CASE it.relkind
+            WHEN 'r' THEN regexp_replace(hihooi.create_table(made), 'TABLE', 'TABLE IF NOT EXISTS')
+            ELSE format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s WITH %s DATA',
+                made::regclass, trim(trailing ';' FROM pg_get_viewdef(made)),
+                CASE WHEN NOT it.relispopulated THEN 'NO' END) END));
+END
+$$;
+
+-- What EXPLAIN ANALYZE made in other transactions, and nothing told of: at the primary itself, or in code that commits.
+-- Events give a logged table without a key an identity, and have the others remembered.
+CREATE FUNCTION hihooi.unnoted() RETURNS SETOF oid
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid >= 16384 AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't'
+      AND n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
+      AND CASE WHEN c.relkind = 'r' AND c.relpersistence = 'p' THEN c.relreplident = 'd'
+              AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+          ELSE NOT EXISTS (SELECT FROM hihooi.noted_relation v WHERE v.relation = c.oid) END
+      AND NOT (age(c.xmin) <= 0 AND hihooi.is_own(c.xmin))
+      -- The snapshot may be old.
+      AND to_regclass(format('%I.%I', n.nspname, c.relname)) = c.oid
+$$;
+
+-- Notes that, and gives the tables their identity; where a lock is in the way, the next time. (Replicas that come to
+-- their rows wait for the note.) Only for a transaction of its own.
+CREATE FUNCTION hihooi.follow_unnoted() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off
+AS $$
+DECLARE
+    made oid;
+BEGIN
+    FOR made IN SELECT * FROM hihooi.unnoted() LOOP
+        PERFORM hihooi.follow_shared(); -- its owner may be new
+        BEGIN
+            PERFORM hihooi.note_made(made);
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE;
+        END;
+        BEGIN
+            PERFORM hihooi.set_identity(made);
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
+END
+$$;
+
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
 -- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
 CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
@@ -1045,9 +1130,7 @@ BEGIN
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     FOR made IN
-        SELECT c.oid, c.relkind, c.relispopulated, r.rolname AS owner
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            JOIN pg_roles r ON r.oid = c.relowner
+        SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid >= 16384 AND age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind IN ('r', 'm')
           -- Only then are system columns written.
           AND EXISTS (SELECT FROM pg_attribute a
@@ -1057,25 +1140,7 @@ BEGIN
     LOOP
         BEGIN
             PERFORM hihooi.check_table(made.oid);
-            IF made.relkind = 'm' AND made.relispopulated
-                AND hihooi.unwritable(made.oid) IS NULL
-            THEN
-                PERFORM hihooi.send_contents(made.oid, made.owner);
-                CONTINUE;
-            END IF;
-            PERFORM hihooi.write_note('command', jsonb_build_object(
-                'tag', 'CREATE TABLE AS', 'settings', '{}'::jsonb, 'role', made.owner,
-                'version', current_setting('server_version_num')::int / 10000,
-                -- Not compared: its owner comes below, and it may have been noted before.
-                'objects', jsonb_build_array(
-                    hihooi.object_note('pg_class'::regclass, made.oid) - 'description'),
-                'relation', made.oid::bigint,
-                'create', CASE made.relkind
-                    WHEN 'r' THEN regexp_replace(
-                        hihooi.create_table(made.oid), 'TABLE', 'TABLE IF NOT EXISTS')
-                    ELSE format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s WITH %s DATA',
-                        made.oid::regclass, trim(trailing ';' FROM pg_get_viewdef(made.oid)),
-                        CASE WHEN NOT made.relispopulated THEN 'NO' END) END));
+            PERFORM hihooi.note_made(made.oid);
             PERFORM hihooi.set_identity(made.oid);
         EXCEPTION WHEN object_in_use THEN
             used := used || made.oid; -- its rows are being written, by code that runs commands
@@ -1268,6 +1333,7 @@ BEGIN
         PERFORM hihooi.follow(true);
     END IF;
     IF depth = 0 AND tg_tag <> 'DROP INDEX' THEN
+        PERFORM hihooi.note_made(made) FROM hihooi.unnoted() made;
         PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
@@ -1610,6 +1676,7 @@ BEGIN
             PERFORM hihooi.follow_indexes();
         END IF;
     END IF;
+    PERFORM hihooi.remember_noted(touched);
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)
         UNION SELECT p.relid FROM unnest(touched) t, pg_partition_tree(t) p
@@ -1632,6 +1699,7 @@ $$;
 INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.told)
     ON CONFLICT DO NOTHING;
 DELETE FROM hihooi.told WHERE what = 'owners';
+SELECT hihooi.remember_noted(array_agg(oid)) FROM pg_class WHERE NOT EXISTS (SELECT FROM hihooi.noted_relation);
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;

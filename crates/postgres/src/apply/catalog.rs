@@ -198,7 +198,8 @@ pub(super) const RESUME_DOMAINS: &str = "
 
 /// The search path under which functions of a table's indexes, domains and generated columns run: its
 /// own schema, then that of its owner's sessions. For a superuser only schemas in which nobody but superusers
-/// may create anything, or has: what others put there would run with a superuser's rights.
+/// may create anything, or has: what others put there would run with a superuser's rights. Tables of others are
+/// harmless: reading them runs nothing, and their names and those of their row types stand for nothing else.
 const PATH: &str = r#"
     with wanted(owner, is_super, path) as (
         select c.relowner, o.rolsuper,
@@ -214,6 +215,18 @@ const PATH: &str = r#"
         from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
             join pg_catalog.pg_roles o on o.oid = c.relowner
         where c.oid = $1::oid
+    ), listed(name, place) as (
+        select name, place from wanted, pg_catalog.unnest(pg_catalog.parse_ident(
+            pg_catalog.replace(path, ', ', '.'), false)) with ordinality p(name, place)
+    ), harmless(relation) as (
+        select c.oid from listed l join pg_catalog.pg_namespace n on n.nspname = l.name
+            join pg_catalog.pg_class c on c.relnamespace = n.oid
+        where c.relkind in ('i', 'I', 'S', 't') or c.relkind in ('r', 'p')
+          -- (A call of a function may be a cast to a type of that name.)
+          and not exists (select from pg_catalog.pg_proc where proname = c.relname)
+          and not exists (select from pg_catalog.pg_type t join pg_catalog.pg_namespace o on o.oid = t.typnamespace
+                          where t.typname = c.relname and t.typnamespace <> n.oid
+                            and o.nspname in (select name from listed))
     ), safe(schema) as (
         select n.nspname from pg_catalog.pg_namespace n
         where not exists (
@@ -228,8 +241,11 @@ const PATH: &str = r#"
             -- (Of predefined roles, which anybody may be a member of, pg_shdepend tells nothing.)
             select from (
                 select pronamespace, proowner from pg_catalog.pg_proc
-                union all select typnamespace, typowner from pg_catalog.pg_type
+                union all select t.typnamespace, t.typowner
+                    from pg_catalog.pg_type t left join pg_catalog.pg_type e on e.typarray = t.oid
+                    where coalesce(e.typrelid, t.typrelid) not in (select relation from harmless)
                 union all select relnamespace, relowner from pg_catalog.pg_class
+                    where oid not in (select relation from harmless)
                 union all select oprnamespace, oprowner from pg_catalog.pg_operator
                 union all select collnamespace, collowner from pg_catalog.pg_collation
                 union all select connamespace, conowner from pg_catalog.pg_conversion
@@ -241,9 +257,7 @@ const PATH: &str = r#"
     )
     select case when not is_super then path else coalesce(
         (select pg_catalog.string_agg(pg_catalog.quote_ident(schema), ', ' order by place)
-         from pg_catalog.unnest(pg_catalog.parse_ident(
-                pg_catalog.replace(path, ', ', '.'), false)) with ordinality p(name, place)
-             join safe on schema = name), 'pg_catalog') end
+         from listed join safe on schema = name), 'pg_catalog') end
     from wanted"#;
 
 /// The table; whether another index than that of its identity keeps rows apart; its owner, if that

@@ -199,3 +199,26 @@ INSERT INTO su VALUES (1, ROW(text_of('\xff')));
 -- finally
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
+
+-- case: … nor one of a table's name, nor a function that is more than a table beside others' tables
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE FUNCTION outer_f(v int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN quote_literal('(1)'); END $$;
+CREATE TABLE su (id int PRIMARY KEY, v int);
+CREATE INDEX i ON su (outer_f(v));
+SET ROLE follow_joe;
+CREATE TABLE harmless (id int PRIMARY KEY, v text);
+RESET ROLE;
+INSERT INTO su VALUES (1, 1);
+SET ROLE follow_joe;
+CREATE FUNCTION evil(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN true; END $$;
+CREATE DOMAIN d AS int CHECK (evil(VALUE));
+CREATE TABLE quote_literal (a d);
+RESET ROLE;
+SET search_path = public;
+INSERT INTO :schema.su VALUES (2, 2);
+RESET search_path;
+-- check
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;

@@ -369,18 +369,34 @@ INSERT INTO pk VALUES (3);
 -- case: truncate of tables of several owners that run functions
 CREATE ROLE follow_a;
 CREATE ROLE follow_b;
-CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN true; END $$;
-CREATE TABLE a (id int PRIMARY KEY CHECK (ok(id)));
-CREATE TABLE b (id int PRIMARY KEY CHECK (ok(id)));
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE FUNCTION plus(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN $1 + 1; END $$;
+CREATE FUNCTION twice(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN plus($1); END $$;
+CREATE TABLE a (id int PRIMARY KEY, n int);
+CREATE TABLE b (id int PRIMARY KEY REFERENCES a, s serial, n int GENERATED ALWAYS AS (plus(id)) STORED);
+CREATE TABLE c (id int PRIMARY KEY REFERENCES b);
+CREATE TABLE d (id int PRIMARY KEY, n int);
+CREATE INDEX ON a (twice(n));
+CREATE INDEX ON b (plus(id));
+CREATE INDEX ON c (twice(id));
+CREATE INDEX ON d (twice(n));
 ALTER TABLE a OWNER TO follow_a;
 ALTER TABLE b OWNER TO follow_b;
-GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
-INSERT INTO a VALUES (1);
-INSERT INTO b VALUES (1);
-TRUNCATE a, b;
+INSERT INTO a VALUES (1), (2);
+INSERT INTO b VALUES (1), (2);
+INSERT INTO c VALUES (1);
+INSERT INTO d VALUES (1, 1);
+TRUNCATE a, b, c RESTART IDENTITY;
 INSERT INTO a VALUES (2);
+INSERT INTO b VALUES (2);
+TRUNCATE a CASCADE;
+TRUNCATE d;
+INSERT INTO a VALUES (3);
+INSERT INTO d VALUES (3, 3);
+TRUNCATE a, b, c, d;
+INSERT INTO a VALUES (4);
 -- finally
-DROP OWNED BY follow_a, follow_b;
+DROP OWNED BY follow_a, follow_b CASCADE;
 DROP ROLE follow_a, follow_b;
 
 -- case: owner without rights on a table that runs functions

@@ -145,7 +145,6 @@ ROLLBACK;
 INSERT INTO d VALUES (3);
 
 -- case: explain analyze nested in DO
--- stoppable
 DO $$ BEGIN
   EXECUTE 'EXPLAIN ANALYZE CREATE TABLE c AS SELECT 1 AS a';
   INSERT INTO c VALUES (2);

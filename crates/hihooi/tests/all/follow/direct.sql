@@ -86,14 +86,62 @@ COMMIT;
 INSERT INTO t VALUES (1, 1);
 
 -- case: explain analyze at the primary
--- stoppable
 CREATE TABLE t (id int PRIMARY KEY);
 -- direct
 EXPLAIN ANALYZE CREATE TABLE e AS SELECT 1 AS id;
--- through
--- sleep: 3
+EXPLAIN ANALYZE CREATE TABLE none AS SELECT 1 AS id WHERE false;
 INSERT INTO e VALUES (2);
+EXPLAIN ANALYZE CREATE TABLE gone AS SELECT generate_series(1, 100) AS id, 'x'::text COLLATE "C" AS v;
+DROP TABLE gone;
+EXPLAIN ANALYZE CREATE TABLE more AS SELECT generate_series(1, 100) AS id;
+ALTER TABLE more ADD COLUMN v int DEFAULT 5;
+ALTER TABLE more RENAME TO others;
+CREATE INDEX ON others (v);
+UPDATE others SET id = 0 WHERE id = 7;
+BEGIN;
+INSERT INTO t VALUES (10);
+EXPLAIN (ANALYZE, VERBOSE) CREATE UNLOGGED TABLE u AS SELECT 1 AS id;
+EXPLAIN ANALYZE SELECT * INTO s FROM e;
+SAVEPOINT a;
+EXPLAIN ANALYZE CREATE TABLE back AS SELECT 1 AS id;
+ROLLBACK TO a;
+COMMIT;
+-- through
+INSERT INTO e VALUES (3);
 INSERT INTO t VALUES (2);
+INSERT INTO none VALUES (2);
+-- sleep: 3
+UPDATE e SET id = 7 WHERE id = 1;
+DELETE FROM s WHERE id = 1;
+INSERT INTO u VALUES (2);
+
+-- case: explain analyze of a materialized view at the primary
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+-- direct
+EXPLAIN ANALYZE CREATE MATERIALIZED VIEW m AS SELECT id, random() AS r FROM t;
+EXPLAIN ANALYZE CREATE MATERIALIZED VIEW n AS SELECT id FROM t WITH NO DATA;
+EXPLAIN ANALYZE CREATE MATERIALIZED VIEW o AS SELECT id FROM t;
+REFRESH MATERIALIZED VIEW o;
+-- through
+INSERT INTO t VALUES (2);
+-- sleep: 3
+REFRESH MATERIALIZED VIEW n;
+
+-- case: explain analyze at the primary, of a role and its rights
+CREATE ROLE follow_a;
+GRANT ALL ON SCHEMA :schema TO follow_a;
+ALTER DEFAULT PRIVILEGES FOR ROLE follow_a GRANT SELECT ON TABLES TO PUBLIC;
+CREATE DOMAIN d AS int;
+-- direct
+SET ROLE follow_a;
+EXPLAIN ANALYZE CREATE TABLE e WITH (fillfactor = 70) AS SELECT generate_series(1, 40)::d AS id, ARRAY['x'] AS a;
+RESET ROLE;
+-- through
+INSERT INTO e VALUES (2, NULL);
+-- finally
+DROP OWNED BY follow_a CASCADE;
+DROP ROLE follow_a;
 
 -- case: reassign owned at the primary
 CREATE ROLE follow_a;
