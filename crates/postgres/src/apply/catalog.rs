@@ -222,8 +222,7 @@ const PATH: &str = r#"
         select c.oid from listed l join pg_catalog.pg_namespace n on n.nspname = l.name
             join pg_catalog.pg_class c on c.relnamespace = n.oid
         where c.relkind in ('i', 'I', 'S', 't') or c.relkind in ('r', 'p')
-          -- (A call of a function may be a cast to a type of that name.)
-          and not exists (select from pg_catalog.pg_proc where proname = c.relname)
+          -- (A call of a function isn't taken for a cast to a row type.)
           and not exists (select from pg_catalog.pg_type t join pg_catalog.pg_namespace o on o.oid = t.typnamespace
                           where t.typname = c.relname and t.typnamespace <> n.oid
                             and o.nspname in (select name from listed))

@@ -200,20 +200,18 @@ INSERT INTO su VALUES (1, ROW(text_of('\xff')));
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
--- case: … nor one of a table's name, nor a function that is more than a table beside others' tables
+-- case: … nor the domains of a table whose name is that of a type that is farther
 CREATE ROLE follow_joe;
 GRANT ALL ON SCHEMA :schema TO follow_joe;
-CREATE FUNCTION outer_f(v int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN quote_literal('(1)'); END $$;
+CREATE SCHEMA follow_j AUTHORIZATION follow_joe;
+CREATE TYPE public.follow_c AS (a int);
+CREATE FUNCTION outer_f(v int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN '(1)'::follow_c; END $$;
 CREATE TABLE su (id int PRIMARY KEY, v int);
 CREATE INDEX i ON su (outer_f(v));
 SET ROLE follow_joe;
-CREATE TABLE harmless (id int PRIMARY KEY, v text);
-RESET ROLE;
-INSERT INTO su VALUES (1, 1);
-SET ROLE follow_joe;
-CREATE FUNCTION evil(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN true; END $$;
-CREATE DOMAIN d AS int CHECK (evil(VALUE));
-CREATE TABLE quote_literal (a d);
+CREATE FUNCTION follow_j.evil(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN true; END $$;
+CREATE DOMAIN follow_j.d AS int CHECK (follow_j.evil(VALUE));
+CREATE TABLE follow_c (a follow_j.d);
 RESET ROLE;
 SET search_path = public;
 INSERT INTO :schema.su VALUES (2, 2);
@@ -222,3 +220,4 @@ RESET search_path;
 -- finally
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
+DROP TYPE public.follow_c;
