@@ -108,6 +108,21 @@ def pgbench(cluster, granularity, seconds, options, clients=CLIENTS, settings=""
     )
 
 
+def load(cluster, benchmark, scripts, say):
+    """Makes a benchmark's tables, and files of its scripts."""
+    say(f"loading {benchmark.__name__}'s tables")
+    for statement in benchmark.SCHEMA:
+        query(cluster, statement)
+    cluster.catch_up()
+    for name, text in scripts.items():
+        (cluster.work / f"{name}.sql").write_text(text)
+
+
+def mix(cluster, weights):
+    """pgbench's options for a mix of such scripts."""
+    return [f"-f{cluster.work / name}.sql@{weight}" for name, weight in weights.items()]
+
+
 def query(cluster, text):
     from wire import Connection
 

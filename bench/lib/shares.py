@@ -16,12 +16,7 @@ def measure(cluster, seconds, say):
     """By workload and granularity: reads by site, transactions a second, routes of sampled reads."""
     found = {}
     for benchmark in (ycsb, tpcc):
-        say(f"loading {benchmark.__name__}'s tables")
-        for statement in benchmark.SCHEMA:
-            granularity.query(cluster, statement)
-        cluster.catch_up()
-        for name, text in benchmark.SCRIPTS.items():
-            (cluster.work / f"{name}.sql").write_text(text)
+        granularity.load(cluster, benchmark, benchmark.SCRIPTS, say)
         for mix, weights in benchmark.MIXES.items():
             say(mix)
             found[mix] = {
@@ -31,27 +26,8 @@ def measure(cluster, seconds, say):
     return found
 
 
-def in_blocks(cluster, seconds, say):
-    """TPC-C in transaction blocks, by mix and by whether a block's reads are routed one by one."""
-    for name, text in tpcc.BLOCKS.items():
-        (cluster.work / f"{name}_block.sql").write_text(text)
-    found = {}
-    for mix, weights in tpcc.MIXES.items():
-        if not weights.keys() <= tpcc.BLOCKS.keys():
-            continue
-        say(f"{mix}, in blocks")
-        options = ["-M", "prepared"]
-        options += [f"-f{cluster.work / name}_block.sql@{weight}" for name, weight in weights.items()]
-        found[mix] = {}
-        for routing in ("off", "on"):
-            settings = f"-c hihooi.statement_routing={routing}"
-            found[mix][routing] = granularity.one(cluster, "range", seconds, options, settings)
-    return found
-
-
 def _one(cluster, benchmark, weights, level, seconds):
-    options = ["-M", "prepared"]
-    options += [f"-f{cluster.work / name}.sql@{weight}" for name, weight in weights.items()]
+    options = ["-M", "prepared", *granularity.mix(cluster, weights)]
     groups = [
         [(shape, benchmark.READS[shape]) for shape in benchmark.SHAPES[name]]
         for name in weights
@@ -84,7 +60,6 @@ def summary(name, raw):
     lines += [f"- {granularity.CLIENTS} clients of pgbench, prepared statements, {raw['seconds']} s each, and one client that "
               "samples; two replicas, on the same machine", ""]
     lines += ["## Reads that no replica served", ""] + _shares(raw["shares"])
-    lines += ["## In transaction blocks", ""] + _blocks(raw["blocks"])
     lines += ["## Why, at granularity `range`", ""] + _reasons(raw["shares"])
     lines += ["## Also", "", f"- `hihooi verify` after all of it: {raw['verify']}.", "- Raw figures: `raw.json`.", ""]
     return "\n".join(lines)
@@ -113,20 +88,6 @@ def _shares(found):
         f"The machine was busy for {median(one['busy'] for one in busy):.0f} % in the middle, "
         f"{median(one['own'] for one in busy):.0f} % by this run (clients not counted).",
         "",
-    ]
-
-
-def _blocks(found):
-    rows = []
-    for mix, runs in found.items():
-        shares = [f"{100 * runs[routing]['at_primary']:.2f} %" for routing in ("off", "on")]
-        speeds = [f"{runs[routing]['tps']:.0f}" for routing in ("off", "on")]
-        rows.append((mix, *shares, *speeds))
-    head = ("workload", "primary's reads, by transaction", "by statement", "transactions/s, by transaction", "by statement")
-    return table(head, rows) + [
-        "By transaction: `hihooi.statement_routing = off`, all of a block runs on the primary. By statement: its reads run "
-        "at replicas, unless they read what it has written. (The paper's section 5.2. On one machine "
-        "the replicas add no processors, so that transactions a second tell little.)", "",
     ]
 
 

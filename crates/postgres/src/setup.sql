@@ -670,19 +670,6 @@ CREATE TABLE IF NOT EXISTS hihooi.owners (
 REVOKE ALL ON hihooi.owners FROM PUBLIC;
 GRANT SELECT ON hihooi.owners TO PUBLIC;
 
--- The relations without a replica identity, materialized views and unlogged tables, that they were told of.
-CREATE TABLE IF NOT EXISTS hihooi.noted_relation (relation regclass PRIMARY KEY);
-REVOKE ALL ON hihooi.noted_relation FROM PUBLIC;
-GRANT SELECT ON hihooi.noted_relation TO PUBLIC;
-
-CREATE FUNCTION hihooi.remember_noted(relations oid[]) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp
-AS $$
-    INSERT INTO hihooi.noted_relation SELECT oid FROM pg_class
-        WHERE oid = ANY (relations) AND (relkind = 'm' OR relkind = 'r' AND relpersistence = 'u')
-        ON CONFLICT DO NOTHING
-$$;
-
 -- Changes with every change of a role, a membership, a setting of a role or this database, rights on
 -- this database or on parameters, or an event trigger. (A transaction that changes a row again gives it
 -- another place, not another xmin.)
@@ -915,7 +902,6 @@ AS $$
     DELETE FROM hihooi.identity h
     WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
     DELETE FROM hihooi.noted_query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
-    DELETE FROM hihooi.noted_relation n WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = n.relation);
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -1046,10 +1032,6 @@ DECLARE
 BEGIN
     SELECT c.relkind, c.relispopulated, r.rolname AS owner INTO it
         FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE c.oid = made;
-    IF NOT FOUND THEN
-        RETURN; -- dropped just now
-    END IF;
-    PERFORM hihooi.remember_noted(ARRAY[made]);
     IF it.relkind = 'm' AND it.relispopulated AND hihooi.unwritable(made) IS NULL THEN
         PERFORM hihooi.send_contents(made, it.owner);
         RETURN;
@@ -1067,41 +1049,55 @@ BEGIN
 END
 $$;
 
--- What EXPLAIN ANALYZE made in other transactions, and nothing told of: at the primary itself, or in code that commits.
--- Events give a logged table without a key an identity, and have the others remembered.
-CREATE FUNCTION hihooi.unnoted() RETURNS SETOF oid
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+-- Notes tables that EXPLAIN ANALYZE made in other transactions, and that no event told of: at the primary itself, or in
+-- code that commits. Events give logged tables without a key an identity; these have none. Each is locked until the note is
+-- committed, so that what others do to it comes behind; one that is locked by others they have noted, or it is noted the
+-- next time.
+CREATE FUNCTION hihooi.note_unnoted() RETURNS SETOF oid
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
-    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid >= 16384 AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't'
-      AND n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
-      AND CASE WHEN c.relkind = 'r' AND c.relpersistence = 'p' THEN c.relreplident = 'd'
+DECLARE
+    made record;
+BEGIN
+    FOR made IN
+        SELECT t.* FROM (
+            SELECT c.oid, c.xmin, format('%I.%I', n.nspname, c.relname) AS name
+            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND c.relreplident = 'd' AND c.oid >= 16384
+              AND n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
               AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
-          ELSE NOT EXISTS (SELECT FROM hihooi.noted_relation v WHERE v.relation = c.oid) END
-      AND NOT (age(c.xmin) <= 0 AND hihooi.is_own(c.xmin))
-      -- The snapshot may be old.
-      AND to_regclass(format('%I.%I', n.nspname, c.relname)) = c.oid
+            OFFSET 0) t
+        WHERE NOT (age(t.xmin) <= 0 AND hihooi.is_own(t.xmin))
+          AND NOT hihooi.is_temporary('pg_class'::regclass, t.oid)
+    LOOP
+        BEGIN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', made.name);
+        EXCEPTION WHEN lock_not_available OR undefined_table OR invalid_schema_name OR wrong_object_type THEN
+            CONTINUE;
+        END;
+        -- (The snapshot may be old.)
+        IF to_regclass(made.name) = made.oid THEN
+            PERFORM hihooi.note_made(made.oid);
+            RETURN NEXT made.oid;
+        END IF;
+    END LOOP;
+END
 $$;
 
--- Notes that, and gives the tables their identity; where a lock is in the way, the next time. (Replicas that come to
--- their rows wait for the note.) Only for a transaction of its own.
+-- The same, and gives them their identity; where a lock is in the way, the next time. (Replicas that come to their rows
+-- wait for the note.) Only for a transaction of its own.
 CREATE FUNCTION hihooi.follow_unnoted() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
 AS $$
 DECLARE
     made oid;
 BEGIN
-    FOR made IN SELECT * FROM hihooi.unnoted() LOOP
-        PERFORM hihooi.follow_shared(); -- its owner may be new
-        BEGIN
-            PERFORM hihooi.note_made(made);
-        EXCEPTION WHEN lock_not_available THEN
-            CONTINUE;
-        END;
+    PERFORM hihooi.follow_shared(); -- owners may be new
+    FOR made IN SELECT * FROM hihooi.note_unnoted() LOOP
         BEGIN
             PERFORM hihooi.set_identity(made);
-        EXCEPTION WHEN lock_not_available THEN
-            NULL;
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING '% has no replica identity yet: %', made::regclass, SQLERRM;
         END;
     END LOOP;
 END
@@ -1207,6 +1203,24 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT * FROM hihooi.owners_where('NOT EXISTS (SELECT FROM hihooi.owners h
         WHERE (h.class, h.object) = ($1, x.oid) AND h.writer = x.xmin) ' || how)
+$$;
+
+-- Remembers the owners of objects that were made just now: their notes tell them. (Another writer than theirs has them
+-- told again. At other isolation levels it might fail: two that are SERIALIZABLE would conflict over it.)
+CREATE FUNCTION hihooi.remember_owners(classes oid[], objects oid[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        INSERT INTO hihooi.owners SELECT s.classid, s.objid, s.refobjid, '0'
+            FROM unnest(classes, objects) o(class, object) JOIN pg_shdepend s
+                ON s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+                    AND (s.classid, s.objid, s.objsubid, s.deptype) = (o.class, o.object, 0, 'o')
+            -- (What OR REPLACE replaces has an earlier one.)
+            WHERE age(s.xmin) <= 0 AND hihooi.is_own(s.xmin)
+            ON CONFLICT DO NOTHING;
+    END IF;
+END
 $$;
 
 -- Notes owners of objects; with `before`, of objects that have these owners at replicas, which others stay as they are.
@@ -1333,7 +1347,7 @@ BEGIN
         PERFORM hihooi.follow(true);
     END IF;
     IF depth = 0 AND tg_tag <> 'DROP INDEX' THEN
-        PERFORM hihooi.note_made(made) FROM hihooi.unnoted() made;
+        PERFORM hihooi.note_unnoted();
         PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
@@ -1489,6 +1503,8 @@ DECLARE
     command record;
     objects jsonb[] := '{}';
     touched oid[] := '{}';
+    made_in oid[] := '{}';
+    made oid[] := '{}';
     extensions oid[] := '{}';
     note jsonb;
     matters boolean := tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'DROP OWNED',
@@ -1550,6 +1566,10 @@ BEGIN
         END IF;
         IF command.classid = 'pg_class'::regclass THEN
             touched := touched || command.objid;
+        END IF;
+        IF command.command_tag ~ '^(CREATE |SELECT INTO)' THEN
+            made_in := made_in || command.classid;
+            made := made || command.objid;
         END IF;
         IF command.classid = 'pg_extension'::regclass THEN
             extensions := extensions || command.objid;
@@ -1676,7 +1696,9 @@ BEGIN
             PERFORM hihooi.follow_indexes();
         END IF;
     END IF;
-    PERFORM hihooi.remember_noted(touched);
+    IF made <> '{}' THEN
+        PERFORM hihooi.remember_owners(made_in, made);
+    END IF;
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)
         UNION SELECT p.relid FROM unnest(touched) t, pg_partition_tree(t) p
@@ -1699,7 +1721,6 @@ $$;
 INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.told)
     ON CONFLICT DO NOTHING;
 DELETE FROM hihooi.told WHERE what = 'owners';
-SELECT hihooi.remember_noted(array_agg(oid)) FROM pg_class WHERE NOT EXISTS (SELECT FROM hihooi.noted_relation);
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;

@@ -223,9 +223,8 @@ const PATH: &str = r#"
             join pg_catalog.pg_class c on c.relnamespace = n.oid
         where c.relkind in ('i', 'I', 'S', 't') or c.relkind in ('r', 'p')
           -- (A call of a function isn't taken for a cast to a row type.)
-          and not exists (select from pg_catalog.pg_type t join pg_catalog.pg_namespace o on o.oid = t.typnamespace
-                          where t.typname = c.relname and t.typnamespace <> n.oid
-                            and o.nspname in (select name from listed))
+          and not exists (select from pg_catalog.pg_type t
+                          where t.typname = c.relname and t.typnamespace <> n.oid)
     ), safe(schema) as (
         select n.nspname from pg_catalog.pg_namespace n
         where not exists (

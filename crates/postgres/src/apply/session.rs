@@ -317,8 +317,10 @@ impl Session {
     /// The progress that the commit records, and `COMMIT`. Not sooner: from PostgreSQL 16 on an
     /// aborted transaction moves its session's origin as well, to what was set last.
     fn end(&mut self, group: &Group) -> Result<()> {
-        self.domains(group, RESUME_DOMAINS);
         let last = group.last();
+        self.carry_out();
+        self.use_path(last.tsid, None);
+        self.domains(group, RESUME_DOMAINS);
         let position = Lsn(last.tsid.0).to_string();
         let time = last.commit_time_us.to_string();
         let values = [Some(position.as_bytes()), Some(time.as_bytes())];
@@ -639,32 +641,41 @@ impl Session {
         Ok(())
     }
 
-    /// Empties tables, in one statement because of the foreign keys between them. PostgreSQL itself builds each one's
-    /// indexes as its owner (CVE-2022-1552), so it isn't gathered.
+    /// Empties tables, in one statement because of the foreign keys between them. If they have several owners, it isn't
+    /// executed as one of them: PostgreSQL itself builds each one's indexes as its owner (CVE-2022-1552).
     async fn truncate(&mut self, tsid: Tsid, ids: &[RelId], restart: bool) -> Result<()> {
         let mut relations = Vec::with_capacity(ids.len());
-        let (mut of_superuser, mut of_owner) = (None, None);
+        let mut guards = Vec::with_capacity(ids.len());
+        let mut path = None;
         for &id in ids {
             let Some(relation) = self.described(tsid, id) else { return Ok(()) };
             let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
-            of_superuser = of_superuser.or_else(|| table.path.clone());
-            of_owner = of_owner.or_else(|| table.guard.as_ref().map(|guard| guard.path.clone()));
+            guards.push(table.guard.clone());
+            // (Safe for a superuser's functions, which may be inlined in indexes.)
+            path = path.or_else(|| table.path.clone());
             relations.push(relation);
         }
         let Some(first) = relations.first().cloned() else { return Ok(()) };
         let all: Vec<&Relation> = relations.iter().map(|relation| &**relation).collect();
-        let parents = if all.len() > 1 { self.whole_parents(&all).await? } else { Vec::new() };
-        self.carry_out();
-        self.use_path(tsid, of_superuser.or(of_owner).as_deref());
+        let parents = if all.len() > 1 { self.whole_parents(tsid, &all).await? } else { Vec::new() };
         let text = statements::truncate(&all, &parents, restart);
         let what = What::Table { verb: "TRUNCATE", relation: first };
-        self.send(&text, [].into_iter(), Expected { tsid, rows: None, what });
+        match &guards[0] {
+            Some(guard) if guards.iter().all(|other| other.as_ref() == Some(guard)) => {
+                self.gather(guard, tsid, what, (None, text.as_bytes()), None);
+            }
+            _ => {
+                self.carry_out();
+                self.use_path(tsid, path.as_deref());
+                self.send(&text, [].into_iter(), Expected { tsid, rows: None, what });
+            }
+        }
         Ok(())
     }
 
     /// Partitioned tables of which all leaves are among these: foreign keys to others of them may be
     /// theirs.
-    async fn whole_parents(&mut self, leaves: &[&Relation]) -> Result<Vec<String>> {
+    async fn whole_parents(&mut self, tsid: Tsid, leaves: &[&Relation]) -> Result<Vec<String>> {
         const PARENTS: &str = "
             with leaf as (
                 select pg_catalog.to_regclass(n)::oid from pg_catalog.unnest($1::text[]) n)
@@ -674,6 +685,8 @@ impl Session {
                     select a.relid from leaf l(oid), pg_catalog.pg_partition_ancestors(l.oid) a)
               and not exists (select from pg_catalog.pg_partition_tree(c.oid) t
                               where t.isleaf and t.relid::oid not in (select * from leaf))";
+        self.carry_out();
+        self.use_path(tsid, None);
         self.settle().await?;
         let mut names = restricted::Array::default();
         leaves.iter().for_each(|leaf| names.push(Some(statements::qualified(leaf).as_bytes())));
@@ -913,8 +926,9 @@ const FIXED: [(&str, &str); 4] = [
     ("commit", "COMMIT"),
     (
         "origin",
-        "select pg_catalog.pg_replication_origin_xact_setup($1::pg_lsn, \
-         timestamptz '2000-01-01 00:00:00+00' + $2::bigint * interval '1 microsecond')",
+        "select pg_catalog.pg_replication_origin_xact_setup($1::pg_catalog.pg_lsn, \
+         pg_catalog.timestamptz '2000-01-01 00:00:00+00' operator(pg_catalog.+) \
+         ($2::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.interval '1 microsecond'))",
     ),
 ];
 

@@ -221,3 +221,28 @@ RESET search_path;
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 DROP TYPE public.follow_c;
+
+-- case: … nor an owner's operators behind a TRUNCATE
+CREATE ROLE follow_joe;
+CREATE ROLE follow_ann;
+CREATE SCHEMA follow_j AUTHORIZATION follow_joe;
+SET ROLE follow_joe;
+CREATE FUNCTION follow_j.f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN $1; END $$;
+CREATE TABLE follow_j.t (id int PRIMARY KEY, v int);
+CREATE INDEX ON follow_j.t (follow_j.f(v));
+CREATE TABLE follow_j.u (id int PRIMARY KEY, v int);
+CREATE INDEX ON follow_j.u (follow_j.f(v));
+CREATE FUNCTION follow_j.evil(bigint, interval) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN $1::float8 OPERATOR(pg_catalog.*) $2; END $$;
+CREATE FUNCTION follow_j.evil2(float8, interval) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN IF current_setting('session_replication_role') = 'replica' THEN ALTER ROLE follow_joe SUPERUSER; END IF; RETURN $1 OPERATOR(pg_catalog.*) $2; END $$;
+CREATE OPERATOR follow_j.* (LEFTARG = bigint, RIGHTARG = interval, FUNCTION = follow_j.evil);
+CREATE OPERATOR follow_j.* (LEFTARG = float8, RIGHTARG = interval, FUNCTION = follow_j.evil2);
+RESET ROLE;
+ALTER TABLE follow_j.u OWNER TO follow_ann;
+INSERT INTO follow_j.t VALUES (1, 1);
+TRUNCATE follow_j.t;
+INSERT INTO follow_j.t VALUES (1, 1);
+TRUNCATE follow_j.t, follow_j.u;
+-- check
+-- finally
+DROP OWNED BY follow_joe, follow_ann CASCADE;
+DROP ROLE follow_joe, follow_ann;

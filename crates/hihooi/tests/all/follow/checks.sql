@@ -615,3 +615,28 @@ ALTER TABLE t VALIDATE CONSTRAINT filled;
 ALTER TABLE t VALIDATE CONSTRAINT more;
 ALTER TABLE t DROP CONSTRAINT later;
 INSERT INTO t VALUES (4, 4, 4, -4);
+
+-- case: truncate of tables whose indexes' functions are inlined
+-- until: 16
+CREATE FUNCTION public.follow_g(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN $1 + 1; END $$;
+CREATE FUNCTION public.follow_f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT follow_g($1)';
+CREATE ROLE follow_a;
+GRANT ALL ON SCHEMA :schema TO follow_a;
+CREATE TABLE t (id int PRIMARY KEY, v int);
+CREATE INDEX ON t (follow_f(v));
+CREATE TABLE u (id int PRIMARY KEY, v int);
+CREATE INDEX ON u (follow_f(v));
+ALTER TABLE u OWNER TO follow_a;
+INSERT INTO t VALUES (1, 1);
+INSERT INTO u VALUES (1, 1);
+TRUNCATE t;
+TRUNCATE u;
+INSERT INTO t VALUES (2, 2);
+INSERT INTO u VALUES (2, 2);
+TRUNCATE t, u;
+INSERT INTO t VALUES (3, 3);
+CREATE OR REPLACE FUNCTION public.follow_f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT public.follow_g($1)';
+-- finally
+DROP OWNED BY follow_a CASCADE;
+DROP ROLE follow_a;
+DROP FUNCTION public.follow_f(int), public.follow_g(int) CASCADE;

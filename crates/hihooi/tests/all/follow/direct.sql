@@ -100,7 +100,6 @@ CREATE INDEX ON others (v);
 UPDATE others SET id = 0 WHERE id = 7;
 BEGIN;
 INSERT INTO t VALUES (10);
-EXPLAIN (ANALYZE, VERBOSE) CREATE UNLOGGED TABLE u AS SELECT 1 AS id;
 EXPLAIN ANALYZE SELECT * INTO s FROM e;
 SAVEPOINT a;
 EXPLAIN ANALYZE CREATE TABLE back AS SELECT 1 AS id;
@@ -113,20 +112,31 @@ INSERT INTO none VALUES (2);
 -- sleep: 3
 UPDATE e SET id = 7 WHERE id = 1;
 DELETE FROM s WHERE id = 1;
-INSERT INTO u VALUES (2);
 
--- case: explain analyze of a materialized view at the primary
-CREATE TABLE t (id int PRIMARY KEY);
-INSERT INTO t VALUES (1);
+-- case: explain analyze at the primary, beside other transactions
 -- direct
-EXPLAIN ANALYZE CREATE MATERIALIZED VIEW m AS SELECT id, random() AS r FROM t;
-EXPLAIN ANALYZE CREATE MATERIALIZED VIEW n AS SELECT id FROM t WITH NO DATA;
-EXPLAIN ANALYZE CREATE MATERIALIZED VIEW o AS SELECT id FROM t;
-REFRESH MATERIALIZED VIEW o;
+EXPLAIN ANALYZE CREATE TABLE a AS SELECT 1 AS id;
+EXPLAIN ANALYZE CREATE TABLE b AS SELECT 1 AS id;
+BEGIN;
+CREATE TABLE other (id int PRIMARY KEY);
+-- session: 2
+SET lock_timeout = '1s';
+-- error: 55P03
+DROP TABLE a;
+EXPLAIN ANALYZE CREATE TABLE c AS SELECT generate_series(1, 20) AS id;
+BEGIN;
+LOCK TABLE c IN SHARE MODE;
+-- sleep: 12
+COMMIT;
+-- session: 1
+COMMIT;
+-- session: 2
+DROP TABLE a;
+ALTER TABLE b RENAME TO bb;
+CREATE TABLE a (id int PRIMARY KEY, v text);
+INSERT INTO a VALUES (1, 'a');
 -- through
-INSERT INTO t VALUES (2);
--- sleep: 3
-REFRESH MATERIALIZED VIEW n;
+INSERT INTO bb VALUES (2);
 
 -- case: explain analyze at the primary, of a role and its rights
 CREATE ROLE follow_a;
@@ -142,6 +152,33 @@ INSERT INTO e VALUES (2, NULL);
 -- finally
 DROP OWNED BY follow_a CASCADE;
 DROP ROLE follow_a;
+
+-- case: reassign owned at the primary, of what was made just before
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b;
+CREATE TABLE z (id int PRIMARY KEY);
+-- direct
+SET ROLE follow_a;
+CREATE TABLE t (id serial PRIMARY KEY, v text);
+CREATE TABLE u AS SELECT 1 AS id;
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE TYPE e AS ENUM ('a');
+EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1 AS id;
+RESET ROLE;
+REASSIGN OWNED BY follow_a TO follow_b;
+ALTER TABLE t ADD n int;
+ALTER TABLE u ADD n int;
+ALTER TABLE x ADD n int;
+ALTER TYPE e ADD VALUE 'b';
+COMMENT ON FUNCTION f() IS 'b has it';
+-- through
+INSERT INTO t (v) VALUES ('a');
+INSERT INTO z VALUES (1);
+-- finally
+DROP OWNED BY follow_b CASCADE;
+DROP OWNED BY follow_a CASCADE;
+DROP ROLE follow_a, follow_b;
 
 -- case: reassign owned at the primary
 CREATE ROLE follow_a;

@@ -49,7 +49,8 @@ impl Session {
                 }
                 next = entry.header.tsid.next();
             }
-            if read.is_empty() && timeout_at(deadline, durable.changed()).await.is_err() {
+            let is_late = Instant::now() >= deadline;
+            if read.is_empty() && (is_late || timeout_at(deadline, durable.changed()).await.is_err()) {
                 return Ok(None);
             }
         }
