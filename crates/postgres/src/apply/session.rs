@@ -657,7 +657,8 @@ impl Session {
         }
         let Some(first) = relations.first().cloned() else { return Ok(()) };
         let all: Vec<&Relation> = relations.iter().map(|relation| &**relation).collect();
-        let parents = if all.len() > 1 { self.whole_parents(tsid, &all).await? } else { Vec::new() };
+        let parents =
+            if all.len() > 1 { self.whole_parents(tsid, &all).await? } else { Vec::new() };
         let text = statements::truncate(&all, &parents, restart);
         let what = What::Table { verb: "TRUNCATE", relation: first };
         match &guards[0] {

@@ -38,20 +38,24 @@ impl Session {
         let deadline = Instant::now() + NOTE_WAIT;
         let mut durable = self.log.durable();
         let mut known = KnownRelations::default();
-        let mut next = tsid.next();
+        let (mut next, mut end) = (tsid.next(), None);
         loop {
             let last = *durable.borrow_and_update();
             let read = self.log.read(next, READ_ENTRIES, READ_BYTES).await.map_err(unreadable)?;
-            let read: Vec<_> = read.iter().filter(|entry| entry.header.tsid <= last).collect();
-            for entry in &read {
+            for entry in read.iter().filter(|entry| entry.header.tsid <= last) {
                 if let Some(command) = self.creation(entry, relation, &mut known).await? {
                     return Ok(Some(command));
                 }
                 next = entry.header.tsid.next();
             }
-            let is_late = Instant::now() >= deadline;
-            if read.is_empty() && (is_late || timeout_at(deadline, durable.changed()).await.is_err()) {
-                return Ok(None);
+            if Instant::now() >= deadline {
+                // What is written meanwhile doesn't count.
+                if next > *end.get_or_insert(last) {
+                    return Ok(None);
+                }
+            } else if next > last {
+                // Time being up and a new entry are both reasons to go on.
+                let _ = timeout_at(deadline, durable.changed()).await;
             }
         }
     }
