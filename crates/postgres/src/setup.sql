@@ -1052,54 +1052,70 @@ $$;
 -- Notes tables that EXPLAIN ANALYZE made in other transactions, and that no event told of: at the primary itself, or in
 -- code that commits. Events give logged tables without a key an identity; these have none. Each is locked until the note is
 -- committed, so that what others do to it comes behind; one that is locked by others they have noted, or it is noted the
--- next time.
-CREATE FUNCTION hihooi.note_unnoted() RETURNS SETOF oid
+-- next time. With `since`, only some with greater OIDs, which are found by an index.
+CREATE FUNCTION hihooi.note_unnoted(since oid) RETURNS TABLE (relation oid, is_noted boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
     made record;
 BEGIN
     FOR made IN
-        SELECT t.* FROM (
-            SELECT c.oid, c.xmin, format('%I.%I', n.nspname, c.relname) AS name
-            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND c.relreplident = 'd' AND c.oid >= 16384
-              AND n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
-              AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
-            OFFSET 0) t
-        WHERE NOT (age(t.xmin) <= 0 AND hihooi.is_own(t.xmin))
-          AND NOT hihooi.is_temporary('pg_class'::regclass, t.oid)
+        SELECT t.oid, format('%I.%I', n.nspname, t.relname) AS name
+        FROM (SELECT c.oid, c.xmin, c.relname, c.relnamespace FROM pg_class c
+              WHERE c.oid > greatest(since, 16383::oid) AND c.relkind = 'r' AND c.relpersistence = 'p'
+                AND c.relreplident = 'd'
+              ORDER BY c.oid LIMIT CASE WHEN since <> 0 THEN 1000 END) t
+            JOIN pg_namespace n ON n.oid = t.relnamespace
+        WHERE n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
+          -- Row by row, in this order.
+          AND CASE WHEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = t.oid AND i.indisprimary OFFSET 0) THEN false
+              ELSE NOT (age(t.xmin) <= 0 AND hihooi.is_own(t.xmin))
+                  AND NOT hihooi.is_temporary('pg_class'::regclass, t.oid) END
     LOOP
+        relation := made.oid;
+        is_noted := false;
         BEGIN
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', made.name);
+            -- (The snapshot may be old.)
+            is_noted := to_regclass(made.name) = made.oid;
         EXCEPTION WHEN lock_not_available OR undefined_table OR invalid_schema_name OR wrong_object_type THEN
-            CONTINUE;
+            NULL;
         END;
-        -- (The snapshot may be old.)
-        IF to_regclass(made.name) = made.oid THEN
-            PERFORM hihooi.note_made(made.oid);
-            RETURN NEXT made.oid;
+        IF is_noted THEN
+            PERFORM hihooi.note_made(relation);
         END IF;
+        RETURN NEXT;
     END LOOP;
 END
 $$;
 
 -- The same, and gives them their identity; where a lock is in the way, the next time. (Replicas that come to their rows
--- wait for the note.) Only for a transaction of its own.
+-- wait for the note.) Up to which OID none is left is remembered. Only for a transaction of its own.
 CREATE FUNCTION hihooi.follow_unnoted() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
 AS $$
 DECLARE
-    made oid;
+    newest constant oid := (SELECT oid FROM pg_class ORDER BY oid DESC LIMIT 1);
+    is_complete boolean := true;
+    made record;
 BEGIN
     PERFORM hihooi.follow_shared(); -- owners may be new
-    FOR made IN SELECT * FROM hihooi.note_unnoted() LOOP
+    FOR made IN SELECT * FROM hihooi.note_unnoted(0) LOOP
+        IF NOT made.is_noted THEN
+            is_complete := false;
+            CONTINUE;
+        END IF;
         BEGIN
-            PERFORM hihooi.set_identity(made);
+            PERFORM hihooi.set_identity(made.relation);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING '% has no replica identity yet: %', made::regclass, SQLERRM;
+            is_complete := false;
+            RAISE WARNING '% has no replica identity yet: %', made.relation::regclass, SQLERRM;
         END;
     END LOOP;
+    IF is_complete THEN
+        INSERT INTO hihooi.told VALUES ('unnoted', newest, '{}')
+            ON CONFLICT (what) DO UPDATE SET hash = excluded.hash WHERE told.hash <> excluded.hash;
+    END IF;
 END
 $$;
 
@@ -1347,7 +1363,7 @@ BEGIN
         PERFORM hihooi.follow(true);
     END IF;
     IF depth = 0 AND tg_tag <> 'DROP INDEX' THEN
-        PERFORM hihooi.note_unnoted();
+        PERFORM hihooi.note_unnoted(coalesce((SELECT hash FROM hihooi.told WHERE what = 'unnoted'), '0')::oid);
         PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
