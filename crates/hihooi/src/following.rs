@@ -1,7 +1,6 @@
 //! Every two seconds, makes the primary write notes of changes that fire no event trigger and did not come
 //! through hihooi: roles, owners and indexes that were changed at the primary itself, and what EXPLAIN ANALYZE made
-//! there (I2). Also checks that hihooi's
-//! event triggers still exist, whether the primary was restarted with other libraries, and how much WAL it keeps
+//! there (I2). Also checks that hihooi's event triggers still exist, whether the primary was restarted with other libraries, and how much WAL it keeps
 //! for hihooi's slot.
 
 use std::sync::Arc;

@@ -25,6 +25,12 @@ impl Session {
     /// Creates a table whose rows come and that the replica lacks, if a later entry has a note that tells how; whether
     /// one has.
     pub(super) async fn create_unnoted(&mut self, tsid: Tsid, relation: RelId) -> Result<bool> {
+        // The answers before it are to be read.
+        self.use_path(tsid, None);
+        self.settle().await?;
+        if self.failed.is_some() {
+            return Ok(false);
+        }
         let Some(command) = self.note_behind(tsid, relation).await? else { return Ok(false) };
         self.followed.expect(command);
         self.forget();
@@ -53,9 +59,10 @@ impl Session {
                 if next > *end.get_or_insert(last) {
                     return Ok(None);
                 }
-            } else if next > last {
-                // Time being up and a new entry are both reasons to go on.
-                let _ = timeout_at(deadline, durable.changed()).await;
+            } else if next > last
+                && let Ok(Err(closed)) = timeout_at(deadline, durable.changed()).await
+            {
+                return Err(unreadable(closed));
             }
         }
     }
