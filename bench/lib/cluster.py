@@ -57,6 +57,7 @@ class Cluster:
         port = free_port(7432)
         out = self.work / "up.out"
         command = [self.hihooi, "up", "--replicas", self.replicas, "--data", self.work / "data", *options]
+        command += ["--replica-auto-rebuild", "false"]
         manager = self._spawn([*self.wrapper, *command, "--listen", f"127.0.0.1:{port}"], stdout=out.open("w"))
         deadline = time.monotonic() + START_SECONDS_MAX
         while "ready at" not in out.read_text():

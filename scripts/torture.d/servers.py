@@ -119,6 +119,8 @@ class Cluster:
         out.write_text("")
         command = [self.hihooi, "up", "--data", self.data, "--listen", f"127.0.0.1:{self.port}"]
         command += ["--replicas", self.replicas, "--pg-bin", self.pg_bin]
+        # Nothing may stop a replica, so that it would have to be rebuilt.
+        command += ["--replica-auto-rebuild", "false"]
         self.process = spawn(command, stdout=out.open("w"), env=ENVIRONMENT | os.environ)
         deadline = time.monotonic() + START_SECONDS_MAX
         while "ready at" not in out.read_text():

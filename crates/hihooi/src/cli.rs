@@ -343,6 +343,9 @@ pub struct Overrides {
     /// How long a read at a replica may delay changes there, milliseconds [default: 30000]
     #[arg(long, env = "HIHOOI_REPLICA_MAX_APPLY_DELAY_MS", value_name = "MS")]
     pub replica_max_apply_delay_ms: Option<u64>,
+    /// Replace a replica that can't apply changes by a copy of the primary, where up runs the servers [default: true]
+    #[arg(long, env = "HIHOOI_REPLICA_AUTO_REBUILD", value_name = "BOOL")]
+    pub replica_auto_rebuild: Option<bool>,
     /// How a replica decides which transactions it applies in parallel: graph, or for comparison algorithm2
     /// or serial [default: graph]
     #[arg(long, env = "HIHOOI_APPLY_METHOD", value_name = "METHOD")]
@@ -396,6 +399,7 @@ impl Overrides {
         }
         put(&self.sites_timeout_ms, &mut config.all_sites.timeout_ms);
         put(&self.replica_max_apply_delay_ms, &mut config.all_replicas.max_apply_delay_ms);
+        put(&self.replica_auto_rebuild, &mut config.all_replicas.auto_rebuild);
         put(&self.apply_method, &mut config.apply.method);
     }
 }

@@ -235,6 +235,11 @@ pub async fn make_replicas_anew(
     remove_directory(&data.file("log"))?;
     copy_all(primary, replicas, tell)?;
     sync(data.path())?;
+    for mark in replicas.iter().map(|replica| data.copying(&replica.name)) {
+        if mark.exists() {
+            remove_file(&mark)?;
+        }
+    }
     remove_file(&data.rebuilding())
 }
 

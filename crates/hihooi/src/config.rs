@@ -185,6 +185,8 @@ pub struct AllReplicas {
     /// How long a read, or anything else that holds a lock, may delay changes at a replica, milliseconds
     /// (at most [`MAX_APPLY_DELAY_MS_MAX`]).
     pub max_apply_delay_ms: u64,
+    /// A replica that can't apply changes is replaced by a copy of the primary, where `up` runs the servers.
+    pub auto_rebuild: bool,
 }
 
 /// How replicas apply what the primary committed.
@@ -314,7 +316,7 @@ impl Default for AllSites {
 
 impl Default for AllReplicas {
     fn default() -> AllReplicas {
-        AllReplicas { max_apply_delay_ms: 30_000 }
+        AllReplicas { max_apply_delay_ms: 30_000, auto_rebuild: true }
     }
 }
 
@@ -710,6 +712,7 @@ listen = "127.0.0.1:9432"
 timeout_ms = 500
 [replica]
 max_apply_delay_ms = 0
+auto_rebuild = false
 [apply]
 method = "algorithm2"
 [[site]]
@@ -742,6 +745,7 @@ name = "postgres"
         assert_eq!(config.metrics.address(), Some("127.0.0.1:9432"));
         assert_eq!(config.all_sites.timeout_ms, 500);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 0);
+        assert!(!config.all_replicas.auto_rebuild);
         assert_eq!(config.apply.method, Method::Algorithm2);
         assert_eq!(config.sites[1].user, "postgres");
         assert_eq!(config.weights(), [3]);
@@ -758,6 +762,7 @@ name = "postgres"
         assert_eq!((config.metrics.listen.as_deref(), config.metrics.address()), (None, None));
         assert_eq!(config.all_sites.timeout_ms, 2_000);
         assert_eq!(config.all_replicas.max_apply_delay_ms, 30_000);
+        assert!(config.all_replicas.auto_rebuild);
         assert_eq!(config.apply.method, Method::Graph);
     }
 

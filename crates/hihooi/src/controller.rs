@@ -1,16 +1,17 @@
 //! Carries out the commands of the admin database that concern replicas (the HController of the Hihooi
-//! paper, section 3): PAUSE REPLICA, RESUME REPLICA, VERIFY.
+//! paper, section 3): PAUSE REPLICA, RESUME REPLICA, VERIFY, REBUILD REPLICA.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_postgres::apply::ApplierHandle;
-use hihooi_postgres::control::{ControlRequest, VerifyNews};
+use hihooi_postgres::control::{ControlRequest, News};
 use hihooi_postgres::site::Replica;
 use hihooi_postgres::verify;
 use tokio::sync::mpsc;
 
 use crate::log_view::View;
+use crate::rebuilding::Rebuilder;
 use crate::replication::{Appliers, Replication};
 
 /// Rows on which replicas differ that `verify` lists at most.
@@ -28,6 +29,8 @@ pub struct Controller {
     pub appliers: Appliers,
     /// The log.
     pub view: View,
+    /// Replaces replicas.
+    pub rebuilder: Arc<Rebuilder>,
 }
 
 impl Controller {
@@ -43,6 +46,16 @@ impl Controller {
                     let _ = reply.send(self.resume(&replica).await);
                 }
                 ControlRequest::Verify { news } => self.verify(&news).await,
+                // It may take hours, and other requests don't wait for it.
+                ControlRequest::Rebuild { replica, is_forced, news } => {
+                    let rebuilder = Arc::clone(&self.rebuilder);
+                    tokio::spawn(async move {
+                        let told = news.clone();
+                        let tell = move |line| drop(told.try_send(News::Progress(line)));
+                        let rebuilt = rebuilder.rebuild(&replica, is_forced, Arc::new(tell)).await;
+                        let _ = news.send(News::Done(rebuilt)).await;
+                    });
+                }
             }
         }
     }
@@ -94,14 +107,14 @@ impl Controller {
     }
 
     /// Verifies the replicas that are reached; one that isn't makes the whole fail.
-    async fn verify(&self, news: &mpsc::Sender<VerifyNews>) {
+    async fn verify(&self, news: &mpsc::Sender<News<verify::Report>>) {
         let found = self.verified(news).await;
-        let _ = news.send(VerifyNews::Done(found)).await;
+        let _ = news.send(News::Done(found)).await;
     }
 
     async fn verified(
         &self,
-        news: &mpsc::Sender<VerifyNews>,
+        news: &mpsc::Sender<News<verify::Report>>,
     ) -> std::result::Result<verify::Report, String> {
         let mut replicas = Vec::new();
         for replica in &self.replication.replicas {
@@ -113,7 +126,7 @@ impl Controller {
             wait: VERIFY_WAIT,
         };
         // A line that finds no room is only progress.
-        let mut progress = |line: String| drop(news.try_send(VerifyNews::Progress(line)));
+        let mut progress = |line: String| drop(news.try_send(News::Progress(line)));
         let primary = &self.replication.primary;
         let report = verify::verify(primary, &replicas, &self.view, &options, &mut progress)
             .await

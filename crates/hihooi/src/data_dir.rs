@@ -8,6 +8,7 @@
 //! | `hihooi.log` | what `up` logs |
 //! | `creating` | there while the first `up` creates the cluster |
 //! | `rebuilding` | there while `rebuild` replaces the replicas |
+//! | `NAME.copying` | there while the data of site NAME are replaced by a copy of the primary |
 //! | `log/` | the log |
 //! | `primary/`, `replica1/` … | the servers' data, `primary.log` … their logs |
 //! | `sockets/` | the servers' Unix sockets |
@@ -81,6 +82,12 @@ impl DataDir {
     #[must_use]
     pub fn rebuilding(&self) -> PathBuf {
         self.file("rebuilding")
+    }
+
+    /// Marks a replica that is being replaced while the others serve.
+    #[must_use]
+    pub fn copying(&self, site: &str) -> PathBuf {
+        self.file(&format!("{site}.copying"))
     }
 
     /// Whether its replicas can be used.

@@ -13,7 +13,7 @@ use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::verify::LogView;
 use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Header;
-use hihooi_replication::ids::Tsid;
+use hihooi_replication::ids::{Lsn, Tsid};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -27,6 +27,7 @@ const ENTRIES_AT_ONCE: usize = 1_000;
 const BYTES_AT_ONCE: usize = 8 << 20;
 
 /// The log, and what it takes to know that it is complete.
+#[derive(Clone)]
 pub struct View {
     /// The log.
     pub log: Log,
@@ -61,6 +62,30 @@ impl LogView for View {
 }
 
 impl View {
+    /// The last entry that was committed before a position of the primary's WAL that has been reached; when this
+    /// returns, that entry is on the log's disk.
+    ///
+    /// # Errors
+    /// A sentence for the operator: the collector doesn't get there, or the log can't be read.
+    pub async fn entry_before(&self, lsn: Lsn) -> Result<Tsid, String> {
+        self.wait_until_caught_up().await?;
+        let Some(last) = self.log.last() else { return Ok(Tsid(self.log.first().0 - 1)) };
+        // The first entry that was committed later is between these.
+        let (mut from, mut to) = (self.log.first().0, last.tsid.0 + 1);
+        while from < to {
+            let middle = Tsid(from + (to - from) / 2);
+            let read = self.log.read(middle, 1, 1).await.map_err(|error| error.to_string())?;
+            let entry = read.first().ok_or_else(|| format!("entry {middle} is missing"))?;
+            match entry.header.end_lsn <= lsn {
+                true => from = middle.0 + 1,
+                false => to = middle.0,
+            }
+        }
+        let before = Tsid(from - 1);
+        let durable = self.log.durable().wait_for(|durable| *durable >= before).await.is_ok();
+        durable.then_some(before).ok_or_else(|| "the log is closed".to_owned())
+    }
+
     async fn wait_until_caught_up(&self) -> Result<(), String> {
         let asked = async {
             let mut positions = WalPositions::new(Connection::open(&self.primary).await?).await?;

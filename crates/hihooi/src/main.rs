@@ -26,6 +26,7 @@ mod primary;
 mod print;
 mod process;
 mod rebuild;
+mod rebuilding;
 mod relay;
 mod replication;
 mod serve;

@@ -22,6 +22,7 @@ use crate::failure::{Failure, Result};
 use crate::listening::{Listening, SocketFile};
 use crate::notify::Notify;
 use crate::process::tell;
+use crate::rebuilding::Copier;
 use crate::relay;
 use crate::replication::{self, Replication};
 use crate::settings::Reload;
@@ -69,6 +70,7 @@ impl Manager {
         listening: Listening,
         metrics: Option<TcpListener>,
         reload: Reload,
+        copier: Copier,
     ) -> Result<Manager> {
         let notify = Notify::from_environment();
         let log = Log::open(&data.file("log"))?;
@@ -84,6 +86,8 @@ impl Manager {
             log: log.clone(),
             method: config.apply.method,
             max_apply_delay: Duration::from_millis(config.all_replicas.max_apply_delay_ms),
+            copier,
+            auto_rebuild: config.all_replicas.auto_rebuild,
         };
         let replication = spawn("replication", failed.clone(), || {
             replication::run(replication, ready, stopping)

@@ -24,6 +24,7 @@ use crate::failure::{Failure, Result};
 use crate::following::keep_following;
 use crate::log_view::View;
 use crate::primary;
+use crate::rebuilding::{Copier, Rebuilder};
 use crate::trimming::keep_trimming;
 
 /// News of the stream on their way to the relay; when full they hold the stream back.
@@ -47,6 +48,10 @@ pub struct Replication {
     pub method: Method,
     /// How long anybody may hold up applying.
     pub max_apply_delay: Duration,
+    /// Replaces replicas by copies of the primary.
+    pub copier: Copier,
+    /// Replicas that can't apply changes are replaced without being asked to.
+    pub auto_rebuild: bool,
 }
 
 /// What the relay gets of the replication side.
@@ -144,14 +149,19 @@ pub async fn run(
     let collecting =
         keep_collecting(primary, config, log.clone(), events, poke, status, shutdown.clone());
     let mut collector = tokio::spawn(collecting);
+    let replication = Arc::new(replication);
+    let rebuilder = Rebuilder::new(Arc::clone(&replication), appliers.clone(), view.clone());
+    let rebuilder = Arc::new(rebuilder);
     for replica in &replication.replicas {
         let config = replication.applier(replica, &visibility);
         tokio::spawn(start_applier(fence.clone(), config, appliers.clone()));
     }
-    let replication = Arc::new(replication);
     tokio::spawn(keep_following(Arc::clone(&replication), followed));
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
-    tokio::spawn(Controller { replication, appliers: appliers.clone(), view }.answer(requests));
+    let keeper = Arc::clone(&rebuilder);
+    tokio::spawn(async move { keeper.keep_replicas().await });
+    let controller = Controller { replication, appliers: appliers.clone(), view, rebuilder };
+    tokio::spawn(controller.answer(requests));
 
     let collected = tokio::select! {
         // A manager that is dropped without a word stops as well.

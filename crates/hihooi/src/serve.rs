@@ -7,6 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::listening::{Listening, listen_for_metrics};
 use crate::manager::Manager;
 use crate::process::{self, allow_files};
+use crate::rebuilding::Copier;
 use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
@@ -33,7 +34,7 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let reread = Box::new(move || Ok(args.config()?));
     let reload = Reload { reread, hangup: signals.hangup.clone() };
     let mut manager = tokio::select! {
-        started = Manager::start(&config, &data, listening, metrics, reload) => started?,
+        started = Manager::start(&config, &data, listening, metrics, reload, Copier::default()) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |_| None, &mut signals).await;

@@ -163,6 +163,7 @@ fn shown(config: &Config) -> Vec<(String, String)> {
         ("log.format", config.logging.format.to_string()),
         ("sites.timeout_ms", config.all_sites.timeout_ms.to_string()),
         ("replica.max_apply_delay_ms", config.all_replicas.max_apply_delay_ms.to_string()),
+        ("replica.auto_rebuild", config.all_replicas.auto_rebuild.to_string()),
         ("apply.method", config.apply.method.to_string()),
     ]
     .map(|(key, value)| (key.to_owned(), value))
@@ -209,7 +210,7 @@ mod tests {
              login_ms_max = 1000\nidle_ms_max = 1\ntransaction_idle_ms_max = 1\n\
              [consistency]\ndefault = 'strict'\nwait_ms = 1\nsync_timeout_ms = 1\n\
              [metrics]\nlisten = ':1'\n[log]\nfilter = 'debug'\nformat = 'json'\n[sites]\ntimeout_ms = 100\n\
-             [replica]\nmax_apply_delay_ms = 1\n[apply]\nmethod = 'serial'\n\
+             [replica]\nmax_apply_delay_ms = 1\nauto_rebuild = false\n[apply]\nmethod = 'serial'\n\
              [[user]]\nname = 'm'\nadmin = 'read'\n[[database]]\nname = 'd'",
         );
         wanted.insecure = true;
@@ -240,6 +241,7 @@ mod tests {
                 "log.format",
                 "sites.timeout_ms",
                 "replica.max_apply_delay_ms",
+                "replica.auto_rebuild",
                 "apply.method",
                 "site.p",
                 "database"

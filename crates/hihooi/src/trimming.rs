@@ -43,7 +43,10 @@ fn position(replica: &Replica, appliers: &Appliers, since: &mut Option<Instant>)
     let applies = matches!(replica.apply_state(), State::CatchingUp | State::Serving);
     // A replica that was never reached may need everything.
     let flushed = appliers.get(&replica.site.name).map_or(Tsid::ZERO, |a| a.flushed());
-    let follower = if applies {
+    // What is copied from the primary starts behind this, whatever was there before.
+    let is_copied = replica.copied_from() > flushed;
+    let flushed = flushed.max(replica.copied_from());
+    let follower = if applies || is_copied {
         *since = None;
         Follower::Applying
     } else {

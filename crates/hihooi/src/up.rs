@@ -6,8 +6,8 @@ use hihooi_postgres::cluster::binaries::Binaries;
 use hihooi_postgres::cluster::os_user::OsUser;
 use hihooi_postgres::cluster::postmaster::{Postmaster, Stop};
 use hihooi_postgres::cluster::server::Server;
-use hihooi_postgres::cluster::supervise::{Trouble, supervise};
-use tokio::sync::watch;
+use hihooi_postgres::cluster::supervise::{Replaceable, Trouble, supervise};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::cli::UpArgs;
@@ -19,6 +19,7 @@ use crate::failure::{Failure, Result};
 use crate::listening::{self, Listening};
 use crate::manager::Manager;
 use crate::process::{self, tell};
+use crate::rebuilding::Copier;
 use crate::settings::{self, Reload};
 use crate::signals::Signals;
 
@@ -41,7 +42,7 @@ async fn up(args: &UpArgs) -> Result<()> {
     };
     let Ground { data, config, listening, lock, .. } = ground;
     process::allow_files(&config);
-    let running = Running::start(servers, &mut signals).await?;
+    let running = Running::start(servers, &data, config.database(), &mut signals).await?;
     let outcome = serve(args, &config, &data, listening, &running, &mut signals).await;
     running.stop(&mut signals).await;
     drop(lock);
@@ -136,24 +137,39 @@ struct Running {
     keepers: Vec<JoinHandle<()>>,
     /// By site name, why a server doesn't run.
     troubles: Vec<(String, Trouble)>,
+    /// Takes requests to replace replicas.
+    copier: Copier,
 }
 
 impl Running {
     /// Starts the servers. The primary runs afterwards; replicas are started in the background.
-    async fn start(servers: Vec<Server>, signals: &mut Signals) -> Result<Running> {
-        let mut running =
-            Running { stop: watch::Sender::new(Stop::No), keepers: vec![], troubles: vec![] };
+    async fn start(
+        servers: Vec<Server>,
+        data: &DataDir,
+        database: &str,
+        signals: &mut Signals,
+    ) -> Result<Running> {
+        let mut running = Running {
+            stop: watch::Sender::new(Stop::No),
+            keepers: vec![],
+            troubles: vec![],
+            copier: Copier::default(),
+        };
         let mut servers = servers.into_iter();
         let primary = servers.next().expect("a cluster has a primary");
         for replica in servers {
-            running.keep(replica, None);
+            let (sender, requests) = mpsc::channel(1);
+            let mark = data.copying(&replica.name);
+            running.copier.add(replica.name.clone(), sender, mark.clone());
+            let (primary, database) = (primary.clone(), database.to_owned());
+            running.keep(replica, None, Some(Replaceable { primary, database, mark, requests }));
         }
         let started = tokio::select! {
             started = primary.start() => started.map_err(Failure::from),
             () = signals.next() => Err(Failure::new("stopped while the primary started")),
         };
         match started {
-            Ok(postmaster) => running.keep(primary, Some(postmaster)),
+            Ok(postmaster) => running.keep(primary, Some(postmaster), None),
             Err(failure) => {
                 primary.give_up(Stop::Fast).await;
                 running.stop(signals).await;
@@ -163,10 +179,15 @@ impl Running {
         Ok(running)
     }
 
-    fn keep(&mut self, server: Server, postmaster: Option<Postmaster>) {
+    fn keep(
+        &mut self,
+        server: Server,
+        postmaster: Option<Postmaster>,
+        replaceable: Option<Replaceable>,
+    ) {
         let trouble = Trouble::default();
         self.troubles.push((server.name.clone(), trouble.clone()));
-        let keeper = supervise(server, postmaster, self.stop.subscribe(), trouble);
+        let keeper = supervise(server, postmaster, replaceable, self.stop.subscribe(), trouble);
         self.keepers.push(tokio::spawn(keeper));
     }
 
@@ -234,7 +255,7 @@ async fn serve(
     let reread = reread(args.clone(), data, &config);
     let reload = Reload { reread, hangup: signals.hangup.clone() };
     let mut manager = tokio::select! {
-        started = Manager::start(&config, data, listening, metrics, reload) => started?,
+        started = Manager::start(&config, data, listening, metrics, reload, running.copier.clone()) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
     let outcome = manager.run(&url, |site| running.trouble(site), signals).await;

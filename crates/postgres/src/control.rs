@@ -6,7 +6,7 @@ use crate::verify::Report;
 
 /// Requests that wait at most; further ones wait for their turn (I8).
 pub const REQUESTS_MAX: usize = 16;
-/// News of a verification on their way to the client at most.
+/// News of long work on their way to the client at most.
 pub const NEWS_MAX: usize = 64;
 
 /// One request. An answer that nobody waits for any more is dropped.
@@ -29,15 +29,24 @@ pub enum ControlRequest {
     /// `VERIFY`.
     Verify {
         /// Gets progress, then the result, of capacity [`NEWS_MAX`].
-        news: mpsc::Sender<VerifyNews>,
+        news: mpsc::Sender<News<Report>>,
+    },
+    /// `REBUILD REPLICA name`.
+    Rebuild {
+        /// The replica.
+        replica: String,
+        /// Also if it serves reads.
+        is_forced: bool,
+        /// Gets progress, then the result, of capacity [`NEWS_MAX`].
+        news: mpsc::Sender<News<()>>,
     },
 }
 
-/// What a verification tells.
+/// What long work tells.
 #[derive(Debug)]
-pub enum VerifyNews {
+pub enum News<T> {
     /// A line for the user.
     Progress(String),
-    /// The end: what was found, or why the sites could not be compared.
-    Done(Result<Report, String>),
+    /// The end: what was found, or why it couldn't be done.
+    Done(Result<T, String>),
 }

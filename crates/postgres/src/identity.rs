@@ -129,6 +129,15 @@ impl Identity {
     }
 }
 
+/// Makes a copy of the primary the site `name` of the same cluster. `connection` is a superuser's.
+///
+/// # Errors
+/// Those of the connection.
+pub(crate) async fn rename(connection: &mut Connection, name: &str) -> connection::Result<()> {
+    let rename = "UPDATE hihooi.cluster SET site = $1";
+    connection.query_with(rename, &[Some(name)]).await.map(|_| ())
+}
+
 /// Gives the cluster of this primary another id, and forgets which site it is. Without effect on a server
 /// that belongs to no cluster. `connection` is a superuser's.
 ///

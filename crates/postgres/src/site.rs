@@ -47,7 +47,7 @@ pub struct Site {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
-    /// Its first copy is being made.
+    /// It is being replaced by a copy of the primary.
     Cloning = 0,
     /// It applies what it missed; reads whose items are fresh there may be served already.
     CatchingUp = 1,
@@ -104,8 +104,9 @@ impl fmt::Display for State {
 const ENDED_MAX: usize = 64;
 
 /// What is known of a replica, read by the router without a lock. Its applier reports its state;
-/// while it doesn't answer at all ([`Replica::set_silence`]) it counts as failed, whatever that was, and
-/// while it is known to differ from the primary, nothing is read there.
+/// while it doesn't answer at all ([`Replica::set_silence`]) it counts as failed, whatever that was, while it
+/// is replaced by a copy of the primary it is none of these, and while it is known to differ from the primary,
+/// nothing is read there.
 #[derive(Debug)]
 pub struct Replica {
     /// The server.
@@ -119,13 +120,31 @@ pub struct Replica {
     state: AtomicU8,
     is_silent: AtomicBool,
     reported: Mutex<Reported>,
-    /// Why it counts as silent, while it does.
-    silence: watch::Sender<Option<String>>,
+    absence: watch::Sender<Absence>,
+    /// What it holds, or will hold when it has been copied, reaches up to here at least.
+    copied_from: AtomicU64,
+    /// How often it was replaced by a copy of the primary since this manager began.
+    rebuilds: AtomicU64,
     progress: watch::Sender<Tsid>,
     /// Up to where it may commit at this moment.
     limit: watch::Sender<Tsid>,
     /// Server processes whose statements the applier ended, the newest last.
     ended: Mutex<VecDeque<i32>>,
+}
+
+/// Why nobody may use a replica, if so.
+#[derive(Debug, Default)]
+struct Absence {
+    /// Why it counts as silent, while it does.
+    silence: Option<String>,
+    /// How far it is copied, while it is.
+    cloning: Option<String>,
+}
+
+impl Absence {
+    fn why(&self) -> Option<&String> {
+        self.cloning.as_ref().or(self.silence.as_ref())
+    }
 }
 
 /// What was reported last.
@@ -134,6 +153,8 @@ struct Reported {
     /// By the applier.
     state: State,
     reason: String,
+    /// The applier doesn't try again by itself.
+    is_stopped: bool,
     /// How it differs from the primary; empty if it isn't known to.
     difference: String,
     /// Why it would answer otherwise than the primary from the same rows, if it would.
@@ -159,12 +180,15 @@ impl Replica {
             reported: Mutex::new(Reported {
                 state: State::Failed,
                 reason,
+                is_stopped: false,
                 difference: String::new(),
                 unfit: None,
                 logged: None,
                 since: SystemTime::now(),
             }),
-            silence: watch::Sender::new(None),
+            absence: watch::Sender::default(),
+            copied_from: AtomicU64::new(0),
+            rebuilds: AtomicU64::new(0),
             progress: watch::Sender::new(Tsid::ZERO),
             limit: watch::Sender::new(Tsid::MAX),
             ended: Mutex::default(),
@@ -229,17 +253,54 @@ impl Replica {
         self.is_silent.load(Ordering::Acquire)
     }
 
-    /// Waits until it does not answer; why it counts as silent.
+    /// Waits until it does not answer, or is being replaced; why.
     pub async fn silenced(&self) -> String {
-        let mut silence = self.silence.subscribe();
-        let why = silence.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        let mut absence = self.absence.subscribe();
+        let absence = absence.wait_for(|absence| absence.why().is_some()).await;
+        let why = absence.ok().and_then(|absence| absence.why().cloned());
         why.expect("the replica itself keeps the channel open")
     }
 
-    /// Waits until it answers.
+    /// Waits until it answers, and isn't being replaced.
     pub async fn answering(&self) {
-        let answers = self.silence.subscribe().wait_for(Option::is_none).await.is_ok();
+        let mut absence = self.absence.subscribe();
+        let answers = absence.wait_for(|absence| absence.why().is_none()).await.is_ok();
         assert!(answers, "the replica itself keeps the channel open");
+    }
+
+    /// Whether it is being replaced by a copy of the primary.
+    #[must_use]
+    pub fn is_cloning(&self) -> bool {
+        self.absence.borrow().cloning.is_some()
+    }
+
+    /// Publishes how far it is being replaced by a copy of the primary, or that it isn't (any more).
+    pub fn set_cloning(&self, progress: Option<String>) {
+        let mut reported = self.lock();
+        self.absence.send_modify(|absence| absence.cloning = progress);
+        self.publish(&mut reported);
+    }
+
+    /// A copy of the primary holds everything up to here at least.
+    pub fn set_copied_from(&self, tsid: Tsid) {
+        self.copied_from.store(tsid.0, Ordering::Release);
+    }
+
+    /// Up to here it holds everything at least, or will when it has been copied.
+    #[must_use]
+    pub fn copied_from(&self) -> Tsid {
+        Tsid(self.copied_from.load(Ordering::Acquire))
+    }
+
+    /// It was replaced by a copy of the primary.
+    pub fn count_rebuild(&self) {
+        self.rebuilds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often it was replaced by a copy of the primary since this manager began.
+    #[must_use]
+    pub fn rebuilds(&self) -> u64 {
+        self.rebuilds.load(Ordering::Acquire)
     }
 
     /// Wakes tasks that wait for the applied prefix or the state to change.
@@ -291,14 +352,30 @@ impl Replica {
     pub fn set_state(&self, state: State, reason: impl Into<String>) {
         let mut reported = self.lock();
         (reported.state, reported.reason) = (state, reason.into());
+        reported.is_stopped = false;
         self.publish(&mut reported);
+    }
+
+    /// Publishes that changes can't be applied, and that this isn't tried again without an operator.
+    pub fn set_stopped(&self, reason: impl Into<String>) {
+        let mut reported = self.lock();
+        (reported.state, reported.reason) = (State::Failed, reason.into());
+        reported.is_stopped = true;
+        self.publish(&mut reported);
+    }
+
+    /// Why changes can't be applied, if this isn't tried again without an operator.
+    #[must_use]
+    pub fn stopped(&self) -> Option<String> {
+        let reported = self.lock();
+        reported.is_stopped.then(|| reported.reason.clone())
     }
 
     /// Publishes that it does not answer and why that is thought, or that it answers again.
     pub fn set_silence(&self, why: Option<String>) {
         let mut reported = self.lock();
         self.is_silent.store(why.is_some(), Ordering::Release);
-        self.silence.send_replace(why);
+        self.absence.send_modify(|absence| absence.silence = why);
         self.publish(&mut reported);
     }
 
@@ -326,7 +403,11 @@ impl Replica {
 
     /// The state that others see, and its reason.
     fn in_force(&self, reported: &Reported) -> (State, String) {
-        if let Some(why) = &*self.silence.borrow() {
+        let absence = self.absence.borrow();
+        if let Some(progress) = &absence.cloning {
+            return (State::Cloning, progress.clone());
+        }
+        if let Some(why) = &absence.silence {
             return (State::Failed, why.clone());
         }
         let known = (!reported.difference.is_empty()).then_some(&reported.difference);
@@ -355,7 +436,9 @@ impl Replica {
             (_, State::Failed) => tracing::warn!(site, reason, "the replica has failed"),
             (_, State::Different) => tracing::error!(site, reason, "the replica is not read"),
             // At the same level as the beginning, so that a log with one has the other.
-            (Some(State::Failed | State::Different), _) => {
+            (Some(State::Failed | State::Different | State::Cloning), _)
+                if state != State::Cloning =>
+            {
                 tracing::warn!(site, %state, "the replica is back")
             }
             _ if reason.is_empty() => tracing::info!(site, "the replica is {state}"),
@@ -385,6 +468,21 @@ mod tests {
         replica.set_silence(None);
         assert_eq!((replica.state(), replica.reason().as_str()), (State::CatchingUp, "behind"));
         assert!(!replica.is_silent());
+    }
+
+    #[test]
+    fn what_is_copied_is_neither_silent_nor_failed() {
+        let replica = replica();
+        replica.set_stopped("entry 7: refused");
+        assert_eq!(replica.stopped().as_deref(), Some("entry 7: refused"));
+        replica.set_cloning(Some("12 %".to_owned()));
+        replica.set_silence(Some("no answer".to_owned()));
+        replica.set_state(State::Failed, "connection lost");
+        assert_eq!((replica.state(), replica.reason().as_str()), (State::Cloning, "12 %"));
+        assert!(!replica.state().is_readable() && replica.is_cloning());
+        replica.set_cloning(None);
+        assert_eq!((replica.state(), replica.reason().as_str()), (State::Failed, "no answer"));
+        assert_eq!(replica.stopped(), None);
     }
 
     #[test]

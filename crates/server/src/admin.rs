@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
-use hihooi_postgres::control::{ControlRequest, NEWS_MAX, VerifyNews};
+use hihooi_postgres::control::{ControlRequest, NEWS_MAX, News};
 use hihooi_postgres::verify;
 use hihooi_wire::backend::{self, Report, Severity, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Parse, Target, tag};
@@ -260,6 +260,7 @@ impl<S: Stream> Admin<S> {
                 Table::done("RESUME")
             }
             Action::Verify => self.verify(table).await?,
+            Action::Rebuild { is_forced } => self.rebuild(replica, is_forced).await?,
             Action::Reload => self.reload(table)?,
             Action::Kill => self.kill(&argument)?,
             Action::Shutdown => {
@@ -337,15 +338,32 @@ impl<S: Stream> Admin<S> {
     }
 
     async fn verify(&mut self, table: Table) -> Result<Table, Report> {
+        let report = self.follow(|news| ControlRequest::Verify { news }, "can't verify").await?;
+        Ok(verdicts(table, &report))
+    }
+
+    async fn rebuild(&mut self, replica: String, is_forced: bool) -> Result<Table, Report> {
+        let what = format!("can't rebuild {replica}");
+        let request = |news| ControlRequest::Rebuild { replica, is_forced, news };
+        self.follow(request, &what).await?;
+        Ok(Table::done("REBUILD"))
+    }
+
+    /// Asks for long work, tells the client how far it is, and returns its result.
+    async fn follow<T>(
+        &mut self,
+        request: impl FnOnce(mpsc::Sender<News<T>>) -> ControlRequest,
+        what: &str,
+    ) -> Result<T, Report> {
         let (news, mut told) = mpsc::channel(NEWS_MAX);
         let stopped = || Report::error("57P03", "replication is not running");
-        self.relay.control.send(ControlRequest::Verify { news }).await.map_err(|_| stopped())?;
+        self.relay.control.send(request(news)).await.map_err(|_| stopped())?;
         loop {
             match told.recv().await.ok_or_else(stopped)? {
-                VerifyNews::Progress(line) => self.notice(line).await,
-                VerifyNews::Done(Ok(report)) => return Ok(verdicts(table, &report)),
-                VerifyNews::Done(Err(why)) => {
-                    return Err(Report::error("55000", format!("can't verify: {why}"))
+                News::Progress(line) => self.notice(line).await,
+                News::Done(Ok(result)) => return Ok(result),
+                News::Done(Err(why)) => {
+                    return Err(Report::error("55000", format!("{what}: {why}"))
                         .hint("SHOW REPLICAS lists the replicas and their states."));
                 }
             }

@@ -40,6 +40,7 @@ mod prefix;
 mod prepared;
 mod privilege;
 mod rebuild;
+mod rebuilding;
 mod recovery;
 mod settings;
 mod snapshots;

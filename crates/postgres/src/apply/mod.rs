@@ -57,6 +57,8 @@ pub const CONNECTIONS: usize = 4;
 pub const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Prefix of the replication origins' names, unless told otherwise.
 pub const ORIGIN: &str = "hihooi";
+/// Pauses before an entry that couldn't be applied is tried again: what was in its way, such as a lock, may be gone.
+const TRY_AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// Pauses between attempts to reach a replica.
 const RETRY_MS_MIN: u64 = 100;
 const RETRY_MS_MAX: u64 = 2_000;
@@ -117,6 +119,8 @@ async fn run(
     mut requests: watch::Receiver<Requested>,
 ) {
     let mut pause_ms = RETRY_MS_MIN;
+    // The entry that couldn't be applied last, and how often in a row.
+    let (mut refused, mut times) = (Tsid::ZERO, 0);
     let recent = Arc::default();
     loop {
         // Connections to a site that doesn't answer would only pile up there.
@@ -129,14 +133,15 @@ async fn run(
         if requested.stop || nobody_holds_it {
             return;
         }
-        let mut refused = None;
-        let started = Round::start(config, status, hold_state, repaired.read(), &recent);
+        let mut refused_now = None;
+        let before = (repaired.read(), refused);
+        let started = Round::start(config, status, hold_state, before, &recent);
         let end = match unless_silent(&config.replica, started).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
                 let running = async { Err(round.run(&mut requests).await) };
                 let Err(end) = unless_silent::<Infallible>(&config.replica, running).await;
-                refused = round.refused_at();
+                refused_now = round.refused_at();
                 round.end().await;
                 end
             }
@@ -160,9 +165,18 @@ async fn run(
                 // A RESUME during the round, such as that of a pause, is no word on what was
                 // not known yet.
                 let before = Requested { attempt: requests.borrow().attempt, ..requested };
-                status.set_refused(refused.unwrap_or_default());
-                tell_diverged(&config.replica, reason);
-                wait_for_attempt(&mut requests, &before, None).await;
+                let at = refused_now.unwrap_or_default();
+                times = if at == refused { times + 1 } else { 1 };
+                refused = at;
+                // Without an entry it isn't one that is refused: another attempt would find the same.
+                let pause = TRY_AGAIN.get(times - 1).filter(|_| refused_now.is_some());
+                status.set_refused(at);
+                match pause {
+                    Some(_) => config.replica.set_state(State::Failed, reason),
+                    None => tell_diverged(&config.replica, reason),
+                }
+                let pause_ms = pause.map(|pause| pause.as_millis() as u64);
+                wait_for_attempt(&mut requests, &before, pause_ms).await;
                 status.set_refused(Tsid::ZERO);
             }
         }
@@ -175,11 +189,11 @@ fn tell_diverged(replica: &Replica, reason: String) {
     if replica.apply_state() == State::Failed {
         tracing::warn!(site = replica.site.name, reason, "the replica waits for an operator");
     }
-    replica.set_state(State::Failed, reason);
+    replica.set_stopped(reason);
 }
 
-/// Works with a replica for as long as it answers: one that doesn't counts as lost, since the
-/// connections to it may never say so by themselves.
+/// Works with a replica for as long as it answers and isn't being replaced: one that doesn't counts as lost, since
+/// the connections to it may never say so by themselves.
 async fn unless_silent<T>(
     replica: &Replica,
     work: impl Future<Output = Result<T, End>>,

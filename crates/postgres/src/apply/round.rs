@@ -104,6 +104,8 @@ pub(super) struct Round<'a> {
     barrier: bool,
     /// The replica's state was published in this round.
     is_published: bool,
+    /// The entry at which the last round ended: before it is applied, the replica hasn't come back.
+    refused_before: Tsid,
     generation: u64,
     orders: Vec<mpsc::Sender<Order>>,
     processes: Vec<i32>,
@@ -133,7 +135,7 @@ impl<'a> Round<'a> {
         config: &'a Config,
         status: &'a Arc<ApplierStatus>,
         hold_state: &'a watch::Sender<HoldState>,
-        repaired: Tsid,
+        (repaired, refused_before): (Tsid, Tsid),
         recent: &Arc<Recent>,
     ) -> Result<Round<'a>, End> {
         let site = &config.replica.site;
@@ -182,6 +184,7 @@ impl<'a> Round<'a> {
             held_bytes: 0,
             barrier: false,
             is_published: false,
+            refused_before,
             generation: 0,
             orders,
             processes,
@@ -600,7 +603,8 @@ impl<'a> Round<'a> {
         } else {
             State::CatchingUp
         };
-        if state != was || !self.is_published {
+        let is_back = state == State::Paused || applied >= self.refused_before;
+        if is_back && (state != was || !self.is_published) {
             replica.set_state(state, why(state));
             self.is_published = true;
         }

@@ -1,6 +1,6 @@
-//! Copies of a stopped server: all of its files except replication slots, which belong to the original, and
-//! `postmaster.*`, which belong to its process. When an existing replica is copied again, it keeps its own
-//! configuration files.
+//! Copies of a server's files, except replication slots, which belong to the original, and what belongs to its
+//! processes. When an existing replica is copied again, it keeps its own configuration files. [`copy`] copies a
+//! stopped server; `backup` copies one that runs.
 
 use std::fs;
 use std::io;
@@ -25,6 +25,15 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// Whether the original changes its files meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Original {
+    /// It is stopped.
+    Stopped,
+    /// It runs, in backup mode.
+    Running,
+}
+
 /// What to do with a path of the original.
 #[derive(PartialEq, Eq, Debug)]
 enum Part {
@@ -34,12 +43,30 @@ enum Part {
     LeaveOut,
 }
 
-fn part(relative: &Path) -> Part {
+/// Directories whose contents a server makes anew when it starts.
+const MADE_ANEW: [&str; 6] =
+    ["pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans"];
+
+/// As the manual says for a running server ("Backing Up the Data Directory"); its WAL is copied when the rest is
+/// there.
+fn part(relative: &Path, original: Original) -> Part {
     let mut steps = relative.iter().filter_map(|step| step.to_str());
-    match (steps.next(), steps.next()) {
-        (Some("pg_replslot" | "pg_stat_tmp"), None) => Part::EmptyDirectory,
-        (Some("pg_replslot" | "pg_stat_tmp"), Some(_)) => Part::LeaveOut,
-        (Some(name), None) if name.starts_with("postmaster.") => Part::LeaveOut,
+    let (first, second) = (steps.next().unwrap_or_default(), steps.next());
+    let is_running = original == Original::Running;
+    let is_left_out = match first {
+        "pg_replslot" | "pg_stat_tmp" => true,
+        "pg_wal" => is_running,
+        _ => is_running && MADE_ANEW.contains(&first),
+    };
+    let name = relative.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_of_processes = ["pg_internal.init", "pgsql_tmp"].iter().any(|of| name.starts_with(of));
+    let marks = ["backup_label", "tablespace_map", "standby.signal", "recovery.signal"];
+    match second {
+        None if is_left_out => Part::EmptyDirectory,
+        Some(_) if is_left_out => Part::LeaveOut,
+        None if first.starts_with("postmaster.") => Part::LeaveOut,
+        None if is_running && marks.contains(&first) => Part::LeaveOut,
+        _ if is_running && is_of_processes => Part::LeaveOut,
         _ => Part::Copy,
     }
 }
@@ -55,15 +82,31 @@ pub fn copy(original: &Server, copy: &Server, tell: &mut dyn FnMut(Progress)) ->
             return Err(Error::Refused(format!("{} is still running: stop it first", server.name)));
         }
     }
+    copy_files(original, copy, Original::Stopped, &mut |progress| {
+        tell(progress);
+        true
+    })?;
+    copy.configure()
+}
+
+/// Copies the files of `original` in place of what `copy` has. `tell` returns whether to go on.
+///
+/// # Errors
+/// What the operating system says; it was not to go on.
+pub(super) fn copy_files(
+    original: &Server,
+    copy: &Server,
+    how: Original,
+    tell: &mut dyn FnMut(Progress) -> bool,
+) -> Result<()> {
     match copy.data.exists() {
         true => clear(&copy.data)?,
         false => copy.make_directory()?,
     }
-    let total = bytes(&original.data)?;
-    let mut copying =
-        Copying { from: &original.data, to: &copy.data, owner: &copy.os_user, done: 0, total };
-    copying.directory(Path::new(""), tell)?;
-    copy.configure()
+    let total = size(&original.data, Path::new(""), how)?;
+    let (from, to, owner) = (&*original.data, &*copy.data, &copy.os_user);
+    let mut copying = Copying { from, to, owner, original: how, done: 0, total };
+    copying.directory(Path::new(""), tell)
 }
 
 /// Empties a data directory but for its [`OWN_FILES`].
@@ -86,24 +129,25 @@ fn clear(directory: &Path) -> Result<()> {
 /// # Errors
 /// What the operating system says.
 pub fn bytes(directory: &Path) -> Result<u64> {
-    size(directory, Path::new(""))
+    size(directory, Path::new(""), Original::Stopped)
 }
 
 struct Copying<'a> {
     from: &'a Path,
     to: &'a Path,
     owner: &'a OsUser,
+    original: Original,
     done: u64,
     total: u64,
 }
 
 impl Copying<'_> {
-    fn directory(&mut self, relative: &Path, tell: &mut dyn FnMut(Progress)) -> Result<()> {
+    fn directory(&mut self, relative: &Path, tell: &mut dyn FnMut(Progress) -> bool) -> Result<()> {
         for name in names(&self.from.join(relative))? {
             let relative = relative.join(name);
             let from = self.from.join(&relative);
-            let kind = fs::symlink_metadata(&from).map_err(|e| file_error("read", &from, &e))?;
-            match part(&relative) {
+            let Some(kind) = kind_of(&from, self.original)? else { continue };
+            match part(&relative, self.original) {
                 Part::LeaveOut => {}
                 Part::EmptyDirectory => self.make(&relative, kind.mode())?,
                 Part::Copy if kind.is_dir() => {
@@ -115,7 +159,9 @@ impl Copying<'_> {
                 Part::Copy if kind.is_file() => {
                     self.file(&relative)?;
                     self.done += kind.len();
-                    tell(Progress { done: self.done, total: self.total });
+                    if !tell(Progress { done: self.done, total: self.total }) {
+                        return Err(Error::Retry("it was interrupted".to_owned()));
+                    }
                 }
                 Part::Copy => {
                     return Err(Error::Refused(format!(
@@ -136,22 +182,56 @@ impl Copying<'_> {
     }
 
     fn file(&self, relative: &Path) -> Result<()> {
-        let path = self.to.join(relative);
-        fs::copy(self.from.join(relative), &path)
-            .map_err(|error| file_error("write", &path, &error))?;
-        self.owner.own(&path)
+        let (from, path) = (self.from.join(relative), self.to.join(relative));
+        let copied = match relative == Path::new(CONTROL_FILE) {
+            true => steady(&from).and_then(|bytes| fs::write(&path, bytes)),
+            false => fs::copy(&from, &path).map(|_| ()),
+        };
+        match copied {
+            Ok(()) => self.owner.own(&path),
+            Err(error) if is_gone(&error, self.original) && !from.exists() => Ok(()),
+            Err(error) => Err(file_error("write", &path, &error)),
+        }
     }
 }
 
-fn size(root: &Path, relative: &Path) -> Result<u64> {
+/// What a running server rewrites in place, and must be copied as it was at one moment.
+const CONTROL_FILE: &str = "global/pg_control";
+
+/// The contents of a small file that were the same twice.
+fn steady(path: &Path) -> io::Result<Vec<u8>> {
+    let mut before = fs::read(path)?;
+    loop {
+        let now = fs::read(path)?;
+        if now == before {
+            return Ok(now);
+        }
+        before = now;
+    }
+}
+
+/// Whether a file isn't there any more because the running original has removed it.
+fn is_gone(error: &io::Error, original: Original) -> bool {
+    error.kind() == io::ErrorKind::NotFound && original == Original::Running
+}
+
+/// What a path is; `None` if the running original has removed it.
+fn kind_of(path: &Path, original: Original) -> Result<Option<fs::Metadata>> {
+    match fs::symlink_metadata(path) {
+        Ok(kind) => Ok(Some(kind)),
+        Err(error) if is_gone(&error, original) => Ok(None),
+        Err(error) => Err(file_error("read", path, &error)),
+    }
+}
+
+pub(super) fn size(root: &Path, relative: &Path, original: Original) -> Result<u64> {
     let mut total = 0;
     for name in names(&root.join(relative))? {
         let relative = relative.join(name);
-        let path = root.join(&relative);
-        if part(&relative) == Part::Copy {
-            let meta =
-                fs::symlink_metadata(&path).map_err(|error| file_error("read", &path, &error))?;
-            total += if meta.is_dir() { size(root, &relative)? } else { meta.len() };
+        if part(&relative, original) == Part::Copy
+            && let Some(kind) = kind_of(&root.join(&relative), original)?
+        {
+            total += if kind.is_dir() { size(root, &relative, original)? } else { kind.len() };
         }
     }
     Ok(total)
@@ -170,10 +250,20 @@ mod tests {
 
     #[test]
     fn slots_and_the_process_stay_with_the_original() {
-        assert_eq!(part(Path::new("pg_replslot")), Part::EmptyDirectory);
-        assert_eq!(part(Path::new("pg_replslot/hihooi")), Part::LeaveOut);
-        assert_eq!(part(Path::new("postmaster.pid")), Part::LeaveOut);
-        assert_eq!(part(Path::new("base/5/postmaster.pid")), Part::Copy);
-        assert_eq!(part(Path::new("pg_logical/replorigin_checkpoint")), Part::Copy);
+        let part = |path: &str, original| part(Path::new(path), original);
+        for original in [Original::Stopped, Original::Running] {
+            assert_eq!(part("pg_replslot", original), Part::EmptyDirectory);
+            assert_eq!(part("pg_replslot/hihooi", original), Part::LeaveOut);
+            assert_eq!(part("postmaster.pid", original), Part::LeaveOut);
+            assert_eq!(part("base/5/postmaster.pid", original), Part::Copy);
+            assert_eq!(part("pg_logical/replorigin_checkpoint", original), Part::Copy);
+        }
+        assert_eq!(part("pg_wal/000000010000000000000001", Original::Stopped), Part::Copy);
+        assert_eq!(part("pg_wal/000000010000000000000001", Original::Running), Part::LeaveOut);
+        assert_eq!(part("pg_subtrans/0000", Original::Running), Part::LeaveOut);
+        assert_eq!(part("base/pgsql_tmp/pgsql_tmp7.0", Original::Running), Part::LeaveOut);
+        assert_eq!(part("base/5/pg_internal.init.99", Original::Running), Part::LeaveOut);
+        assert_eq!(part("backup_label", Original::Running), Part::LeaveOut);
+        assert_eq!(part("base/5/1259", Original::Running), Part::Copy);
     }
 }

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 
+pub mod backup;
 pub mod binaries;
 pub mod clone;
 pub mod fence;

@@ -237,10 +237,19 @@ impl Server {
                 ready => return ready,
             }
         }
+        self.start_new(&[]).await
+    }
+
+    /// Starts the server, which doesn't run, with these settings on top of its own (`name=value`), and waits until it
+    /// takes connections.
+    ///
+    /// # Errors
+    /// As of [`Server::start`].
+    pub(super) async fn start_new(&self, settings: &[String]) -> Result<Postmaster> {
         self.configure()?;
         let deadline = Instant::now() + Duration::from_millis(LEFTOVERS_MS_MAX);
         loop {
-            match self.start_once().await {
+            match self.start_once(settings).await {
                 Err(Error::Retry(reason)) if is_leftover(&reason) && Instant::now() < deadline => {
                     tracing::info!(site = self.name, reason, "waiting for what is left behind");
                     self.end_orphans().await;
@@ -262,7 +271,7 @@ impl Server {
         Some(postmaster)
     }
 
-    async fn start_once(&self) -> Result<Postmaster> {
+    async fn start_once(&self, settings: &[String]) -> Result<Postmaster> {
         pidfile::remove_stale(&self.data)?;
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)) {
             return Err(Error::Retry(format!(
@@ -275,7 +284,7 @@ impl Server {
         pidfile::remove_stale_socket(&self.data, &self.socket_dir, self.port)?;
         let log = self.open_log()?;
         let from = log.metadata().map(|meta| meta.len()).unwrap_or(0);
-        let child = self.spawn(log)?;
+        let child = self.spawn(log, settings)?;
         self.until_ready(Postmaster::child(child), from).await
     }
 
@@ -288,10 +297,13 @@ impl Server {
             .map_err(|error| file_error("write", &self.log_file, &error))
     }
 
-    fn spawn(&self, log: File) -> Result<tokio::process::Child> {
+    fn spawn(&self, log: File, settings: &[String]) -> Result<tokio::process::Child> {
         let copy = log.try_clone().map_err(|e| file_error("write", &self.log_file, &e))?;
         let mut command = self.command("postgres");
         command.arg("-D").arg(&self.data).stdout(copy).stderr(log);
+        for setting in settings {
+            command.arg("-c").arg(setting);
+        }
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(false);
         command.spawn().map_err(|error| self.cannot_run("postgres", &error))

@@ -184,7 +184,7 @@ async fn a_supervised_server_comes_back_until_it_is_to_stop() {
     let folder = Folder::new();
     let server = folder.made("primary");
     let (stop, stopping) = watch::channel(Stop::No);
-    let keeper = tokio::spawn(supervise(server.clone(), None, stopping, Trouble::default()));
+    let keeper = tokio::spawn(supervise(server.clone(), None, None, stopping, Trouble::default()));
     let pid = || match pidfile::occupant(&server.data) {
         Occupant::Server { pid, .. } => Some(pid),
         _ => None,

@@ -37,6 +37,11 @@ pub(super) enum Action {
     Help,
     /// `PAUSE REPLICA`.
     Pause,
+    /// `REBUILD REPLICA`.
+    Rebuild {
+        /// With FORCE: also one that serves reads.
+        is_forced: bool,
+    },
     /// `RESUME REPLICA`.
     Resume,
     /// `VERIFY`.
@@ -116,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
             text("replica", "its name"),
             text(
                 "state",
-                "`cloning` (its first copy is being made), `catching_up`, `serving`, `paused`, \
+                "`cloning` (it is being replaced by a copy of the primary), `catching_up`, `serving`, `paused`, \
                  `failed` (serves no reads), `different` (known to differ from the primary; serves no \
                  reads)",
             ),
@@ -159,6 +164,10 @@ pub(super) const COMMANDS: &[Command] = &[
             int(
                 "retained_bytes",
                 "bytes of the log that it has not applied yet, counted in whole segments",
+            ),
+            int(
+                "rebuilds",
+                "how often it was replaced by a copy of the primary since hihooi was started; hihooi.log tells why",
             ),
         ],
     },
@@ -381,6 +390,22 @@ pub(super) const COMMANDS: &[Command] = &[
         ],
     },
     Command {
+        syntax: "REBUILD REPLICA name",
+        action: Action::Rebuild { is_forced: false },
+        access: Access::Full,
+        help: "Replaces all data of a replica that serves no reads by a copy of the primary, which goes on serving, \
+               and so do the other replicas. Only where `hihooi up` runs the servers. Notices tell how far it is; it \
+               goes on if the client leaves. Its own configuration files stay.",
+        columns: &[],
+    },
+    Command {
+        syntax: "REBUILD REPLICA name FORCE",
+        action: Action::Rebuild { is_forced: true },
+        access: Access::Full,
+        help: "Does the same with a replica that serves reads; they run elsewhere meanwhile.",
+        columns: &[],
+    },
+    Command {
         syntax: "RELOAD",
         action: Action::Reload,
         access: Access::Full,
@@ -473,9 +498,10 @@ mod tests {
             assert!(readme.contains(&quoted), "README.md lacks {quoted}");
         }
         for quoted in readme.split('`').skip(1).step_by(2) {
-            let is_ours = ["SHOW ", "PAUSE ", "RESUME ", "VERIFY", "RELOAD", "KILL ", "SHUTDOWN"]
-                .iter()
-                .any(|word| quoted.starts_with(word));
+            let is_ours =
+                ["SHOW ", "PAUSE ", "RESUME ", "VERIFY", "REBUILD ", "RELOAD", "KILL ", "SHUTDOWN"]
+                    .iter()
+                    .any(|word| quoted.starts_with(word));
             if is_ours && !quoted.contains("hihooi.") {
                 assert!(find(quoted).is_some(), "README.md has `{quoted}`, which is no command");
             }

@@ -52,6 +52,7 @@ pub(super) async fn replicas(relay: &Relay, mut table: Table) -> Table {
             replica.since().into(),
             "applied".into(),
             relay.log.len_from(replica.applied().next()).into(),
+            replica.rebuilds().into(),
         ]);
     }
     table

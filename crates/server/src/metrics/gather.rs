@@ -294,6 +294,10 @@ pub(super) fn replica_readable(moment: &Moment<'_>) -> Vec<Sample> {
     moment.by_replica(|_, replica| flag(is_readable(replica)))
 }
 
+pub(super) fn replica_rebuilds(moment: &Moment<'_>) -> Vec<Sample> {
+    moment.by_replica(|_, replica| Value::Number(replica.rebuilds() as f64))
+}
+
 pub(super) fn lag_entries(moment: &Moment<'_>) -> Vec<Sample> {
     let newest = newest(moment.relay);
     let lag = |replica: &Replica| Tsid(newest.0.saturating_sub(replica.applied().0));

@@ -211,6 +211,13 @@ pub(super) const METRICS: &[Metric] = &[
         from: From::Relay(gather::replica_readable),
     },
     Metric {
+        name: "hihooi_replica_rebuilds_total",
+        kind: Kind::Counter,
+        labels: REPLICA,
+        help: "How often the replica was replaced by a copy of the primary; hihooi.log tells why.",
+        from: From::Relay(gather::replica_rebuilds),
+    },
+    Metric {
         name: "hihooi_replica_lag_entries",
         kind: Kind::Gauge,
         labels: REPLICA,

@@ -130,6 +130,8 @@ impl Cluster {
             .args(["--listen", &places.join(",")])
             .args(["--replicas", &self.options.replicas.to_string()])
             .args(&self.options.arguments)
+            // A replica that stops is what tests look for.
+            .env("HIHOOI_REPLICA_AUTO_REBUILD", "false")
             .envs(self.options.environment.iter().cloned())
             .current_dir(self.folder.path())
             .stdin(Stdio::null());

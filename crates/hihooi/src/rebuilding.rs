@@ -1,0 +1,215 @@
+//! Replaces replicas by copies of the primary while clients are served: on request (REBUILD REPLICA), and by itself a
+//! replica that can't apply changes, or whose copy was interrupted. So whatever a replica meets, it goes on (I2).
+//! Where the servers run is not known here: `up` takes the requests.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hihooi_postgres::apply;
+use hihooi_postgres::cluster::backup::Tell;
+use hihooi_postgres::cluster::supervise::{CopyRequest, FindTsid};
+use hihooi_postgres::connection::{Connection, Login};
+use hihooi_postgres::site::{Replica, Site, State};
+use hihooi_replication::ids::{Lsn, Tsid};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, sleep};
+
+use crate::log_view::View;
+use crate::replication::{Appliers, Replication};
+
+/// How often it is looked for replicas to replace.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long the server of a new copy may take to start before its replica counts as failed.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// A replica isn't replaced by itself again sooner,
+const AGAIN_AFTER: Duration = Duration::from_secs(300);
+/// nor before so many times the time has passed that the copy took: copying loads the primary.
+const AGAIN_AFTER_TIMES: u32 = 10;
+/// Pauses after copies that failed.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// What is said of a replica whose copy was interrupted.
+const INCOMPLETE: &str = "its copy of the primary is not complete; it will be copied again";
+
+/// The servers that can be replaced, by site name.
+#[derive(Clone, Default)]
+pub struct Copier(HashMap<String, (mpsc::Sender<CopyRequest>, PathBuf)>);
+
+impl Copier {
+    /// Adds a server: who takes requests, and the file that is there while its data are incomplete.
+    pub fn add(&mut self, site: String, requests: mpsc::Sender<CopyRequest>, mark: PathBuf) {
+        self.0.insert(site, (requests, mark));
+    }
+
+    fn is_incomplete(&self, replica: &Replica) -> bool {
+        self.0.get(&replica.site.name).is_some_and(|(_, mark)| mark.exists())
+    }
+
+    async fn copy(&self, replica: &Replica, find_tsid: FindTsid, tell: Tell) -> Result<(), String> {
+        let Some((requests, _)) = self.0.get(&replica.site.name) else {
+            return Err("only servers that `hihooi up` runs can be replaced".to_owned());
+        };
+        let (reply, answer) = oneshot::channel();
+        let origin = apply::ORIGIN.to_owned();
+        let stopped = || "the server is being stopped".to_owned();
+        let request = CopyRequest { tell, find_tsid, origin, reply };
+        requests.send(request).await.map_err(|_| stopped())?;
+        let copied = answer.await.map_err(|_| stopped())?;
+        copied.map_err(|error| error.to_string())
+    }
+}
+
+/// Replaces replicas, one at a time.
+pub struct Rebuilder {
+    replication: Arc<Replication>,
+    appliers: Appliers,
+    view: View,
+    one_at_a_time: Mutex<()>,
+}
+
+impl Rebuilder {
+    /// Replicas whose copies were interrupted aren't used from now on.
+    pub fn new(replication: Arc<Replication>, appliers: Appliers, view: View) -> Rebuilder {
+        for replica in &replication.replicas {
+            if replication.copier.is_incomplete(replica) {
+                replica.set_cloning(Some(INCOMPLETE.to_owned()));
+            }
+        }
+        Rebuilder { replication, appliers, view, one_at_a_time: Mutex::new(()) }
+    }
+
+    /// Replaces a replica by a copy of the primary. `tell` gets how far it is.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub async fn rebuild(&self, name: &str, is_forced: bool, tell: Tell) -> Result<(), String> {
+        let known = self.replication.replicas.iter().find(|known| known.site.name == name);
+        let replica = known.ok_or_else(|| format!("there is no replica {name:?}"))?;
+        if replica.state().is_readable() && !is_forced {
+            return Err(format!(
+                "it is {}, and would serve no reads meanwhile: if that is wanted, send REBUILD REPLICA {name} FORCE",
+                replica.state()
+            ));
+        }
+        let Ok(_turn) = self.one_at_a_time.try_lock() else {
+            return Err("a replica is being replaced: one after the other".to_owned());
+        };
+        self.replace(replica, tell).await
+    }
+
+    /// Replaces what has to be replaced, until the manager stops.
+    pub async fn keep_replicas(&self) {
+        let mut turns: HashMap<&str, Turn> = HashMap::new();
+        loop {
+            sleep(LOOK_EVERY).await;
+            for replica in &self.replication.replicas {
+                let turn = turns.entry(&replica.site.name).or_default();
+                if !turn.not_before.is_none_or(|at| at <= Instant::now()) {
+                    continue;
+                }
+                let Some(why) = self.why_replace(replica) else { continue };
+                let Ok(_turn) = self.one_at_a_time.try_lock() else { continue };
+                self.replace_by_itself(replica, &why, turn).await;
+            }
+        }
+    }
+
+    fn why_replace(&self, replica: &Replica) -> Option<String> {
+        if self.replication.copier.is_incomplete(replica) {
+            return Some(INCOMPLETE.to_owned());
+        }
+        replica.stopped().filter(|_| self.replication.auto_rebuild)
+    }
+
+    async fn replace_by_itself(&self, replica: &Replica, why: &str, turn: &mut Turn) {
+        let site = &replica.site.name;
+        tracing::warn!(site, why, "the replica is replaced by a copy of the primary");
+        let began = Instant::now();
+        let replaced = self.replace(replica, Arc::new(|_| {})).await;
+        let took = began.elapsed();
+        turn.pause = match &replaced {
+            Ok(()) => AGAIN_AFTER.max(took * AGAIN_AFTER_TIMES),
+            Err(_) => (turn.failed_pause() * 2).clamp(RETRY_MIN, RETRY_MAX),
+        };
+        turn.has_failed = replaced.is_err();
+        turn.not_before = Some(Instant::now() + turn.pause);
+        let next_s = turn.pause.as_secs();
+        match replaced {
+            Ok(()) => tracing::warn!(site, took_ms = took.as_millis(), "the replica was replaced"),
+            Err(why) => tracing::warn!(site, why, next_s, "the replica could not be replaced"),
+        }
+    }
+
+    async fn replace(&self, replica: &Replica, tell: Tell) -> Result<(), String> {
+        let Replication { log, copier, .. } = &*self.replication;
+        // The log keeps what the copy will need.
+        replica.set_copied_from(log.last().map_or(Tsid::ZERO, |last| last.tsid));
+        replica.set_cloning(Some("its server is stopped".to_owned()));
+        let copied = copier.copy(replica, self.find_tsid(), self.tell(replica, tell)).await;
+        // It begins anew when it is used again.
+        if let Some(applier) = self.appliers.get(&replica.site.name) {
+            applier.restart();
+        }
+        match &copied {
+            Ok(()) => {
+                replica.count_rebuild();
+                self.replication.set_difference(replica, String::new()).await?;
+                self.until_started(replica).await;
+                replica.set_state(State::Cloning, "changes will be applied to it");
+                replica.set_cloning(None);
+            }
+            Err(why) if copier.is_incomplete(replica) => {
+                replica.set_cloning(Some(format!("{INCOMPLETE}, since this failed: {why}")));
+            }
+            Err(_) => {
+                replica.set_copied_from(Tsid::ZERO);
+                replica.set_cloning(None);
+            }
+        }
+        copied
+    }
+
+    /// Waits until the server of a new copy takes connections; not for long if it doesn't start.
+    async fn until_started(&self, replica: &Replica) {
+        let Site { address, user, .. } = &replica.site;
+        let login = Login::new(address.clone(), user, &self.replication.database, "hihooi copying");
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline && Connection::open(&login).await.is_err() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn find_tsid(&self) -> FindTsid {
+        let view = self.view.clone();
+        Box::new(move |lsn: Lsn| Box::pin(async move { view.entry_before(lsn).await }))
+    }
+
+    /// Tells whoever asked, and everyone who looks at the replica's state.
+    fn tell(&self, replica: &Replica, tell: Tell) -> Tell {
+        let known = self.replication.replicas.iter().find(|known| known.site == replica.site);
+        let replica = known.map(Arc::clone);
+        Arc::new(move |line: String| {
+            if let Some(replica) = &replica {
+                replica.set_cloning(Some(line.clone()));
+            }
+            tell(line);
+        })
+    }
+}
+
+/// When a replica may be replaced by itself again.
+#[derive(Default)]
+struct Turn {
+    not_before: Option<Instant>,
+    pause: Duration,
+    has_failed: bool,
+}
+
+impl Turn {
+    /// The pause before, if it was because of a failure.
+    fn failed_pause(&self) -> Duration {
+        if self.has_failed { self.pause } else { Duration::ZERO }
+    }
+}

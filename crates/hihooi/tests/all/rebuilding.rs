@@ -1,0 +1,251 @@
+//! REBUILD REPLICA: a replica is replaced by a copy of the primary while clients are served, and one that can't apply
+//! changes is replaced by itself.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::Signal;
+
+use crate::harness::load::{self, Load};
+use crate::harness::{Cluster, Options, alone, assert_names, eventually, ms, target_is_plain};
+
+/// Whether replicas are replaced without being asked to.
+fn auto_rebuild(replicas: usize, is_on: bool) -> Options {
+    Options::replicas(replicas).env("HIHOOI_REPLICA_AUTO_REBUILD", &is_on.to_string())
+}
+
+fn rebuilds(cluster: &Cluster, replica: &str) -> String {
+    cluster.show_replicas()[replica]["rebuilds"].clone()
+}
+
+fn until_serving(cluster: &Cluster, replica: &str) {
+    eventually("the replica serves", || cluster.state(replica) == "serving");
+}
+
+/// Rows there are others than at the primary, so that an UPDATE of them can't be applied.
+fn diverge(cluster: &Cluster, replica: &str) {
+    cluster.repair(replica).run("DELETE FROM t");
+}
+
+/// The copy contains exactly what was committed before its position in the log (I2, I5): nothing of a write load is
+/// lost or doubled there, whether it was open, prepared, or DDL when the copy was taken.
+#[test]
+fn a_replica_is_replaced_while_clients_read_and_write() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(2));
+    load::prepare(&cluster);
+    let (mut session, mut open) = (cluster.connect(), cluster.connect());
+    session.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a');
+         CREATE UNLOGGED TABLE unlogged (id int PRIMARY KEY); INSERT INTO unlogged VALUES (1)",
+    );
+    cluster.caught_up();
+    cluster.direct("replica1").run("ALTER SYSTEM SET work_mem = '9MB'");
+    open.run("BEGIN");
+    open.run("INSERT INTO t VALUES (2, 'open')");
+    session.run("BEGIN; INSERT INTO t VALUES (3, 'prepared'); PREPARE TRANSACTION 'later'");
+    let load = Load::start(&cluster, 0, 1);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut ddl = cluster.connect();
+            for number in 0.. {
+                if is_done.load(Ordering::Relaxed) {
+                    return;
+                }
+                ddl.run(&format!(
+                    "CREATE TABLE made_{number} (id int PRIMARY KEY); INSERT INTO made_{number} VALUES ({number})"
+                ));
+                ddl.run(&format!("ALTER TABLE made_{number} ADD v float DEFAULT random()"));
+                std::thread::sleep(ms(500));
+            }
+        });
+        for replica in ["replica1", "replica2", "replica1"] {
+            load.progress(100);
+            let refused = cluster.admin().error(&format!("REBUILD REPLICA {replica}"));
+            assert_names(refused.message(), &["serv", "FORCE"]);
+            cluster.admin().run(&format!("REBUILD REPLICA {replica} FORCE"));
+            load.progress(100);
+            // The load may outrun it.
+            let is_back = || ["serving", "catching_up"].contains(&&*cluster.state(replica));
+            eventually("the replica is back", is_back);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    open.run("UPDATE t SET v = v || ' no more'");
+    open.run("COMMIT");
+    session.run("COMMIT PREPARED 'later'");
+    let known = load.stop();
+    load::check(&cluster, &known);
+    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    cluster.assert_verified();
+    assert_eq!(rebuilds(&cluster, "replica1"), "2");
+    assert_eq!(rebuilds(&cluster, "replica2"), "1");
+    assert_eq!(cluster.direct("replica1").value("SHOW work_mem"), "9MB");
+    assert_eq!(cluster.direct("primary").value("SELECT count(*) FROM pg_replication_slots"), "1");
+    // It is a replica for good.
+    cluster.kill_everything();
+    cluster.up();
+    cluster.connect().run("INSERT INTO t VALUES (4, 'later'); ALTER TABLE unlogged SET LOGGED");
+    cluster.assert_equal("SELECT * FROM unlogged");
+    cluster.assert_verified();
+}
+
+/// Both stop at the same entry, and both go on. What makes a replica stop again at once isn't fought by copying the
+/// primary over and over.
+#[test]
+fn what_cannot_be_applied_replaces_the_replica_by_itself() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(auto_rebuild(2, true));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1)");
+    cluster.caught_up();
+    for replica in ["replica1", "replica2"] {
+        diverge(&cluster, replica);
+    }
+    session.run("UPDATE t SET v = 2");
+    for replica in ["replica1", "replica2"] {
+        eventually("it is replaced", || rebuilds(&cluster, replica) == "1");
+        until_serving(&cluster, replica);
+    }
+    assert_eq!(cluster.logged(&["the replica is replaced", "UPDATE"]), 2);
+    cluster.assert_equal("SELECT * FROM t");
+    cluster.assert_verified();
+
+    diverge(&cluster, "replica1");
+    session.run("UPDATE t SET v = 3");
+    eventually("nobody tries again", || cluster.logged(&["waits for an operator"]) == 3);
+    std::thread::sleep(ms(1500));
+    assert_eq!(
+        (cluster.state("replica1"), rebuilds(&cluster, "replica1")),
+        ("failed".into(), "1".into())
+    );
+    // The operator needn't wait, nor force anything.
+    cluster.admin().run("REBUILD REPLICA replica1");
+    until_serving(&cluster, "replica1");
+    cluster.assert_verified();
+}
+
+/// An entry that couldn't be applied is tried again for some seconds, in case what was in its way is gone.
+#[test]
+fn what_was_in_the_way_may_be_gone() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(auto_rebuild(1, false));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1)");
+    cluster.caught_up();
+    diverge(&cluster, "replica1");
+    session.run("UPDATE t SET v = 2");
+    eventually("it has failed", || cluster.state("replica1") == "failed");
+    cluster.repair("replica1").run("INSERT INTO t VALUES (1, 1)");
+    until_serving(&cluster, "replica1");
+    cluster.assert_verified();
+
+    // It doesn't come back before the entry is applied, and isn't replaced where that isn't wanted.
+    diverge(&cluster, "replica1");
+    session.run("UPDATE t SET v = 3");
+    eventually("it has failed", || cluster.state("replica1") == "failed");
+    eventually("nobody tries again", || cluster.logged(&["waits for an operator"]) == 1);
+    assert_eq!(cluster.logged(&["the replica has failed"]), 2);
+    std::thread::sleep(ms(1500));
+    assert_eq!(
+        (cluster.state("replica1"), rebuilds(&cluster, "replica1")),
+        ("failed".into(), "0".into())
+    );
+}
+
+/// At any moment: nothing runs on a half-made copy, and the next `up` makes it again, also where replicas aren't
+/// replaced without being asked to.
+#[test]
+fn an_interrupted_copy_is_made_again() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session
+        .run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 50000)");
+    cluster.caught_up();
+    let (mark, data) = (cluster.data().join("replica1.copying"), cluster.data().join("replica1"));
+    let moments: [(&str, &dyn Fn() -> bool); 3] = [
+        ("it has begun", &|| mark.exists()),
+        ("files are copied", &|| data.join("base").exists() && !data.join("backup_label").exists()),
+        ("it recovers", &|| data.join("recovery.signal").exists()),
+    ];
+    for (number, (what, is_now)) in moments.into_iter().enumerate() {
+        for ends in [Signal::SIGKILL, Signal::SIGTERM] {
+            let mut admin = cluster.admin();
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(admin.simple("REBUILD REPLICA replica1 FORCE")));
+                eventually(what, || mark.exists() && is_now());
+                match ends {
+                    Signal::SIGTERM => drop(cluster.stop_manager(ends)),
+                    _ => cluster.kill_manager(),
+                }
+            });
+            if mark.exists() && ends == Signal::SIGTERM {
+                assert_eq!(cluster.postmaster("replica1"), None, "{what}");
+            }
+            cluster.up();
+            assert!(!mark.exists(), "{what}");
+            let mut session = cluster.connect();
+            session.run(&format!(
+                "INSERT INTO t VALUES (-{number}), (-1{number}) ON CONFLICT DO NOTHING"
+            ));
+            cluster.assert_verified();
+        }
+    }
+}
+
+/// A replica whose files are damaged is replaced; one that can't be replaced stays as it is.
+#[test]
+fn a_damaged_replica_is_replaced_and_what_cannot_be_copied_is_refused() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.caught_up();
+    let mut primary = cluster.direct("primary");
+    if primary.number("SHOW server_version_num") >= 150_000 {
+        primary.run("SET allow_in_place_tablespaces = on");
+        primary.run("CREATE TABLESPACE far LOCATION ''");
+        let refused = cluster.admin().error("REBUILD REPLICA replica1 FORCE");
+        assert_names(refused.message(), &["can't rebuild replica1", "\"far\"", "pg_default"]);
+        until_serving(&cluster, "replica1");
+        session.run("INSERT INTO t VALUES (2)");
+        cluster.assert_verified();
+        primary.run("DROP TABLESPACE far");
+    }
+    let unknown = cluster.admin().error("REBUILD REPLICA nobody");
+    assert_names(unknown.message(), &["there is no replica", "nobody"]);
+
+    cluster.stop_manager(Signal::SIGTERM);
+    fs::remove_file(cluster.data().join("replica1/global/pg_control")).expect("it is there");
+    cluster.up_without_waiting_for_all();
+    let mut session = cluster.connect();
+    session.run("INSERT INTO t VALUES (3)");
+    cluster.admin().run("REBUILD REPLICA replica1");
+    until_serving(&cluster, "replica1");
+    cluster.assert_verified();
+
+    // Who doesn't run the servers can't replace them.
+    cluster.kill_manager();
+    cluster.serve();
+    let refused = cluster.admin().error("REBUILD REPLICA replica1 FORCE");
+    assert_names(refused.message(), &["`hihooi up`"]);
+    until_serving(&cluster, "replica1");
+    cluster.assert_verified();
+}
