@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long the server of a new copy may take to start before its replica counts as failed.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// A replica isn't replaced by itself again sooner,
-const AGAIN_AFTER: Duration = Duration::from_secs(300);
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// nor before so many times the time has passed that the copy took: copying loads the primary.
 const AGAIN_AFTER_TIMES: u32 = 10;
 /// Pauses after copies that failed.

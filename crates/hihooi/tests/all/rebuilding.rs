@@ -22,6 +22,15 @@ fn until_serving(cluster: &Cluster, replica: &str) {
     eventually("the replica serves", || cluster.state(replica) == "serving");
 }
 
+/// Ends what goes on beside a test, also when that fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Rows there are others than at the primary, so that an UPDATE of them can't be applied.
 fn diverge(cluster: &Cluster, replica: &str) {
     cluster.repair(replica).run("DELETE FROM t");
@@ -50,6 +59,7 @@ fn a_replica_is_replaced_while_clients_read_and_write() {
     let load = Load::start(&cluster, 0, 1);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&is_done);
         scope.spawn(|| {
             let mut ddl = cluster.connect();
             for number in 0.. {
@@ -73,7 +83,6 @@ fn a_replica_is_replaced_while_clients_read_and_write() {
             let is_back = || ["serving", "catching_up"].contains(&&*cluster.state(replica));
             eventually("the replica is back", is_back);
         }
-        is_done.store(true, Ordering::Relaxed);
     });
     open.run("UPDATE t SET v = v || ' no more'");
     open.run("COMMIT");
