@@ -163,7 +163,7 @@ const MAN_EXAMPLES: &str = "Examples:
 /// Arguments of `up`.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
-    /// Number of replicas to create with the cluster [default: 2]
+    /// Number of replicas of the cluster; an existing one gets those that it lacks [default: 2 if it is new]
     #[arg(long, env = "HIHOOI_REPLICAS", value_name = "N")]
     pub replicas: Option<usize>,
     /// Directory of PostgreSQL's server programs [default: found on the PATH or where packages put it]

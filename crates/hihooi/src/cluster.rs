@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,6 @@ pub fn look(data: &DataDir) -> Result<Found> {
 /// The user who owns the data of a cluster, by name, if that isn't ourselves.
 #[must_use]
 pub fn owner(data: &DataDir) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
     let uid = fs::metadata(data.file("primary")).ok()?.uid();
     let uid = nix::unistd::Uid::from_raw(uid);
     if uid == nix::unistd::geteuid() {
@@ -103,11 +103,16 @@ pub fn plan(listen_port: u16, replicas: usize) -> Result<Vec<SiteConfig>> {
     if replicas >= SITES_MAX {
         return Err(Failure::new(format!("at most {} replicas are supported", SITES_MAX - 1)));
     }
-    let ports = free_ports(listen_port, replicas + 1)?;
-    let site = |(n, port): (usize, u16)| SiteConfig {
-        name: if n == 0 { "primary".to_owned() } else { format!("replica{n}") },
-        role: if n == 0 { RoleName::Primary } else { RoleName::Replica },
-        kind: (n > 0).then_some(Kind::Applied),
+    let ports = free_ports(listen_port, replicas + 1, &[])?;
+    Ok(ports.into_iter().enumerate().map(|(number, port)| site_of(number, port)).collect())
+}
+
+/// The primary is number 0.
+fn site_of(number: usize, port: u16) -> SiteConfig {
+    SiteConfig {
+        name: if number == 0 { "primary".to_owned() } else { format!("replica{number}") },
+        role: if number == 0 { RoleName::Primary } else { RoleName::Replica },
+        kind: (number > 0).then_some(Kind::Applied),
         host: Ipv4Addr::LOCALHOST.to_string(),
         port,
         user: SUPERUSER.to_owned(),
@@ -117,14 +122,55 @@ pub fn plan(listen_port: u16, replicas: usize) -> Result<Vec<SiteConfig>> {
         ca_file: None,
         cert_file: None,
         key_file: None,
-    };
-    Ok(ports.into_iter().enumerate().map(site).collect())
+    }
 }
 
-fn free_ports(listen_port: u16, count: usize) -> Result<Vec<u16>> {
+/// Adds replicas to a cluster that doesn't run: their sites to its configuration file, which otherwise stays as it is,
+/// and marks that they have to be copied. Returns their names.
+///
+/// # Errors
+/// Too many replicas or too few free ports; a directory is in the way. Nothing was changed.
+pub fn add_replicas(
+    data: &DataDir,
+    config: &Config,
+    listen_port: u16,
+    count: usize,
+) -> Result<Vec<String>> {
+    if config.sites.len() + count > SITES_MAX {
+        return Err(Failure::new(format!("at most {} replicas are supported", SITES_MAX - 1)));
+    }
+    let taken: Vec<u16> = config.sites.iter().map(|site| site.port).collect();
+    let is_free = |site: &SiteConfig| !config.sites.iter().any(|known| known.name == site.name);
+    let sites = (1..).map(|number| site_of(number, 0)).filter(is_free);
+    let ports = free_ports(listen_port, count, &taken)?;
+    let sites: Vec<SiteConfig> =
+        sites.zip(ports).map(|(site, port)| SiteConfig { port, ..site }).collect();
+    for site in &sites {
+        // An earlier attempt may have got so far.
+        if data.file(&site.name).exists() && !data.copying(&site.name).exists() {
+            return Err(Failure::new(format!(
+                "{} would be the directory of a new replica, but exists: remove it",
+                data.file(&site.name).display()
+            )));
+        }
+    }
+    for site in &sites {
+        write_durably(&data.copying(&site.name), "", 0o644)?;
+    }
+    let path = data.config();
+    let text = fs::read_to_string(&path).map_err(|error| file_error("read", &path, &error))?;
+    let text = format!("{}\n\n{}", text.trim_end(), Config::text_of(&sites));
+    Config::parse(&text)?;
+    let meta = fs::metadata(&path).map_err(|error| file_error("read", &path, &error))?;
+    write_durably(&path, &text, meta.mode() & 0o777)?;
+    Ok(sites.into_iter().map(|site| site.name).collect())
+}
+
+fn free_ports(listen_port: u16, count: usize, taken: &[u16]) -> Result<Vec<u16>> {
     let above = listen_port.saturating_add(PORT_DISTANCE).saturating_add(1)..=u16::MAX;
     // Bound until all are chosen.
     let bound: Vec<TcpListener> = above
+        .filter(|port| !taken.contains(port))
         .filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
         .take(count)
         .collect();

@@ -407,6 +407,16 @@ impl Config {
         })
     }
 
+    /// The text of sites, to be added to a configuration file.
+    #[must_use]
+    pub fn text_of(sites: &[SiteConfig]) -> String {
+        #[derive(Serialize)]
+        struct Sites<'a> {
+            site: &'a [SiteConfig],
+        }
+        toml::to_string(&Sites { site: sites }).expect("sites are always valid TOML")
+    }
+
     /// The text of a configuration file that reads back as this.
     #[must_use]
     pub fn to_text(&self) -> String {

@@ -17,7 +17,7 @@ use hihooi_replication::ids::{Lsn, Tsid};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// How long the collector may take to catch up with the primary for a verification.
+/// How long the collector may make no progress while it catches up with the primary.
 const CAUGHT_UP_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -68,7 +68,7 @@ impl View {
     /// # Errors
     /// A sentence for the operator: the collector doesn't get there, or the log can't be read.
     pub async fn entry_before(&self, lsn: Lsn) -> Result<Tsid, String> {
-        self.wait_until_caught_up().await?;
+        self.wait_until_received(lsn).await?;
         let Some(last) = self.log.last() else { return Ok(Tsid(self.log.first().0 - 1)) };
         // The first entry that was committed later is between these.
         let (mut from, mut to) = (self.log.first().0, last.tsid.0 + 1);
@@ -96,9 +96,16 @@ impl View {
         let lsn = asked.await.map_err(|error: hihooi_postgres::connection::Error| {
             format!("the primary's position can't be read: {error}")
         })?;
-        let deadline = Instant::now() + CAUGHT_UP_LIMIT;
+        self.wait_until_received(lsn).await
+    }
+
+    async fn wait_until_received(&self, lsn: Lsn) -> Result<(), String> {
+        let mut reached = (self.collector.received(), Instant::now());
         while self.collector.received() < lsn {
-            if Instant::now() > deadline {
+            if self.collector.received() > reached.0 {
+                reached = (self.collector.received(), Instant::now());
+            }
+            if reached.1.elapsed() > CAUGHT_UP_LIMIT {
                 let connected = self.collector.connected.load(Ordering::Acquire);
                 let why = if connected { String::new() } else { self.collector.error() };
                 return Err(format!("the collector does not catch up with the primary {why}"));

@@ -105,10 +105,16 @@ impl Ground {
             ));
             cluster::clear_half_made(&self.data).await?;
         }
+        let Listening { places, port, .. } = &self.listening;
         if self.found != Found::Cluster {
-            let Listening { places, port, .. } = &self.listening;
             self.config.listen = places.clone();
             self.config.sites = cluster::plan(*port, args.replicas.unwrap_or(DEFAULT_REPLICAS))?;
+        }
+        let more = args.replicas.map_or(0, |wanted| wanted.saturating_sub(replicas(&self.config)));
+        if more > 0 {
+            let added = cluster::add_replicas(&self.data, &self.config, *port, more)?;
+            tell(format!("adding {}: copied from the primary while it serves", added.join(", ")));
+            self.config.sites = Config::read(&self.data.config())?.sites;
         }
         let Ground { data, config, binaries, os_user, .. } = self;
         let servers = cluster::servers(data, config, binaries, os_user)?;
@@ -119,13 +125,19 @@ impl Ground {
     }
 }
 
+fn replicas(config: &Config) -> usize {
+    config.sites.iter().filter(|site| site.role == RoleName::Replica).count()
+}
+
+/// More are added, but which ones are to go isn't said by a number.
 fn check_replicas(wanted: Option<usize>, config: &Config, data: &DataDir) -> Result<()> {
-    let have = config.sites.iter().filter(|site| site.role == RoleName::Replica).count();
+    let have = replicas(config);
     match wanted {
-        Some(wanted) if wanted != have => Err(Failure::new(format!(
-            "the cluster in {} has {have} replicas, and their number can't be changed yet: leave \
-             out --replicas, or pass another directory with --data",
-            data.path().display()
+        Some(wanted) if wanted < have => Err(Failure::new(format!(
+            "the cluster in {} has {have} replicas: to remove one, remove its [[site]] from {}; or leave out \
+             --replicas",
+            data.path().display(),
+            data.config().display()
         ))),
         _ => Ok(()),
     }

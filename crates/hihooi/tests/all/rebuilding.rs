@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::Signal;
 
 use crate::harness::load::{self, Load};
-use crate::harness::{Cluster, Options, alone, assert_names, eventually, ms, target_is_plain};
+use crate::harness::{
+    Cluster, Options, alone, assert_names, eventually, finish, ms, target_is_plain,
+};
 
 /// Whether replicas are replaced without being asked to.
 fn auto_rebuild(replicas: usize, is_on: bool) -> Options {
@@ -256,5 +258,41 @@ fn a_damaged_replica_is_replaced_and_what_cannot_be_copied_is_refused() {
     let refused = cluster.admin().error("REBUILD REPLICA replica1 FORCE");
     assert_names(refused.message(), &["`hihooi up`"]);
     until_serving(&cluster, "replica1");
+    cluster.assert_verified();
+}
+
+/// A new replica needs no stopped primary, and the configuration file stays the administrator's.
+#[test]
+fn replicas_are_added() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.stop_manager(Signal::SIGTERM);
+    let file = cluster.data().join("hihooi.toml");
+    let text = fs::read_to_string(&file).expect("its configuration");
+    fs::write(&file, format!("{text}# a comment\n")).expect("its configuration");
+    fs::create_dir(cluster.data().join("replica2")).expect("own folder");
+    let refused = finish(&mut cluster.up_command_for(3));
+    let refused = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_names(&refused, &["replica2", "exists", "remove it"]);
+    fs::remove_dir(cluster.data().join("replica2")).expect("own folder");
+
+    cluster.up_with(cluster.up_command_for(3));
+    until_serving(&cluster, "replica2");
+    until_serving(&cluster, "replica3");
+    cluster.connect().run("INSERT INTO t VALUES (2)");
+    cluster.assert_verified();
+    assert_eq!(cluster.direct("replica3").number("SELECT count(*) FROM t"), 2);
+    assert!(fs::read_to_string(&file).expect("its configuration").contains("# a comment"));
+
+    cluster.stop_manager(Signal::SIGTERM);
+    let refused = finish(&mut cluster.up_command_for(2));
+    let refused = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_names(&refused, &["has 3 replicas", "[[site]]", "hihooi.toml"]);
+    cluster.up_with(cluster.up_command_for(3));
     cluster.assert_verified();
 }

@@ -162,7 +162,7 @@ fn a_primary_that_is_not_there_is_named() {
     assert_names(&line, &["primary", &format!("127.0.0.1:{port}")]);
 }
 
-/// A second `up`, a foreign manager, another number of replicas, a changed `wal_level`: all are
+/// A second `up`, a foreign manager, fewer replicas, a changed `wal_level`: all are
 /// refused, and the cluster works as before.
 #[test]
 fn a_running_cluster_is_not_disturbed() {
@@ -175,7 +175,7 @@ fn a_running_cluster_is_not_disturbed() {
 
     let line = refused(&mut up(&cluster.data(), free_port()));
     assert_names(&line, &["another hihooi", &cluster.manager_pid().to_string(), "--data"]);
-    let line = refused(up(&cluster.data(), cluster.port).args(["--replicas", "3"]));
+    let line = refused(up(&cluster.data(), cluster.port).args(["--replicas", "0"]));
     assert_names(&line, &["1 replicas", "--replicas"]);
 
     // A manager with another log must not take the slot of this one away.

@@ -59,7 +59,7 @@ pub async fn copy_running(
     tell(format!("a checkpoint of {} is written", original.name));
     let backup = take(original, copy, &mut connection, &tell).await;
     let Backup { label, wal, point, prepared_max } = backup?;
-    copy_wal(original, copy, &wal)?;
+    copy_wal(original, copy, wal).await?;
     connection.close().await;
     for (name, text) in [("backup_label", label.as_str()), ("recovery.signal", "")] {
         let path = copy.data.join(name);
@@ -92,9 +92,21 @@ async fn check(original: &Server, copy: &Server, connection: &mut Connection) ->
             original.name
         )));
     }
-    let needed = clone::bytes(&original.data)?;
-    let removed = if copy.data.exists() { clone::bytes(&copy.data)? } else { 0 };
-    check_room(&original.data, needed, removed)
+    let (original, copy) = (original.clone(), copy.clone());
+    blocking(move || {
+        let needed = clone::bytes(&original.data)?;
+        let removed = if copy.data.exists() { clone::bytes(&copy.data)? } else { 0 };
+        check_room(&original.data, needed, removed)
+    })
+    .await
+}
+
+/// Works with files on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::Retry(error.to_string()))?
 }
 
 fn check_room(directory: &Path, needed: u64, removed: u64) -> Result<()> {
@@ -151,7 +163,7 @@ async fn take(
     Ok(Backup { label, wal: (first, last), point: (name, lsn), prepared_max })
 }
 
-/// Copies files on a thread of its own, since that blocks. It ends soon when nobody waits for it any more.
+/// Copies files; ends soon when nobody waits for it any more.
 async fn copy_files(original: &Server, copy: &Server, tell: &Tell) -> Result<()> {
     struct Cancel(Arc<AtomicBool>);
     impl Drop for Cancel {
@@ -173,25 +185,27 @@ async fn copy_files(original: &Server, copy: &Server, tell: &Tell) -> Result<()>
         }
         !is_cancelled.load(Ordering::Acquire)
     };
-    let copying = move || clone::copy_files(&original, &copy, Original::Running, &mut progress);
-    let copied = tokio::task::spawn_blocking(copying).await;
-    copied.map_err(|error| Error::Retry(error.to_string()))?
+    blocking(move || clone::copy_files(&original, &copy, Original::Running, &mut progress)).await
 }
 
 /// Copies the files of the WAL from the first to the last.
-fn copy_wal(original: &Server, copy: &Server, (first, last): &(String, String)) -> Result<()> {
+async fn copy_wal(original: &Server, copy: &Server, wal: (String, String)) -> Result<()> {
     let (from, to) = (original.data.join("pg_wal"), copy.data.join("pg_wal"));
-    let read = || fs::read_dir(&from)?.map(|entry| Ok(entry?.file_name())).collect();
-    let names: std::io::Result<Vec<_>> = read();
-    for name in names.map_err(|error| file_error("read", &from, &error))? {
-        let Some(name) = name.to_str().filter(|name| is_between(name, first, last)) else {
-            continue;
-        };
-        let path = to.join(name);
-        fs::copy(from.join(name), &path).map_err(|error| file_error("write", &path, &error))?;
-        copy.os_user.own(&path)?;
-    }
-    Ok(())
+    let owner = copy.os_user.clone();
+    blocking(move || {
+        let (first, last) = wal;
+        for name in clone::names(&from, Original::Running)? {
+            if !name.to_str().is_some_and(|name| is_between(name, &first, &last)) {
+                continue;
+            }
+            let path = to.join(&name);
+            fs::copy(from.join(&name), &path)
+                .map_err(|error| file_error("write", &path, &error))?;
+            owner.own(&path)?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Whether a file of `pg_wal` is one of the WAL's files from the first to the last, or tells of a timeline.
@@ -244,10 +258,13 @@ pub async fn finish(copy: &Server) -> Result<()> {
     if let Some(mut postmaster) = copy.running() {
         postmaster.stop(Stop::Fast, STOP_LIMIT).await;
     }
-    let directory =
-        fs::File::open(&copy.data).map_err(|error| file_error("read", &copy.data, &error))?;
-    nix::unistd::syncfs(directory)
-        .map_err(|error| Error::Retry(format!("cannot flush {}: {error}", copy.data.display())))
+    let path = copy.data.clone();
+    blocking(move || {
+        let directory = fs::File::open(&path).map_err(|error| file_error("read", &path, &error))?;
+        nix::unistd::syncfs(directory)
+            .map_err(|error| Error::Retry(format!("cannot flush {}: {error}", path.display())))
+    })
+    .await
 }
 
 fn single(answer: connection::Answer) -> Result<String> {

@@ -111,7 +111,7 @@ pub(super) fn copy_files(
 
 /// Empties a data directory but for its [`OWN_FILES`].
 fn clear(directory: &Path) -> Result<()> {
-    for name in names(directory)? {
+    for name in names(directory, Original::Stopped)? {
         if OWN_FILES.iter().any(|own| name == Path::new(own)) {
             continue;
         }
@@ -143,7 +143,7 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     fn directory(&mut self, relative: &Path, tell: &mut dyn FnMut(Progress) -> bool) -> Result<()> {
-        for name in names(&self.from.join(relative))? {
+        for name in names(&self.from.join(relative), self.original)? {
             let relative = relative.join(name);
             let from = self.from.join(&relative);
             let Some(kind) = kind_of(&from, self.original)? else { continue };
@@ -226,7 +226,7 @@ fn kind_of(path: &Path, original: Original) -> Result<Option<fs::Metadata>> {
 
 pub(super) fn size(root: &Path, relative: &Path, original: Original) -> Result<u64> {
     let mut total = 0;
-    for name in names(&root.join(relative))? {
+    for name in names(&root.join(relative), original)? {
         let relative = relative.join(name);
         if part(&relative, original) == Part::Copy
             && let Some(kind) = kind_of(&root.join(&relative), original)?
@@ -237,11 +237,15 @@ pub(super) fn size(root: &Path, relative: &Path, original: Original) -> Result<u
     Ok(total)
 }
 
-fn names(directory: &Path) -> Result<Vec<PathBuf>> {
+/// The names in a directory; none if the running original has removed it, as DROP DATABASE does.
+pub(super) fn names(directory: &Path, original: Original) -> Result<Vec<PathBuf>> {
     let read = || -> io::Result<Vec<PathBuf>> {
         fs::read_dir(directory)?.map(|entry| Ok(PathBuf::from(entry?.file_name()))).collect()
     };
-    read().map_err(|error| file_error("read", directory, &error))
+    match read() {
+        Err(error) if is_gone(&error, original) => Ok(Vec::new()),
+        names => names.map_err(|error| file_error("read", directory, &error)),
+    }
 }
 
 #[cfg(test)]

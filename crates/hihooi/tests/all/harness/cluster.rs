@@ -121,6 +121,11 @@ impl Cluster {
 
     /// The command that `up` is.
     pub fn up_command(&self) -> Command {
+        self.up_command_for(self.options.replicas)
+    }
+
+    /// The command that `up` is, for a cluster of that many replicas.
+    pub fn up_command_for(&self, replicas: usize) -> Command {
         let mut command = Command::new(super::program());
         let places = [&[format!("127.0.0.1:{}", self.port)], &self.options.listen[..]].concat();
         command
@@ -128,7 +133,7 @@ impl Cluster {
             .arg("--data")
             .arg(self.data())
             .args(["--listen", &places.join(",")])
-            .args(["--replicas", &self.options.replicas.to_string()])
+            .args(["--replicas", &replicas.to_string()])
             .args(&self.options.arguments)
             // A replica that stops is what tests look for.
             .env("HIHOOI_REPLICA_AUTO_REBUILD", "false")
@@ -141,10 +146,15 @@ impl Cluster {
     /// Starts the manager and waits for its ready line, and until all replicas serve.
     pub fn up(&self) {
         if self.is_hihooi() {
-            self.await_ready(self.spawn_manager(self.up_command()));
-            self.await_replicas();
-            *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
+            self.up_with(self.up_command());
         }
+    }
+
+    /// Starts the manager by this command, and waits until all replicas serve.
+    pub fn up_with(&self, command: Command) {
+        self.await_ready(self.spawn_manager(command));
+        self.await_replicas();
+        *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.ask_sites();
     }
 
     /// Starts `hihooi serve` on the servers that run, and waits for its ready line, and until all replicas serve.
@@ -384,7 +394,7 @@ impl Cluster {
             );
             let equal =
                 |r: &BTreeMap<String, String>| r["lag_entries"] == "0" && r["state"] == "serving";
-            if replicas.len() == self.options.replicas && replicas.values().all(equal) {
+            if replicas.len() >= self.options.replicas && replicas.values().all(equal) {
                 return;
             }
             let lags = replicas.values().filter_map(|r| r["lag_entries"].parse::<u64>().ok());
