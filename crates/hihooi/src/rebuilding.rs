@@ -106,7 +106,7 @@ impl Rebuilder {
             sleep(LOOK_EVERY).await;
             for replica in &self.replication.replicas {
                 let turn = turns.entry(&replica.site.name).or_default();
-                if !turn.not_before.is_none_or(|at| at <= Instant::now()) {
+                if turn.not_before.is_some_and(|at| at > Instant::now()) {
                     continue;
                 }
                 let Some(why) = self.why_replace(replica) else { continue };
