@@ -123,7 +123,7 @@ impl Rebuilder {
         replica.stopped().filter(|_| self.replication.auto_rebuild)
     }
 
-    async fn replace_by_itself(&self, replica: &Replica, why: &str, turn: &mut Turn) {
+    async fn replace_by_itself(&self, replica: &Arc<Replica>, why: &str, turn: &mut Turn) {
         let site = &replica.site.name;
         tracing::warn!(site, why, "the replica is replaced by a copy of the primary");
         let began = Instant::now();
@@ -142,12 +142,12 @@ impl Rebuilder {
         }
     }
 
-    async fn replace(&self, replica: &Replica, tell: Tell) -> Result<(), String> {
+    async fn replace(&self, replica: &Arc<Replica>, tell: Tell) -> Result<(), String> {
         let Replication { log, copier, .. } = &*self.replication;
         // The log keeps what the copy will need.
         replica.set_copied_from(log.last().map_or(Tsid::ZERO, |last| last.tsid));
         replica.set_cloning(Some("its server is stopped".to_owned()));
-        let copied = copier.copy(replica, self.find_tsid(), self.tell(replica, tell)).await;
+        let copied = copier.copy(replica, self.find_tsid(), tell_all(replica, tell)).await;
         // It begins anew when it is used again.
         if let Some(applier) = self.appliers.get(&replica.site.name) {
             applier.restart();
@@ -155,10 +155,11 @@ impl Rebuilder {
         match &copied {
             Ok(()) => {
                 replica.count_rebuild();
-                self.replication.set_difference(replica, String::new()).await?;
+                let forgotten = self.replication.set_difference(replica, String::new()).await;
                 self.until_started(replica).await;
                 replica.set_state(State::Cloning, "changes will be applied to it");
                 replica.set_cloning(None);
+                forgotten?;
             }
             Err(why) if copier.is_incomplete(replica) => {
                 replica.set_cloning(Some(format!("{INCOMPLETE}, since this failed: {why}")));
@@ -185,18 +186,15 @@ impl Rebuilder {
         let view = self.view.clone();
         Box::new(move |lsn: Lsn| Box::pin(async move { view.entry_before(lsn).await }))
     }
+}
 
-    /// Tells whoever asked, and everyone who looks at the replica's state.
-    fn tell(&self, replica: &Replica, tell: Tell) -> Tell {
-        let known = self.replication.replicas.iter().find(|known| known.site == replica.site);
-        let replica = known.map(Arc::clone);
-        Arc::new(move |line: String| {
-            if let Some(replica) = &replica {
-                replica.set_cloning(Some(line.clone()));
-            }
-            tell(line);
-        })
-    }
+/// Tells whoever asked, and everyone who looks at the replica's state.
+fn tell_all(replica: &Arc<Replica>, tell: Tell) -> Tell {
+    let replica = Arc::clone(replica);
+    Arc::new(move |line: String| {
+        replica.set_cloning(Some(line.clone()));
+        tell(line);
+    })
 }
 
 /// When a replica may be replaced by itself again.
