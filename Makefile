@@ -50,11 +50,11 @@ versions: setup
 test: setup versions
 	$(TEST_ENV) scripts/test
 
-# What replicas follow, case by case (crates/hihooi/tests/all/follow), on the oldest and the newest PostgreSQL.
+# What replicas follow, case by case (crates/hihooi/tests/all/follow), and how they are replaced, on the oldest and the newest PostgreSQL.
 test-versions: setup versions
 	for version in 14 18; do \
 	  bin="$$PWD/.tools/postgresql-$$version/bin"; \
-	  HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin" scripts/test hihooi/follow || exit 1; \
+	  HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin" scripts/test hihooi/follow hihooi/rebuilding || exit 1; \
 	done
 
 # Random cases of DDL and DML, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
