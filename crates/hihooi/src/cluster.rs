@@ -243,7 +243,7 @@ pub async fn make(
     data: &DataDir,
     config: &Config,
     servers: &[Server],
-    tell: &mut dyn FnMut(String),
+    tell: &mut (dyn FnMut(String) + Send),
 ) -> Result<()> {
     write_durably(&data.creating(), &config.to_text(), 0o644)?;
     let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
@@ -266,7 +266,7 @@ pub async fn make_replicas_anew(
     data: &DataDir,
     config: &Config,
     servers: &[Server],
-    tell: &mut dyn FnMut(String),
+    tell: &mut (dyn FnMut(String) + Send),
 ) -> Result<()> {
     let (primary, replicas) = servers.split_first().expect("a cluster has a primary");
     for replica in replicas {
@@ -320,7 +320,11 @@ async fn install(primary: &Server, database: &str) -> Result<()> {
     Ok(())
 }
 
-fn copy_all(primary: &Server, replicas: &[Server], tell: &mut dyn FnMut(String)) -> Result<()> {
+fn copy_all(
+    primary: &Server,
+    replicas: &[Server],
+    tell: &mut (dyn FnMut(String) + Send),
+) -> Result<()> {
     for replica in replicas {
         tell(format!("copying {} to {}", primary.name, replica.name));
         copy(primary, replica, tell)?;
@@ -328,7 +332,7 @@ fn copy_all(primary: &Server, replicas: &[Server], tell: &mut dyn FnMut(String))
     Ok(())
 }
 
-fn copy(primary: &Server, replica: &Server, tell: &mut dyn FnMut(String)) -> Result<()> {
+fn copy(primary: &Server, replica: &Server, tell: &mut (dyn FnMut(String) + Send)) -> Result<()> {
     let mut told = Instant::now();
     let mut progress = |Progress { done, total }: Progress| {
         if told.elapsed() > TELL_EVERY && total > 0 {

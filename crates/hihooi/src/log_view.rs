@@ -8,6 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use hihooi_log::Log;
+use hihooi_postgres::apply::visibility;
 use hihooi_postgres::collector::CollectorStatus;
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::verify::LogView;
@@ -16,6 +17,8 @@ use hihooi_replication::entry::Header;
 use hihooi_replication::ids::{Lsn, Tsid};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
+
+use crate::failure::Failure;
 
 /// How long the collector may make no progress while it catches up with the primary.
 const CAUGHT_UP_LIMIT: Duration = Duration::from_secs(60);
@@ -62,28 +65,62 @@ impl LogView for View {
 }
 
 impl View {
-    /// The last entry that was committed before a position of the primary's WAL that has been reached; when this
-    /// returns, that entry is on the log's disk.
+    /// The last entry that was committed before a position of the primary's WAL that has been reached. When this
+    /// returns, that entry is on the log's disk, and the primary shows it and all before, of which it is known that it
+    /// shows those up to `shown`.
     ///
     /// # Errors
-    /// A sentence for the operator: the collector doesn't get there, or the log can't be read.
-    pub async fn entry_before(&self, lsn: Lsn) -> Result<Tsid, String> {
+    /// A sentence for the operator: the collector doesn't get there, or the log or the primary can't be read.
+    pub async fn entry_before(&self, lsn: Lsn, shown: Tsid) -> Result<Tsid, String> {
         self.wait_until_received(lsn).await?;
         let Some(last) = self.log.last() else { return Ok(Tsid(self.log.first().0 - 1)) };
         // The first entry that was committed later is between these.
         let (mut from, mut to) = (self.log.first().0, last.tsid.0 + 1);
         while from < to {
             let middle = Tsid(from + (to - from) / 2);
-            let read = self.log.read(middle, 1, 1).await.map_err(|error| error.to_string())?;
-            let entry = read.first().ok_or_else(|| format!("entry {middle} is missing"))?;
-            match entry.header.end_lsn <= lsn {
+            let is_before = match self.log.read(middle, 1, 1).await {
+                Ok(read) => {
+                    let entry = read.first().ok_or_else(|| format!("entry {middle} is missing"))?;
+                    entry.header.end_lsn <= lsn
+                }
+                // The log keeps all that the copy lacks.
+                Err(hihooi_log::Error::Trimmed { .. }) => true,
+                Err(error) => return Err(error.to_string()),
+            };
+            match is_before {
                 true => from = middle.0 + 1,
                 false => to = middle.0,
             }
         }
         let before = Tsid(from - 1);
         let durable = self.log.durable().wait_for(|durable| *durable >= before).await.is_ok();
-        durable.then_some(before).ok_or_else(|| "the log is closed".to_owned())
+        if !durable {
+            return Err("the log is closed".to_owned());
+        }
+        self.wait_until_shown(shown, before).await.map_err(|error| error.to_string())?;
+        Ok(before)
+    }
+
+    /// A commit that waits for a standby is in the WAL, but the primary doesn't show it yet (I3).
+    async fn wait_until_shown(&self, shown: Tsid, last: Tsid) -> Result<(), Failure> {
+        let mut primary = Connection::open(&self.primary).await.map_err(Failure::new)?;
+        let mut next = shown.next().max(self.log.first());
+        while next <= last {
+            let entries = self.log.read(next, ENTRIES_AT_ONCE, BYTES_AT_ONCE).await?;
+            let snapshot = visibility::snapshot(&mut primary).await.map_err(Failure::new)?;
+            let before = next;
+            for Header { tsid, xid, .. } in entries.iter().map(|entry| &entry.header) {
+                if !snapshot.sees(snapshot.widen(*xid)) {
+                    break;
+                }
+                next = tsid.next();
+            }
+            if next == before {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+        primary.close().await;
+        Ok(())
     }
 
     async fn wait_until_caught_up(&self) -> Result<(), String> {

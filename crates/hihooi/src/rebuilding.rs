@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hihooi_postgres::apply;
 use hihooi_postgres::cluster::backup::Tell;
-use hihooi_postgres::cluster::supervise::{CopyRequest, FindTsid};
+use hihooi_postgres::cluster::supervise::{Begun, CopyRequest, FindTsid};
 use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::site::{Replica, Site, State};
 use hihooi_replication::ids::{Lsn, Tsid};
@@ -47,14 +47,20 @@ impl Copier {
         self.0.get(&replica.site.name).is_some_and(|(_, mark)| mark.exists())
     }
 
-    async fn copy(&self, replica: &Replica, find_tsid: FindTsid, tell: Tell) -> Result<(), String> {
+    async fn copy(
+        &self,
+        replica: &Replica,
+        begun: Begun,
+        find_tsid: FindTsid,
+        tell: Tell,
+    ) -> Result<(), String> {
         let Some((requests, _)) = self.0.get(&replica.site.name) else {
             return Err("only servers that `hihooi up` runs can be replaced".to_owned());
         };
         let (reply, answer) = oneshot::channel();
         let origin = apply::ORIGIN.to_owned();
         let stopped = || "the server is being stopped".to_owned();
-        let request = CopyRequest { tell, find_tsid, origin, reply };
+        let request = CopyRequest { tell, begun, find_tsid, origin, reply };
         requests.send(request).await.map_err(|_| stopped())?;
         let copied = answer.await.map_err(|_| stopped())?;
         copied.map_err(|error| error.to_string())
@@ -106,21 +112,21 @@ impl Rebuilder {
             sleep(LOOK_EVERY).await;
             for replica in &self.replication.replicas {
                 let turn = turns.entry(&replica.site.name).or_default();
-                if turn.not_before.is_some_and(|at| at > Instant::now()) {
-                    continue;
-                }
-                let Some(why) = self.why_replace(replica) else { continue };
+                let Some(why) = self.why_replace(replica, turn) else { continue };
                 let Ok(_turn) = self.one_at_a_time.try_lock() else { continue };
                 self.replace_by_itself(replica, &why, turn).await;
             }
         }
     }
 
-    fn why_replace(&self, replica: &Replica) -> Option<String> {
+    /// Why it is to be replaced now, if so.
+    fn why_replace(&self, replica: &Replica, turn: &Turn) -> Option<String> {
+        let is_over = |pause: Option<Instant>| pause.is_none_or(|until| until <= Instant::now());
         if self.replication.copier.is_incomplete(replica) {
-            return Some(INCOMPLETE.to_owned());
+            return is_over(turn.retry_at).then(|| INCOMPLETE.to_owned());
         }
-        replica.stopped().filter(|_| self.replication.auto_rebuild)
+        let may = self.replication.auto_rebuild && is_over(turn.again_at) && is_over(turn.retry_at);
+        replica.stopped().filter(|_| may)
     }
 
     async fn replace_by_itself(&self, replica: &Arc<Replica>, why: &str, turn: &mut Turn) {
@@ -129,16 +135,15 @@ impl Rebuilder {
         let began = Instant::now();
         let replaced = self.replace(replica, Arc::new(|_| {})).await;
         let took = began.elapsed();
-        turn.pause = match &replaced {
-            Ok(()) => AGAIN_AFTER.max(took * AGAIN_AFTER_TIMES),
-            Err(_) => (turn.failed_pause() * 2).clamp(RETRY_MIN, RETRY_MAX),
-        };
-        turn.has_failed = replaced.is_err();
-        turn.not_before = Some(Instant::now() + turn.pause);
-        let next_s = turn.pause.as_secs();
         match replaced {
-            Ok(()) => tracing::warn!(site, took_ms = took.as_millis(), "the replica was replaced"),
-            Err(why) => tracing::warn!(site, why, next_s, "the replica could not be replaced"),
+            Ok(()) => {
+                turn.done(took);
+                tracing::warn!(site, took_ms = took.as_millis(), "the replica was replaced");
+            }
+            Err(why) => {
+                let next_s = turn.failed().as_secs();
+                tracing::warn!(site, why, next_s, "the replica could not be replaced");
+            }
         }
     }
 
@@ -147,7 +152,9 @@ impl Rebuilder {
         // The log keeps what the copy will need.
         replica.set_copied_from(log.last().map_or(Tsid::ZERO, |last| last.tsid));
         replica.set_cloning(Some("its server is stopped".to_owned()));
-        let copied = copier.copy(replica, self.find_tsid(), tell_all(replica, tell)).await;
+        let copied = copier
+            .copy(replica, self.begun(replica), self.find_tsid(), tell_all(replica, tell))
+            .await;
         // It begins anew when it is used again.
         if let Some(applier) = self.appliers.get(&replica.site.name) {
             applier.restart();
@@ -155,11 +162,9 @@ impl Rebuilder {
         match &copied {
             Ok(()) => {
                 replica.count_rebuild();
-                let forgotten = self.replication.set_difference(replica, String::new()).await;
                 self.until_started(replica).await;
                 replica.set_state(State::Cloning, "changes will be applied to it");
                 replica.set_cloning(None);
-                forgotten?;
             }
             Err(why) if copier.is_incomplete(replica) => {
                 replica.set_cloning(Some(format!("{INCOMPLETE}, since this failed: {why}")));
@@ -182,9 +187,20 @@ impl Rebuilder {
         }
     }
 
+    /// Whatever differed is replaced. What is found from now on may not be: the primary is copied before the end.
+    fn begun(&self, replica: &Arc<Replica>) -> Begun {
+        let (replication, replica) = (Arc::clone(&self.replication), Arc::clone(replica));
+        Box::pin(async move { replication.set_difference(&replica, String::new()).await })
+    }
+
     fn find_tsid(&self) -> FindTsid {
-        let view = self.view.clone();
-        Box::new(move |lsn: Lsn| Box::pin(async move { view.entry_before(lsn).await }))
+        let (view, replicas) = (self.view.clone(), self.replication.replicas.clone());
+        // What a replica has applied, the primary shows.
+        let shown = move || replicas.iter().map(|replica| replica.applied()).max();
+        let find = move |lsn: Lsn| async move {
+            view.entry_before(lsn, shown().unwrap_or(Tsid::ZERO)).await
+        };
+        Box::new(move |lsn| Box::pin(find(lsn)))
     }
 }
 
@@ -200,14 +216,24 @@ fn tell_all(replica: &Arc<Replica>, tell: Tell) -> Tell {
 /// When a replica may be replaced by itself again.
 #[derive(Default)]
 struct Turn {
-    not_before: Option<Instant>,
+    /// After a copy that succeeded, if it can't apply a change again.
+    again_at: Option<Instant>,
+    /// After one that failed.
+    retry_at: Option<Instant>,
+    /// How long that was waited for.
     pause: Duration,
-    has_failed: bool,
 }
 
 impl Turn {
-    /// The pause before, if it was because of a failure.
-    fn failed_pause(&self) -> Duration {
-        if self.has_failed { self.pause } else { Duration::ZERO }
+    fn done(&mut self, took: Duration) {
+        let again_at = Instant::now() + AGAIN_AFTER.max(took * AGAIN_AFTER_TIMES);
+        *self = Turn { again_at: Some(again_at), ..Turn::default() };
+    }
+
+    /// Returns the pause.
+    fn failed(&mut self) -> Duration {
+        self.pause = (self.pause * 2).clamp(RETRY_MIN, RETRY_MAX);
+        self.retry_at = Some(Instant::now() + self.pause);
+        self.pause
     }
 }

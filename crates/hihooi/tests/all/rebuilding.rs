@@ -2,6 +2,7 @@
 //! changes is replaced by itself.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
@@ -216,6 +217,75 @@ fn an_interrupted_copy_is_made_again() {
             cluster.assert_verified();
         }
     }
+}
+
+/// A commit that waits for a standby is in the copy, but the primary doesn't show it: nobody may read it there (I3).
+#[test]
+fn a_copy_shows_nothing_before_the_primary() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(2));
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.caught_up();
+    cluster.require_standby();
+    let hidden = cluster.hide_commit("INSERT INTO t SELECT max(id) + 1 FROM t");
+    let mut admin = cluster.admin();
+    std::thread::scope(|scope| {
+        let rebuilt = scope.spawn(move || admin.run("REBUILD REPLICA replica1 FORCE"));
+        let waits = || cluster.show_replicas()["replica1"]["reason"].contains("the log is read");
+        eventually("the copy waits", waits);
+        std::thread::sleep(ms(1500));
+        let waits = waits() && cluster.state("replica1") == "cloning";
+        cluster.require_no_standby();
+        assert!(waits, "it was used while the primary did not show the row");
+        rebuilt.join().expect("it is replaced");
+    });
+    hidden.join().expect("it is committed");
+    until_serving(&cluster, "replica1");
+    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    cluster.assert_verified();
+}
+
+/// Who may write in servers' directories, as superusers may by COPY TO PROGRAM, doesn't get what `up` may read and
+/// write, if that runs as root.
+#[test]
+fn links_in_servers_directories_lead_nowhere() {
+    if target_is_plain() || !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY)");
+    let (primary, replica) = (cluster.data().join("primary"), cluster.data().join("replica1"));
+    // Of the directory above, which is ours.
+    let (target, secret) = (cluster.data().join("target"), cluster.data().join("secret"));
+    let bait = |name: &str| {
+        let path = replica.join(name);
+        fs::remove_file(&path).expect("it is there");
+        symlink(&target, &path).expect("own folder");
+    };
+    bait("pg_ident.conf");
+    cluster.admin().run("REBUILD REPLICA replica1 FORCE");
+    assert!(!target.exists(), "root followed a link");
+    until_serving(&cluster, "replica1");
+
+    fs::write(&secret, "secret").expect("own folder");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("own file");
+    let link = primary.join("pg_wal/0000000F.history");
+    symlink(&secret, &link).expect("own folder");
+    drop(cluster.admin().simple("REBUILD REPLICA replica1 FORCE"));
+    assert!(!replica.join("pg_wal/0000000F.history").exists(), "root read a file for the server");
+    fs::remove_file(&link).expect("own file");
+    until_serving(&cluster, "replica1");
+    cluster.stop_manager(Signal::SIGTERM);
+    bait("hihooi.conf");
+    cluster.up_without_waiting_for_all();
+    assert!(!target.exists(), "root followed a link");
+    fs::remove_file(replica.join("hihooi.conf")).expect("own file");
+    until_serving(&cluster, "replica1");
+    cluster.assert_verified();
 }
 
 /// A replica whose files are damaged is replaced; one that can't be replaced stays as it is.

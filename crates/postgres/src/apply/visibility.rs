@@ -213,7 +213,15 @@ async fn take_one(connection: &mut Option<Connection>, login: &Login) -> Result<
         Some(open) => open,
         None => connection.insert(Connection::open(login).await?),
     };
-    let answer = open.query("select pg_catalog.pg_current_snapshot()").await?;
+    snapshot(open).await
+}
+
+/// What the server shows now.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn snapshot(connection: &mut Connection) -> Result<Snapshot> {
+    let answer = connection.query("select pg_catalog.pg_current_snapshot()").await?;
     let text = answer.value().unwrap_or_default();
     Snapshot::parse(text).ok_or_else(|| Error::Protocol(format!("not a snapshot: {text:?}")))
 }

@@ -3,6 +3,7 @@
 //! that were committed before that position of the WAL. Entries of the log from there on are applied to it.
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +13,23 @@ use hihooi_replication::ids::{Lsn, Tsid};
 use nix::sys::statvfs::statvfs;
 
 use super::clone::{self, Original, Progress};
-use super::postmaster::Stop;
+use super::postmaster::{Stop, halt};
 use super::server::{STOP_LIMIT, SUPERUSER, Server};
 use super::{Error, Result, file_error};
+use crate::apply::progress;
 use crate::connection::{self, Connection, Login};
 use crate::identity;
 
 /// Prefix of restore points, which have at most 63 characters.
 const POINT: &str = "hihooi";
+/// So much must be free beside the copy, for the WAL that is written meanwhile.
+const MARGIN: u64 = 128 << 20;
 /// How often it is told how much is copied.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Tells how far the copy is.
 pub type Tell = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Where the primary's WAL is copied from and to, and up to where the copy recovers.
+/// A backup that has been taken.
 struct Backup {
     /// What `backup_label` is to contain.
     label: String,
@@ -33,53 +37,95 @@ struct Backup {
     wal: (String, String),
     /// The restore point's name and position.
     point: (String, Lsn),
-    /// How many transactions may be prepared there.
-    prepared_max: String,
 }
 
-/// Stops `copy` and replaces its data by those of `original`, which runs, but for its own configuration files. When
-/// this returns, `copy` runs, has ended its recovery, and takes connections: it contains what was committed before the
-/// position that is returned. Between `is_begun` and the end its data are incomplete. Cancel-safe, except that a
-/// server may run in the directory then.
+/// Stops `copy` and replaces its data by those of `original`, which runs, but for its own configuration files.
+/// Returns the copy as it runs now, on a port that nobody knows, and a position: it has ended its recovery, and contains
+/// what was committed before that position. Between `begin` and the end its data are incomplete. Cancel-safe, except
+/// that a server may run in the directory then.
 ///
 /// # Errors
-/// Before `is_begun` nothing was changed: the original can't be copied, or there is no room.
+/// Before `begin` nothing was changed: the original can't be copied, or there is no room.
 pub async fn copy_running(
     (original, copy): (&Server, &Server),
     database: &str,
-    is_begun: impl FnOnce() -> Result<()>,
+    begin: impl Future<Output = Result<()>>,
     tell: Tell,
-) -> Result<Lsn> {
-    let login = Login::new(original.address(), SUPERUSER, database, "hihooi copying");
+) -> Result<(Server, Lsn)> {
+    let login = unlimited(Login::new(original.address(), SUPERUSER, database, APPLICATION));
     let mut connection =
         Connection::open(&login).await.map_err(|error| failed(original, &error))?;
     check(original, copy, &mut connection).await?;
+    let settings = recovery_settings(original, &mut connection).await?;
+    tell(format!("{} writes a checkpoint", original.name));
+    let first = start(original, &mut connection).await?;
+    tell("its server is stopped".to_owned());
     copy.give_up(Stop::Immediate).await;
-    is_begun()?;
-    tell(format!("a checkpoint of {} is written", original.name));
-    let backup = take(original, copy, &mut connection, &tell).await;
-    let Backup { label, wal, point, prepared_max } = backup?;
-    copy_wal(original, copy, wal).await?;
+    halt(&copy.data).await;
+    begin.await?;
+    let taken = take((original, copy), &mut connection, first, &tell).await;
     connection.close().await;
-    for (name, text) in [("backup_label", label.as_str()), ("recovery.signal", "")] {
-        let path = copy.data.join(name);
-        fs::write(&path, text).map_err(|error| file_error("write", &path, &error))?;
-        copy.os_user.own(&path)?;
-    }
+    let (name, lsn) = match taken {
+        Ok(point) => point,
+        Err(error) => {
+            let copy = copy.clone();
+            // (That it failed says more than that this did.)
+            let _ = blocking(move || clone::discard(&copy)).await;
+            return Err(error);
+        }
+    };
     tell("it recovers".to_owned());
-    let (name, lsn) = point;
-    let settings = [
-        // All that is needed is in pg_wal.
-        "restore_command=false".to_owned(),
-        "recovery_target_timeline=current".to_owned(),
-        "recovery_target_action=promote".to_owned(),
-        format!("recovery_target_name={name}"),
-        // The primary may allow more connections than it does.
-        "hot_standby=off".to_owned(),
-        format!("max_prepared_transactions={prepared_max}"),
+    let mut settings = settings;
+    settings.push(format!("recovery_target_name={name}"));
+    let hidden = Server { port: free_port()?, ..copy.clone() };
+    hidden.start_new(&settings).await?;
+    Ok((hidden, lsn))
+}
+
+/// `application_name` of our connections.
+const APPLICATION: &str = "hihooi copying";
+
+/// A login that no setting of the server, the database or the role ends.
+fn unlimited(login: Login) -> Login {
+    const LIMITS: [&str; 4] = [
+        "statement_timeout",
+        "lock_timeout",
+        "idle_session_timeout",
+        "idle_in_transaction_session_timeout",
     ];
-    copy.start_new(&settings).await?;
-    Ok(lsn)
+    LIMITS.iter().fold(login, |login, limit| login.with(limit, "0"))
+}
+
+/// A port that nobody listens on. Nobody may use the copy before it has its name and position.
+fn free_port() -> Result<u16> {
+    let port =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    port.map(|address| address.port()).map_err(|error| Error::Retry(error.to_string()))
+}
+
+/// What the copy recovers with, whatever its own configuration says, but for the restore point's name.
+async fn recovery_settings(original: &Server, connection: &mut Connection) -> Result<Vec<String>> {
+    let fixed = [
+        // All that is needed is in pg_wal.
+        "restore_command=false",
+        "recovery_end_command=",
+        "archive_cleanup_command=",
+        "recovery_min_apply_delay=0",
+        "recovery_target=",
+        "recovery_target_lsn=",
+        "recovery_target_time=",
+        "recovery_target_xid=",
+        "recovery_target_timeline=current",
+        "recovery_target_action=promote",
+        // The primary may allow more connections than it does.
+        "hot_standby=off",
+    ];
+    // What the primary has of these, the copy has, too.
+    let rooms = "SELECT name || '=' || setting FROM pg_catalog.pg_settings WHERE name IN
+        ('max_prepared_transactions', 'max_replication_slots', 'max_active_replication_origins')";
+    let rooms = connection.query(rooms).await.map_err(|error| failed(original, &error))?;
+    let fixed = fixed.into_iter().map(str::to_owned);
+    Ok(fixed.chain(rooms.rows.into_iter().flatten().flatten()).collect())
 }
 
 /// Whether the original can be copied, and the copy has room.
@@ -94,7 +140,7 @@ async fn check(original: &Server, copy: &Server, connection: &mut Connection) ->
     }
     let (original, copy) = (original.clone(), copy.clone());
     blocking(move || {
-        let needed = clone::bytes(&original.data)?;
+        let needed = clone::bytes_of_running(&original.data)? + MARGIN;
         let removed = if copy.data.exists() { clone::bytes(&copy.data)? } else { 0 };
         check_room(&original.data, needed, removed)
     })
@@ -122,45 +168,65 @@ fn check_room(directory: &Path, needed: u64, removed: u64) -> Result<()> {
     )))
 }
 
-/// Copies everything but the WAL while the original is in backup mode. Its WAL is kept from the beginning of the
-/// backup until `connection` ends.
-async fn take(
-    original: &Server,
-    copy: &Server,
-    connection: &mut Connection,
-    tell: &Tell,
-) -> Result<Backup> {
+/// Puts the original into backup mode, and has its WAL kept, until `connection` ends; the first file of the WAL that
+/// the backup needs.
+async fn start(original: &Server, connection: &mut Connection) -> Result<String> {
     let failed = |error: connection::Error| failed(original, &error);
-    let is_old = connection.major_version() < 15;
-    let (start, stop) = match is_old {
-        true => ("pg_start_backup('hihooi', true, false)", "pg_stop_backup(false, false)"),
-        false => ("pg_backup_start('hihooi', true)", "pg_backup_stop(false)"),
-    };
     let keep = "SELECT pg_catalog.pg_create_physical_replication_slot(
                     'hihooi_copying_' || pg_catalog.pg_backend_pid(), true, true)";
     connection.query(keep).await.map_err(failed)?;
-    let begin = format!("SELECT pg_catalog.pg_walfile_name(pg_catalog.{start})");
-    let first = single(connection.query(&begin).await.map_err(failed)?)?;
+    let start = match connection.major_version() < 15 {
+        true => "pg_start_backup('hihooi', true, false)",
+        false => "pg_backup_start('hihooi', true)",
+    };
+    let start = format!("SELECT pg_catalog.pg_walfile_name(pg_catalog.{start})");
+    single(connection.query(&start).await.map_err(failed)?)
+}
+
+/// Copies everything, the WAL last; returns the restore point's name and position.
+async fn take(
+    (original, copy): (&Server, &Server),
+    connection: &mut Connection,
+    first: String,
+    tell: &Tell,
+) -> Result<(String, Lsn)> {
     copy_files(original, copy, tell).await?;
-    let end = format!("SELECT labelfile FROM pg_catalog.{stop}");
-    let label = single(connection.query(&end).await.map_err(failed)?)?;
+    let Backup { label, wal, point } = stop(original, connection, first).await?;
+    copy_wal(original, copy, wal).await?;
+    let copy = copy.clone();
+    blocking(move || {
+        copy.os_user.run(|| {
+            for (name, text) in [("backup_label", label.as_str()), ("recovery.signal", "")] {
+                let path = copy.data.join(name);
+                fs::write(&path, text).map_err(|error| file_error("write", &path, &error))?;
+            }
+            Ok(())
+        })
+    })
+    .await?;
+    Ok(point)
+}
+
+/// Ends backup mode and writes a restore point.
+async fn stop(original: &Server, connection: &mut Connection, first: String) -> Result<Backup> {
+    let failed = |error: connection::Error| failed(original, &error);
+    let stop = match connection.major_version() < 15 {
+        true => "pg_stop_backup(false, false)",
+        false => "pg_backup_stop(false)",
+    };
+    let stop = format!("SELECT labelfile FROM pg_catalog.{stop}");
+    let label = single(connection.query(&stop).await.map_err(failed)?)?;
     let name = format!("SELECT '{POINT} ' || pg_catalog.gen_random_uuid()");
     let name = single(connection.query(&name).await.map_err(failed)?)?;
-    let point = "SELECT lsn, pg_catalog.pg_walfile_name(lsn) FROM pg_catalog.pg_create_restore_point($1) lsn";
-    let mut row = connection
-        .query_with(point, &[Some(&name)])
-        .await
-        .map_err(failed)?
-        .rows
-        .pop()
-        .unwrap_or_default();
+    let point = "SELECT lsn, pg_catalog.pg_walfile_name(lsn)
+                 FROM pg_catalog.pg_create_restore_point($1) lsn";
+    let found = connection.query_with(point, &[Some(&name)]).await.map_err(failed)?;
+    let mut row = found.rows.into_iter().next().unwrap_or_default();
     let last = row.pop().flatten().ok_or_else(no_answer)?;
     let lsn = row.pop().flatten().and_then(|lsn| lsn.parse().ok()).ok_or_else(no_answer)?;
-    let prepared_max = "SELECT pg_catalog.current_setting('max_prepared_transactions')";
-    let prepared_max = single(connection.query(prepared_max).await.map_err(failed)?)?;
     // So that the WAL is on disk up to the restore point.
     connection.query("SELECT pg_catalog.pg_switch_wal()").await.map_err(failed)?;
-    Ok(Backup { label, wal: (first, last), point: (name, lsn), prepared_max })
+    Ok(Backup { label, wal: (first, last), point: (name, lsn) })
 }
 
 /// Copies files; ends soon when nobody waits for it any more.
@@ -191,8 +257,8 @@ async fn copy_files(original: &Server, copy: &Server, tell: &Tell) -> Result<()>
 /// Copies the files of the WAL from the first to the last.
 async fn copy_wal(original: &Server, copy: &Server, wal: (String, String)) -> Result<()> {
     let (from, to) = (original.data.join("pg_wal"), copy.data.join("pg_wal"));
-    let owner = copy.os_user.clone();
-    blocking(move || {
+    let user = copy.os_user.clone();
+    let work = move || {
         let (first, last) = wal;
         for name in clone::names(&from, Original::Running)? {
             if !name.to_str().is_some_and(|name| is_between(name, &first, &last)) {
@@ -201,11 +267,10 @@ async fn copy_wal(original: &Server, copy: &Server, wal: (String, String)) -> Re
             let path = to.join(&name);
             fs::copy(from.join(&name), &path)
                 .map_err(|error| file_error("write", &path, &error))?;
-            owner.own(&path)?;
         }
         Ok(())
-    })
-    .await
+    };
+    blocking(move || user.run(work)).await
 }
 
 /// Whether a file of `pg_wal` is one of the WAL's files from the first to the last, or tells of a timeline.
@@ -222,9 +287,11 @@ fn is_between(name: &str, first: &str, last: &str) -> bool {
 pub async fn sign(copy: &Server, database: &str, origin: &str, applied: Tsid) -> Result<()> {
     let failed = |error: connection::Error| failed(copy, &error);
     let login = |database: &str| {
-        Login::new(copy.address(), SUPERUSER, database, "hihooi copying")
-            .with("session_replication_role", "replica")
-            .with("default_transaction_read_only", "off")
+        let login = Login::new(copy.address(), SUPERUSER, database, APPLICATION);
+        let login = unlimited(login).with("session_replication_role", "replica");
+        // It has no standby, whatever it was configured for.
+        let login = login.with("synchronous_commit", "local");
+        copy.without_event_triggers(login)
     };
     let mut connection = Connection::open(&login(database)).await.map_err(failed)?;
     let prepared = "SELECT database, 'ROLLBACK PREPARED ' || pg_catalog.quote_literal(gid)
@@ -235,18 +302,34 @@ pub async fn sign(copy: &Server, database: &str, origin: &str, applied: Tsid) ->
         there.query(rollback).await.map_err(failed)?;
         there.close().await;
     }
-    identity::rename(&mut connection, &copy.name).await.map_err(failed)?;
+    // (Among them those on login, from version 17 on.)
+    progress::prepare_replica(&mut connection).await.map_err(failed)?;
+    drop_invalid_indexes(&mut connection).await.map_err(failed)?;
     let forget = "SELECT pg_catalog.pg_replication_origin_drop(roname)
-                  FROM pg_catalog.pg_replication_origin WHERE roname ~ $1";
-    let ours = format!("^{origin}_[0-9]+$");
-    connection.query_with(forget, &[Some(&ours)]).await.map_err(failed)?;
+                  FROM pg_catalog.pg_replication_origin";
+    connection.query(forget).await.map_err(failed)?;
     let name = format!("{origin}_0");
     let create = "SELECT pg_catalog.pg_replication_origin_create($1)";
     connection.query_with(create, &[Some(&name)]).await.map_err(failed)?;
     let position = Lsn(applied.0).to_string();
     let advance = "SELECT pg_catalog.pg_replication_origin_advance($1, $2::pg_lsn)";
     connection.query_with(advance, &[Some(&name), Some(&position)]).await.map_err(failed)?;
+    // From now on it is what it says.
+    identity::rename(&mut connection, &copy.name).await.map_err(failed)?;
     connection.close().await;
+    Ok(())
+}
+
+/// CREATE and REINDEX CONCURRENTLY come with the log when they have succeeded; what they have made before is on the
+/// primary only.
+async fn drop_invalid_indexes(connection: &mut Connection) -> connection::Result<()> {
+    let invalid = "SELECT pg_catalog.format('DROP INDEX %s', i.indexrelid::pg_catalog.regclass)
+        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+        WHERE NOT i.indisvalid AND c.relkind = 'i'
+          AND c.relnamespace <> 'pg_toast'::pg_catalog.regnamespace";
+    for drop in connection.query(invalid).await?.rows.into_iter().flatten().flatten() {
+        connection.query(&drop).await?;
+    }
     Ok(())
 }
 

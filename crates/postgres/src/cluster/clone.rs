@@ -7,7 +7,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::os_user::OsUser;
 use super::pidfile::{self, Occupant};
 use super::server::Server;
 use super::{Error, Result, file_error};
@@ -76,7 +75,11 @@ fn part(relative: &Path, original: Original) -> Part {
 ///
 /// # Errors
 /// A running server, or what the operating system says.
-pub fn copy(original: &Server, copy: &Server, tell: &mut dyn FnMut(Progress)) -> Result<()> {
+pub fn copy(
+    original: &Server,
+    copy: &Server,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
     for server in [original, copy] {
         if matches!(pidfile::occupant(&server.data), Occupant::Server { .. }) {
             return Err(Error::Refused(format!("{} is still running: stop it first", server.name)));
@@ -97,26 +100,33 @@ pub(super) fn copy_files(
     original: &Server,
     copy: &Server,
     how: Original,
-    tell: &mut dyn FnMut(Progress) -> bool,
+    tell: &mut (dyn FnMut(Progress) -> bool + Send),
 ) -> Result<()> {
-    match copy.data.exists() {
-        true => clear(&copy.data)?,
-        false => copy.make_directory()?,
+    if !copy.data.exists() {
+        copy.make_directory()?;
     }
-    let total = size(&original.data, Path::new(""), how)?;
-    let (from, to, owner) = (&*original.data, &*copy.data, &copy.os_user);
-    let mut copying = Copying { from, to, owner, original: how, done: 0, total };
-    copying.directory(Path::new(""), tell)
+    copy.os_user.run(|| {
+        clear(&copy.data)?;
+        let total = size(&original.data, Path::new(""), how)?;
+        let (from, to) = (&*original.data, &*copy.data);
+        let mut copying = Copying { from, to, original: how, done: 0, total };
+        copying.directory(Path::new(""), tell)
+    })
+}
+
+/// Removes the files of a copy that failed, but for its own: they fill the disk and are of no use.
+pub(super) fn discard(copy: &Server) -> Result<()> {
+    copy.os_user.run(|| clear(&copy.data))
 }
 
 /// Empties a data directory but for its [`OWN_FILES`].
 fn clear(directory: &Path) -> Result<()> {
     for name in names(directory, Original::Stopped)? {
-        if OWN_FILES.iter().any(|own| name == Path::new(own)) {
+        let path = directory.join(&name);
+        let kind = fs::symlink_metadata(&path).map_err(|e| file_error("read", &path, &e))?;
+        if OWN_FILES.iter().any(|own| name == Path::new(own)) && kind.is_file() {
             continue;
         }
-        let path = directory.join(name);
-        let kind = fs::symlink_metadata(&path).map_err(|e| file_error("read", &path, &e))?;
         let removed =
             if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         removed.map_err(|error| file_error("remove", &path, &error))?;
@@ -132,10 +142,14 @@ pub fn bytes(directory: &Path) -> Result<u64> {
     size(directory, Path::new(""), Original::Stopped)
 }
 
+/// The same of a server that runs.
+pub(super) fn bytes_of_running(directory: &Path) -> Result<u64> {
+    size(directory, Path::new(""), Original::Running)
+}
+
 struct Copying<'a> {
     from: &'a Path,
     to: &'a Path,
-    owner: &'a OsUser,
     original: Original,
     done: u64,
     total: u64,
@@ -177,8 +191,7 @@ impl Copying<'_> {
     fn make(&self, relative: &Path, mode: u32) -> Result<()> {
         let path = self.to.join(relative);
         let made = fs::DirBuilder::new().mode(mode & 0o777).create(&path);
-        made.map_err(|error| file_error("create", &path, &error))?;
-        self.owner.own(&path)
+        made.map_err(|error| file_error("create", &path, &error))
     }
 
     fn file(&self, relative: &Path) -> Result<()> {
@@ -188,7 +201,7 @@ impl Copying<'_> {
             false => fs::copy(&from, &path).map(|_| ()),
         };
         match copied {
-            Ok(()) => self.owner.own(&path),
+            Ok(()) => Ok(()),
             Err(error) if is_gone(&error, self.original) && !from.exists() => Ok(()),
             Err(error) => Err(file_error("write", &path, &error)),
         }
@@ -224,7 +237,7 @@ fn kind_of(path: &Path, original: Original) -> Result<Option<fs::Metadata>> {
     }
 }
 
-pub(super) fn size(root: &Path, relative: &Path, original: Original) -> Result<u64> {
+fn size(root: &Path, relative: &Path, original: Original) -> Result<u64> {
     let mut total = 0;
     for name in names(&root.join(relative), original)? {
         let relative = relative.join(name);

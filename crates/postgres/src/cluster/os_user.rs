@@ -7,6 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
 use super::{Error, Result, file_error, plain};
 
 /// Tried in this order when root names no user.
@@ -98,6 +101,30 @@ impl OsUser {
                 chown(path, Some(*uid), Some(*gid)).map_err(|e| file_error("chown", path, &e))
             }
         }
+    }
+
+    /// Works with files with the rights of this user alone: what is in a server's directory is the user's, links to
+    /// other places included, and root must not follow them. Blocks.
+    ///
+    /// # Errors
+    /// Those of the work; what the operating system says.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let OsUser::Other { uid, gid, .. } = self else { return work() };
+        let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
+        let become_user = move || -> rustix::io::Result<()> {
+            // Of this thread only, which ends with the work.
+            set_thread_groups(&[])?;
+            set_thread_res_gid(gid, gid, gid)?;
+            set_thread_res_uid(uid, uid, uid)
+        };
+        let work = move || {
+            become_user().map_err(|error| Error::Refused(plain(&error.into())))?;
+            work()
+        };
+        std::thread::scope(|scope| {
+            let done = scope.spawn(work).join();
+            done.unwrap_or_else(|_| Err(Error::Retry("a thread that copies files panicked".into())))
+        })
     }
 
     /// Checks that this user can reach `directory` (an absolute path).

@@ -108,14 +108,18 @@ impl Postmaster {
         }
     }
 
-    /// Asks it to stop and waits; after `limit` it is stopped immediately.
+    /// Asks it to stop and waits; after `limit` it is stopped immediately, and at last killed.
     pub async fn stop(&mut self, how: Stop, limit: Duration) {
         self.signal(how);
         let deadline = Instant::now() + limit;
         if tokio::time::timeout_at(deadline, self.ended()).await.is_err() {
             tracing::warn!(pid = self.pid, "the server does not stop: stopping it immediately");
             self.signal(Stop::Immediate);
-            self.ended().await;
+            if tokio::time::timeout(HALT_LIMIT, self.ended()).await.is_err() {
+                // It is frozen.
+                pidfile::signal(self.pid, Signal::SIGKILL);
+                self.ended().await;
+            }
         }
     }
 }

@@ -145,7 +145,8 @@ impl Server {
             return Ok(());
         }
         let text = format!("{read}\n# Settings of hihooi; ALTER SYSTEM overrides them.\n{line}\n");
-        fs::write(&path, text).map_err(|error| file_error("write", &path, &error))
+        self.os_user
+            .run(|| fs::write(&path, text).map_err(|error| file_error("write", &path, &error)))
     }
 
     /// Writes our settings for this server, before every start.
@@ -154,8 +155,9 @@ impl Server {
     /// What the operating system says.
     pub fn configure(&self) -> Result<()> {
         let path = self.data.join(SETTINGS_FILE);
-        fs::write(&path, self.settings()).map_err(|error| file_error("write", &path, &error))?;
-        self.os_user.own(&path)
+        let settings = self.settings();
+        self.os_user
+            .run(|| fs::write(&path, settings).map_err(|error| file_error("write", &path, &error)))
     }
 
     fn settings(&self) -> String {
@@ -311,6 +313,10 @@ impl Server {
 
     async fn until_ready(&self, mut postmaster: Postmaster, from: u64) -> Result<Postmaster> {
         let login = Login::new(self.address(), SUPERUSER, "postgres", "hihooi");
+        let login = match self.role {
+            Role::Primary => login,
+            Role::Replica => self.without_event_triggers(login),
+        };
         loop {
             if let Ok(connection) = Connection::open(&login).await {
                 connection.close().await;
@@ -320,6 +326,14 @@ impl Server {
                 return Err(Error::Retry(self.why_ended(from)));
             }
             sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// A superuser's login at which no event trigger fires, where the server's version has some on login.
+    pub(super) fn without_event_triggers(&self, login: Login) -> Login {
+        match self.binaries.major >= 17 {
+            true => login.with("event_triggers", "off"),
+            false => login,
         }
     }
 

@@ -46,10 +46,15 @@ pub type FindTsid = Box<dyn FnOnce(Lsn) -> TsidFound + Send>;
 /// The answer.
 pub type TsidFound = Pin<Box<dyn Future<Output = std::result::Result<Tsid, String>> + Send>>;
 
+/// What is to be done when a copy has begun; an error is a sentence for the operator.
+pub type Begun = Pin<Box<dyn Future<Output = std::result::Result<(), String>> + Send>>;
+
 /// Asks for a replica to be replaced by a copy of the primary.
 pub struct CopyRequest {
     /// Gets how far the copy is.
     pub tell: Tell,
+    /// Awaited when the replica's data are about to be removed.
+    pub begun: Begun,
     /// Says where the copy stands.
     pub find_tsid: FindTsid,
     /// Prefix of the replication origins that hold the applied position.
@@ -73,13 +78,19 @@ pub struct Replaceable {
 
 impl Replaceable {
     async fn replace(&self, server: &Server, request: CopyRequest) {
-        let CopyRequest { tell, find_tsid, origin, reply } = request;
+        let CopyRequest { tell, begun, find_tsid, origin, reply } = request;
         let replaced = async {
             let sites = (&self.primary, server);
-            let lsn = backup::copy_running(sites, &self.database, || self.begin(), tell).await?;
+            let begin = async {
+                self.begin()?;
+                begun.await.map_err(Error::Retry)
+            };
+            let database = &self.database;
+            let (copy, lsn) = backup::copy_running(sites, database, begin, tell.clone()).await?;
+            tell("the log is read up to its position".to_owned());
             let applied = find_tsid(lsn).await.map_err(Error::Retry)?;
-            backup::sign(server, &self.database, &origin, applied).await?;
-            backup::finish(server).await?;
+            backup::sign(&copy, database, &origin, applied).await?;
+            backup::finish(&copy).await?;
             self.end()
         };
         // Nobody may wait for it any more.
