@@ -52,7 +52,8 @@ pub async fn copy_running(
     begin: impl Future<Output = Result<()>>,
     tell: Tell,
 ) -> Result<(Server, Lsn)> {
-    let login = unlimited(Login::new(original.address(), SUPERUSER, database, APPLICATION));
+    let login = Login::new(original.address(), SUPERUSER, database, APPLICATION);
+    let login = original.without_event_triggers(unlimited(login));
     let mut connection =
         Connection::open(&login).await.map_err(|error| failed(original, &error))?;
     check(original, copy, &mut connection).await?;
