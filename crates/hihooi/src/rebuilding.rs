@@ -31,7 +31,7 @@ const AGAIN_AFTER_TIMES: u32 = 10;
 const RETRY_MIN: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// What is said of a replica whose copy was interrupted.
-const INCOMPLETE: &str = "its copy of the primary is not complete; it will be copied again";
+const INCOMPLETE: &str = "its copy of the primary is not complete, and will be made again";
 
 /// The servers that can be replaced, by site name.
 #[derive(Clone, Default)]
@@ -167,7 +167,7 @@ impl Rebuilder {
                 replica.set_cloning(None);
             }
             Err(why) if copier.is_incomplete(replica) => {
-                replica.set_cloning(Some(format!("{INCOMPLETE}, since this failed: {why}")));
+                replica.set_cloning(Some(format!("{INCOMPLETE}: {why}")));
             }
             Err(_) => {
                 replica.set_copied_from(Tsid::ZERO);

@@ -20,6 +20,8 @@ use crate::apply::progress;
 use crate::connection::{self, Connection, Login};
 use crate::identity;
 
+/// `application_name` of our connections.
+const APPLICATION: &str = "hihooi copying";
 /// Prefix of restore points, which have at most 63 characters.
 const POINT: &str = "hihooi";
 /// So much must be free beside the copy, for the WAL that is written meanwhile.
@@ -57,7 +59,7 @@ pub async fn copy_running(
     let mut connection =
         Connection::open(&login).await.map_err(|error| failed(original, &error))?;
     check(original, copy, &mut connection).await?;
-    let settings = recovery_settings(original, &mut connection).await?;
+    let mut settings = recovery_settings(original, &mut connection).await?;
     tell(format!("{} writes a checkpoint", original.name));
     let first = start(original, &mut connection).await?;
     tell("its server is stopped".to_owned());
@@ -76,15 +78,11 @@ pub async fn copy_running(
         }
     };
     tell("it recovers".to_owned());
-    let mut settings = settings;
     settings.push(format!("recovery_target_name={name}"));
     let hidden = Server { port: free_port()?, ..copy.clone() };
     hidden.start_new(&settings).await?;
     Ok((hidden, lsn))
 }
-
-/// `application_name` of our connections.
-const APPLICATION: &str = "hihooi copying";
 
 /// A login that no setting of the server, the database or the role ends.
 fn unlimited(login: Login) -> Login {
@@ -142,7 +140,8 @@ async fn check(original: &Server, copy: &Server, connection: &mut Connection) ->
     let (original, copy) = (original.clone(), copy.clone());
     blocking(move || {
         let needed = clone::bytes_of_running(&original.data)? + MARGIN;
-        let removed = if copy.data.exists() { clone::bytes(&copy.data)? } else { 0 };
+        // It runs, too, as long as nothing is removed.
+        let removed = if copy.data.exists() { clone::bytes_of_running(&copy.data)? } else { 0 };
         check_room(&original.data, needed, removed)
     })
     .await
@@ -303,7 +302,7 @@ pub async fn sign(copy: &Server, database: &str, origin: &str, applied: Tsid) ->
         there.query(rollback).await.map_err(failed)?;
         there.close().await;
     }
-    // (Among them those on login, from version 17 on.)
+    // This disables event triggers, those on login among them, so that the next logins fire none.
     progress::prepare_replica(&mut connection).await.map_err(failed)?;
     drop_invalid_indexes(&mut connection).await.map_err(failed)?;
     let forget = "SELECT pg_catalog.pg_replication_origin_drop(roname)
