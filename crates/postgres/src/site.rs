@@ -1,13 +1,14 @@
 //! Sites: the PostgreSQL servers of a cluster, and the state of each replica, which all parts of the process
 //! can read.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use hihooi_replication::ids::Tsid;
+use hihooi_replication::items::{Items, RelId};
 use tokio::sync::watch;
 
 use crate::connection::Address;
@@ -126,11 +127,19 @@ pub struct Replica {
     /// How often it was replaced by a copy of the primary since this manager began.
     rebuilds: AtomicU64,
     progress: watch::Sender<Tsid>,
+    /// Tables whose rows it doesn't follow.
+    set_aside: Mutex<Arc<TablesSetAside>>,
+    /// How often these became others.
+    set_aside_changes: AtomicU64,
     /// Up to where it may commit at this moment.
     limit: watch::Sender<Tsid>,
     /// Server processes whose statements the applier ended, the newest last.
     ended: Mutex<VecDeque<i32>>,
 }
+
+/// Tables whose rows a replica doesn't follow, by their OIDs at the primary, since writing them fails there: their
+/// names and why, for the operator. They are read elsewhere.
+pub type TablesSetAside = BTreeMap<RelId, (String, String)>;
 
 /// Why nobody may use a replica, if so.
 #[derive(Debug, Default)]
@@ -190,6 +199,8 @@ impl Replica {
             copied_from: AtomicU64::new(0),
             rebuilds: AtomicU64::new(0),
             progress: watch::Sender::new(Tsid::ZERO),
+            set_aside: Mutex::default(),
+            set_aside_changes: AtomicU64::new(0),
             limit: watch::Sender::new(Tsid::MAX),
             ended: Mutex::default(),
         }
@@ -322,6 +333,46 @@ impl Replica {
         self.set_applied(applied);
     }
 
+    /// Tables whose rows it doesn't follow.
+    #[must_use]
+    pub fn set_aside(&self) -> Arc<TablesSetAside> {
+        Arc::clone(&self.set_aside.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Publishes which tables it doesn't follow: before it goes on without their rows, and after it has them again.
+    pub fn set_tables_aside(&self, tables: TablesSetAside) {
+        let mut reported = self.lock();
+        let mut set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        if **set_aside == tables {
+            return;
+        }
+        *set_aside = Arc::new(tables);
+        drop(set_aside);
+        self.set_aside_changes.fetch_add(1, Ordering::AcqRel);
+        self.publish(&mut reported);
+    }
+
+    /// How often these tables became others. A read is to be run elsewhere if they did since it was [found](Replica::lacks)
+    /// that it can run there: the answer may show some tables as they are, and one as it was.
+    #[must_use]
+    pub fn set_aside_changes(&self) -> u64 {
+        self.set_aside_changes.load(Ordering::Acquire)
+    }
+
+    /// Whether it doesn't follow all that a read reads.
+    #[must_use]
+    pub fn lacks(&self, items: &Items) -> bool {
+        if self.set_aside_changes() == 0 {
+            return false;
+        }
+        let set_aside = self.set_aside();
+        match items {
+            Items::Nothing => false,
+            Items::Everything => !set_aside.is_empty(),
+            Items::Tables(items) => items.iter().any(|item| set_aside.contains_key(&item.table)),
+        }
+    }
+
     /// How often an applier has begun there. Before, the replica may have gone back and made its objects
     /// anew, or have been repaired by hand: they may have other OIDs now.
     #[must_use]
@@ -413,8 +464,23 @@ impl Replica {
         let known = (!reported.difference.is_empty()).then_some(&reported.difference);
         match known.or(reported.unfit.as_ref()) {
             Some(why) if reported.state.is_readable() => (State::Different, why.clone()),
+            _ if reported.reason.is_empty() => (reported.state, self.why_set_aside()),
             _ => (reported.state, reported.reason.clone()),
         }
+    }
+
+    /// Which tables are set aside and why; empty if none is.
+    fn why_set_aside(&self) -> String {
+        let set_aside = self.set_aside();
+        let Some((name, reason)) = set_aside.values().next() else { return String::new() };
+        let others = match set_aside.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        format!(
+            "table {name}{others} is set aside: not kept here, and read on the primary, until the replica is rebuilt or the \
+             table is emptied by TRUNCATE: {reason}"
+        )
     }
 
     /// Brings what others see up to date.
@@ -483,6 +549,25 @@ mod tests {
         replica.set_cloning(None);
         assert_eq!((replica.state(), replica.reason().as_str()), (State::Failed, "no answer"));
         assert_eq!(replica.stopped(), None);
+    }
+
+    #[test]
+    fn reads_of_tables_that_are_set_aside_run_elsewhere() {
+        let replica = replica();
+        replica.set_state(State::Serving, "");
+        let reads = |tables: &[u32]| Items::tables(tables.iter().copied().map(RelId));
+        assert!(!replica.lacks(&Items::Everything));
+        let why = ("app.t".to_owned(), "INSERT app.t (id)=(1): no".to_owned());
+        replica.set_tables_aside([(RelId(7), why)].into());
+        assert!(replica.lacks(&reads(&[6, 7])) && replica.lacks(&Items::Everything));
+        assert!(!replica.lacks(&reads(&[6, 8])) && !replica.lacks(&Items::Nothing));
+        assert_eq!(replica.state(), State::Serving);
+        assert!(replica.reason().contains("app.t is set aside"), "{}", replica.reason());
+        replica.set_tables_aside(replica.set_aside().as_ref().clone());
+        assert_eq!(replica.set_aside_changes(), 1, "nothing new");
+        replica.set_tables_aside(TablesSetAside::new());
+        assert!(!replica.lacks(&Items::Everything) && replica.reason().is_empty());
+        assert_eq!(replica.set_aside_changes(), 2);
     }
 
     #[test]

@@ -108,6 +108,10 @@ impl Env for Lent<'_> {
         self.0.may_be_forked(route, items)
     }
 
+    fn is_void(&self, route: &Route) -> bool {
+        self.0.is_void(route)
+    }
+
     fn was_ended(&self, site: SiteId, pid: i32) -> bool {
         self.0.replica(site).is_some_and(|replica| replica.has_ended_session(pid))
     }

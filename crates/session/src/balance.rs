@@ -30,9 +30,12 @@ pub struct Candidate {
     pub number: usize,
     /// Its applied prefix.
     pub applied: Tsid,
+    /// How often it has set tables aside, or brought them back.
+    pub set_aside_changes: u64,
     /// Its state lets it be read, freshness aside.
     pub is_readable: bool,
-    /// This read can't run there: it was tried, or the role can't connect there.
+    /// This read can't run there: it was tried, the role can't connect there, or the replica doesn't follow all that
+    /// it reads.
     pub is_barred: bool,
     /// All connections that the read could get there are used.
     pub is_full: bool,
@@ -305,7 +308,14 @@ mod tests {
 
     fn at(number: usize) -> Candidate {
         let applied = Tsid(10);
-        Candidate { number, applied, is_readable: true, is_barred: false, is_full: false }
+        Candidate {
+            number,
+            applied,
+            set_aside_changes: 0,
+            is_readable: true,
+            is_barred: false,
+            is_full: false,
+        }
     }
 
     /// Replicas, with clients that do their reads one after the other.

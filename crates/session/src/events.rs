@@ -253,6 +253,8 @@ pub trait Env {
     fn still_serves(&self, route: &Route) -> bool;
     /// Whether the answer of a replica may show two transactions in another order than the primary did.
     fn may_be_forked(&self, route: &Route, items: &Items) -> bool;
+    /// Whether a replica went on without the rows of a table, or has them again, since a route to it was found.
+    fn is_void(&self, route: &Route) -> bool;
     /// Whether the applier of a replica has ended what this backend ran.
     fn was_ended(&self, site: SiteId, pid: i32) -> bool;
     /// Whether the next read's duration is to be told.

@@ -27,6 +27,8 @@ pub(crate) enum Mistake {
     OwnWriteMissed,
     /// A replica's answer stands though it may show two transactions in another order than the primary did.
     ForkStands,
+    /// A replica's answer stands though it went on without the rows of a table meanwhile.
+    VoidStands,
     /// The session's state is looked at in the middle of a unit, which commits it.
     SettledAmidUnit,
 }

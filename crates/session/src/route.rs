@@ -38,11 +38,13 @@ pub enum Reason {
     Hint,
     /// No replica serves.
     NoReplica,
+    /// The replicas that serve have set aside a table that it reads.
+    SetAside,
 }
 
 impl Reason {
     /// All of them, as they are declared.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::Fresh,
         Reason::Waited,
         Reason::Snapshot,
@@ -56,6 +58,7 @@ impl Reason {
         Reason::Isolation,
         Reason::Hint,
         Reason::NoReplica,
+        Reason::SetAside,
     ];
 
     /// Whether it is a reason to run at a replica; the others are reasons to run on the primary.
@@ -81,6 +84,7 @@ impl Reason {
             Reason::Isolation => "isolation",
             Reason::Hint => "hint",
             Reason::NoReplica => "no_replica",
+            Reason::SetAside => "set_aside",
         }
     }
 }
@@ -131,6 +135,8 @@ pub struct Route {
     pub needed: Option<Tsid>,
     /// What the chosen replica had applied then.
     pub applied: Option<Tsid>,
+    /// How often it had set tables aside, or brought them back, then.
+    pub set_aside_changes: u64,
     /// How finely what it reads was told from what others write, if it could run on a replica.
     pub class: Option<Class>,
     /// What it waited for, or was not there, if that was looked for.
@@ -152,6 +158,7 @@ impl Route {
             site: SiteId::Primary,
             needed: None,
             applied: None,
+            set_aside_changes: 0,
             class: None,
             decider: None,
             dispatched: None,

@@ -152,6 +152,7 @@ impl Relay {
         let candidates = (0..REPLICAS).filter(may_serve).map(|number| Candidate {
             number,
             applied: Tsid(self.applied(number) as u64),
+            set_aside_changes: 0,
             is_readable: true,
             is_barred: false,
             is_full: false,
@@ -161,6 +162,7 @@ impl Relay {
                 site: SiteId::Replica(number),
                 needed: Some(need.tsid),
                 applied: Some(applied),
+                set_aside_changes: 0,
                 class: items.class(),
                 decider: None,
                 dispatched: Consistency::Gssi.is_checked(items).then(|| Dispatched {
@@ -240,6 +242,9 @@ impl Env for Relay {
         let freshness = self.freshness.borrow();
         let is_forked = |at| freshness.last_commits().may_be_forked(items, at, sent);
         route.dispatched.is_some_and(is_forked)
+    }
+    fn is_void(&self, _: &Route) -> bool {
+        false
     }
     fn was_ended(&self, _: SiteId, _: i32) -> bool {
         false

@@ -42,6 +42,7 @@ mod privilege;
 mod rebuild;
 mod rebuilding;
 mod recovery;
+mod set_aside;
 mod settings;
 mod snapshots;
 mod stopping;

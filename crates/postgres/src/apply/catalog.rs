@@ -61,6 +61,15 @@ pub(super) struct Table {
     pub guard: Option<Guard>,
     /// Writing to it may run code of its owner's, a superuser, under this search path.
     pub path: Option<String>,
+    /// Its rows are not followed.
+    pub is_set_aside: bool,
+}
+
+impl Table {
+    /// Writing to it may run code that isn't the server's own.
+    pub(super) fn runs_code(&self) -> bool {
+        self.guard.is_some() || self.path.is_some()
+    }
 }
 
 /// Tables of a replica, remembered until [`Catalog::clear`].
@@ -259,22 +268,25 @@ const PATH: &str = r#"
     from wanted"#;
 
 /// The table; whether another index than that of its identity keeps rows apart; its owner, if that
-/// is no superuser.
+/// is no superuser; whether its rows are not followed.
 const TABLE: &str = "
     select c.oid, exists (
         select from pg_catalog.pg_index i
         where i.indrelid = c.oid and (i.indisexclusion or i.indisunique
           and not case $3 when 'd' then i.indisprimary else i.indisreplident end)),
-        case when not o.rolsuper then o.rolname end, c.relforcerowsecurity
+        case when not o.rolsuper then o.rolname end, c.relforcerowsecurity,
+        exists (select from hihooi.set_aside s where s.relation = $4::oid)
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         join pg_catalog.pg_roles o on o.oid = c.relowner
     where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p')";
 
 async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option<Table>> {
     let identity = if relation.identity == Identity::Default { "d" } else { "i" };
-    let values = [relation.schema.as_str(), &relation.name, identity].map(Some);
+    let id = relation.id.0.to_string();
+    let values = [relation.schema.as_str(), &relation.name, identity, &id].map(Some);
     let found = connection.query_with(TABLE, &values).await?;
-    let Some([oid, other_keys, owner, forced]) = found.rows.first().map(Vec::as_slice) else {
+    let Some([oid, other_keys, owner, forced, set_aside]) = found.rows.first().map(Vec::as_slice)
+    else {
         return Ok(None);
     };
     let (mut guard, mut path) = (None, None);
@@ -296,7 +308,9 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     }
     let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
     let columns = columns.rows.into_iter().filter_map(column).collect();
-    Ok(Some(Table { columns, has_other_keys: other_keys.as_deref() != Some("f"), guard, path }))
+    let has_other_keys = other_keys.as_deref() != Some("f");
+    let is_set_aside = set_aside.as_deref() == Some("t");
+    Ok(Some(Table { columns, has_other_keys, guard, path, is_set_aside }))
 }
 
 async fn is_guarded(

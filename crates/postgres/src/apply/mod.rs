@@ -23,6 +23,7 @@ mod replay;
 mod restricted;
 mod round;
 mod session;
+mod set_aside;
 mod shared_objects;
 mod standstill;
 mod statements;
@@ -50,6 +51,7 @@ pub use visibility::Visibility;
 use crate::site::{Replica, State};
 use handle::{ApplierStatus, HoldState, Repaired, Requested};
 use round::{End, Round};
+use set_aside::Blame;
 
 /// Connections that write to a replica, unless told otherwise.
 pub const CONNECTIONS: usize = 4;
@@ -133,7 +135,6 @@ async fn run(
         if requested.stop || nobody_holds_it {
             return;
         }
-        let mut refused_now = None;
         let before = (repaired.read(), refused);
         let started = Round::start(config, status, hold_state, before, &recent);
         let end = match unless_silent(&config.replica, started).await {
@@ -141,7 +142,6 @@ async fn run(
                 pause_ms = RETRY_MS_MIN;
                 let running = async { Err(round.run(&mut requests).await) };
                 let Err(end) = unless_silent::<Infallible>(&config.replica, running).await;
-                refused_now = round.refused_at();
                 round.end().await;
                 end
             }
@@ -161,15 +161,22 @@ async fn run(
                 wait_for_attempt(&mut requests, &requested, Some(pause_ms)).await;
                 pause_ms = (pause_ms * 2).min(RETRY_MS_MAX);
             }
-            End::Diverged(reason) => {
+            End::Diverged(reason, refusal) => {
                 // A RESUME during the round, such as that of a pause, is no word on what was
                 // not known yet.
                 let before = Requested { attempt: requests.borrow().attempt, ..requested };
-                let at = refused_now.unwrap_or_default();
+                let at = refusal.as_ref().map_or(Tsid::ZERO, |refusal| refusal.tsid);
                 times = if at == refused { times + 1 } else { 1 };
                 refused = at;
                 // Without an entry it isn't one that is refused: another attempt would find the same.
-                let pause = TRY_AGAIN.get(times - 1).filter(|_| refused_now.is_some());
+                let pause = TRY_AGAIN.get(times - 1).filter(|_| refusal.is_some());
+                let blame = refusal.as_ref().and_then(|refusal| refusal.blame.as_ref());
+                if let Some(blame) = blame.filter(|blame| !blame.may_pass || pause.is_none()) {
+                    config.replica.set_state(State::Failed, reason.clone());
+                    if goes_on_without(config, blame, at, &reason).await {
+                        continue;
+                    }
+                }
                 status.set_refused(at);
                 match pause {
                     Some(_) => config.replica.set_state(State::Failed, reason),
@@ -179,6 +186,36 @@ async fn run(
                 wait_for_attempt(&mut requests, &before, pause_ms).await;
                 status.set_refused(Tsid::ZERO);
             }
+        }
+    }
+}
+
+/// Lets the replica go on without the rows of the table that is to blame; whether it can.
+async fn goes_on_without(config: &Config, blame: &Blame, at: Tsid, reason: &str) -> bool {
+    let Config { replica, .. } = config;
+    let name = format!("{}.{}", blame.relation.schema, blame.relation.name);
+    // (A materialized view's rows are written to hihooi.contents.)
+    if blame.relation.schema == "hihooi" {
+        return false;
+    }
+    let set_aside = async {
+        set_aside::set_aside(config, &blame.relation, at, reason).await.map_err(End::from)
+    };
+    let site = &replica.site.name;
+    match unless_silent(replica, set_aside).await {
+        Ok(false) => false,
+        Ok(true) => {
+            tracing::warn!(
+                site,
+                table = name,
+                reason,
+                "the table is set aside at the replica, and read elsewhere"
+            );
+            true
+        }
+        Err(end) => {
+            tracing::warn!(site, table = name, ?end, "the table can't be set aside at the replica");
+            false
         }
     }
 }

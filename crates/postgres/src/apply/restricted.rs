@@ -107,6 +107,11 @@ impl Array {
         }
     }
 
+    /// Whether it has no values.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The text form.
     pub(super) fn text(&self) -> Vec<u8> {
         [b"{", &self.0[..], b"}"].concat()
@@ -210,17 +215,17 @@ impl Gathered {
     }
 }
 
-/// The number of the statement that an error of `hihooi.carry_out()` is about, and the error
+/// The number of the statement that an error of `hihooi.carry_out()` is about, if it is about one, and the error
 /// without it.
-pub(super) fn told(error: Error) -> (usize, Error) {
-    let Error::Server(mut fields) = error else { return (0, error) };
+pub(super) fn told(error: Error) -> (Option<usize>, Error) {
+    let Error::Server(mut fields) = error else { return (None, error) };
     fields.fields.retain(|(code, text)| *code != b'D' || !text.is_empty());
-    let mut at = 0;
+    let mut at = None;
     if let Some((_, message)) = fields.fields.iter_mut().find(|(code, _)| *code == b'M')
         && let Some((number, rest)) = message.split_once(' ')
         && let Ok(number) = number.parse()
     {
-        at = number;
+        at = Some(number);
         *message = rest.to_owned();
     }
     (at, Error::Server(fields))
@@ -250,7 +255,7 @@ mod tests {
             let (at, error) = told(error(message));
             (at, error.to_string())
         };
-        assert_eq!(told("17 no 5"), (17, "no 5 (SQLSTATE 23514)".to_owned()));
-        assert_eq!(told("no 5"), (0, "no 5 (SQLSTATE 23514)".to_owned()));
+        assert_eq!(told("17 no 5"), (Some(17), "no 5 (SQLSTATE 23514)".to_owned()));
+        assert_eq!(told("no 5"), (None, "no 5 (SQLSTATE 23514)".to_owned()));
     }
 }

@@ -12,6 +12,17 @@ GRANT USAGE ON SCHEMA hihooi TO PUBLIC;
 DROP MATERIALIZED VIEW IF EXISTS hihooi.shape;
 DROP TABLE IF EXISTS hihooi.query, hihooi.contents;
 
+-- Tables whose rows are not followed here (set_aside.rs): by their OIDs at the primary and here (NULL while there is no
+-- such table yet), with the last entry whose rows could not be written.
+CREATE TABLE IF NOT EXISTS hihooi.set_aside (
+    relation pg_catalog.oid PRIMARY KEY,
+    local pg_catalog.oid,
+    name pg_catalog.text NOT NULL,
+    tsid pg_catalog.int8 NOT NULL,
+    reason pg_catalog.text NOT NULL
+);
+REVOKE ALL ON hihooi.set_aside FROM PUBLIC;
+
 -- Carries out the statements of the setting hihooi.work, which is read once, before any of them:
 -- pairs of the rows that a statement must touch (or NULL) and its text. An error says in front
 -- which statement it is about, counted from 0.

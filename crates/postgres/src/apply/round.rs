@@ -24,9 +24,9 @@ use super::handle::{ApplierStatus, HoldState, Requested};
 use super::session::Session;
 use super::standstill::{self, Standstill};
 use super::unseen::Recent;
-use super::work::{Failure, Group, Work, is_in_log};
+use super::work::{Failure, Group, Refusal, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
-use super::{Config, items, progress};
+use super::{Config, items, progress, set_aside};
 use crate::collations;
 use crate::connection::{Connection, Error};
 use crate::identity;
@@ -64,8 +64,8 @@ pub(super) enum End {
     Requested,
     /// The connection is lost: connect again after a pause.
     Lost(String),
-    /// Only an operator can help.
-    Diverged(String),
+    /// The replica can't go on: an entry doesn't fit, or, without a refusal, the log is another one.
+    Diverged(String, Option<Refusal>),
 }
 
 impl From<identity::Error> for End {
@@ -110,8 +110,10 @@ pub(super) struct Round<'a> {
     orders: Vec<mpsc::Sender<Order>>,
     processes: Vec<i32>,
     outcomes: mpsc::Receiver<(usize, Outcome)>,
-    /// What went wrong last, by entry.
-    refused: Option<(Tsid, String)>,
+    /// What went wrong last.
+    refused: Option<Refusal>,
+    /// An entry was applied that may have changed which tables are set aside.
+    looks_at_set_aside: bool,
     /// Up to where may be committed at this moment.
     limit: watch::Receiver<Tsid>,
     durable: watch::Receiver<Tsid>,
@@ -147,6 +149,7 @@ impl<'a> Round<'a> {
         for line in progress::prepare_replica(&mut control).await? {
             tracing::info!(site = site.name, "prepared: {line}");
         }
+        config.replica.set_tables_aside(set_aside::read(&mut control).await?);
         progress::create_origins(&mut control, &config.origin, config.connections).await?;
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();
@@ -190,6 +193,7 @@ impl<'a> Round<'a> {
             processes,
             outcomes,
             refused: None,
+            looks_at_set_aside: false,
             limit: config.replica.limit(),
             durable: config.log.durable(),
             appended: config.log.appended(),
@@ -227,6 +231,7 @@ impl<'a> Round<'a> {
                 let limit = *self.limit.borrow_and_update();
                 self.step(Event::Limit(limit)).await?;
             }
+            self.tell_set_aside().await?;
             self.feed().await?;
             self.open_gate().await?;
             self.publish();
@@ -313,7 +318,8 @@ impl<'a> Round<'a> {
     }
 
     async fn arrive(&mut self, entry: Arc<Entry>) -> Result<(), End> {
-        let work = Work::new(entry, &mut self.known).map_err(End::Diverged)?;
+        let decoded = Work::new(entry, &mut self.known);
+        let work = decoded.map_err(|error| End::Diverged(error, None))?;
         let items = self.items(&work).await?;
         self.barrier = items == Items::Everything;
         self.held_bytes += work.bytes;
@@ -334,9 +340,34 @@ impl<'a> Round<'a> {
                 self.relations.insert(relation.id, Arc::clone(relation));
             }
         }
+        // What comes behind it is to be read by who knows that.
+        if self.brings_back(changes) {
+            return Ok(Items::Everything);
+        }
         let tsid = work.header().tsid;
         let is_contended = |id| self.contended.get(&id).is_some_and(|until| tsid <= *until);
         Ok(items::of(changes, is_contended))
+    }
+
+    /// Whether changes empty a table that is set aside.
+    fn brings_back(&self, changes: &[Change]) -> bool {
+        let set_aside = self.config.replica.set_aside();
+        !set_aside.is_empty()
+            && changes.iter().any(|change| match change {
+                Change::Truncate { relations, .. } => {
+                    relations.iter().any(|relation| set_aside.contains_key(relation))
+                }
+                _ => false,
+            })
+    }
+
+    /// Tells the router which tables are set aside, if that may be others now.
+    async fn tell_set_aside(&mut self) -> Result<(), End> {
+        if std::mem::take(&mut self.looks_at_set_aside) {
+            let tables = set_aside::read(&mut self.control).await?;
+            self.config.replica.set_tables_aside(tables);
+        }
+        Ok(())
     }
 
     /// Lets the schedule commit what the log holds durably and the primary shows.
@@ -375,9 +406,11 @@ impl<'a> Round<'a> {
                 return Ok(());
             }
             Outcome::Failed(Failure::Lost(reason)) => return Err(End::Lost(reason)),
-            Outcome::Failed(Failure::Refused { tsid, reason }) => {
+            Outcome::Failed(Failure::Refused(refusal)) => {
+                let Refusal { tsid, reason, .. } = &refusal;
                 tracing::debug!(site = self.config.replica.site.name, %tsid, reason, "refused");
-                self.refused = Some((tsid, reason));
+                let tsid = *tsid;
+                self.refused = Some(refusal);
                 self.status.lock_stats().retries += 1;
                 self.contend(tsid);
                 Event::Failed(worker)
@@ -421,6 +454,7 @@ impl<'a> Round<'a> {
             self.generation += 1;
             self.catalog.clear();
             self.contended.clear();
+            self.looks_at_set_aside = !self.config.replica.set_aside().is_empty();
         }
         self.config.replica.set_applied(applied);
     }
@@ -460,17 +494,12 @@ impl<'a> Round<'a> {
         self.orders[worker].send(order).await.map_err(|_| gone())
     }
 
-    /// The entry that did not fit last.
-    pub(super) fn refused_at(&self) -> Option<Tsid> {
-        self.refused.as_ref().map(|(tsid, _)| *tsid)
-    }
-
     fn diverged(&self, tsid: Tsid) -> End {
         let reason = match &self.refused {
-            Some((at, reason)) => format!("entry {at}: {reason}"),
+            Some(Refusal { tsid, reason, .. }) => format!("entry {tsid}: {reason}"),
             None => format!("entry {tsid} can't be applied"),
         };
-        End::Diverged(reason)
+        End::Diverged(reason, self.refused.clone())
     }
 
     /// When to look whether the oldest group waits for a younger one's lock, which PostgreSQL
@@ -646,15 +675,16 @@ fn check_position(config: &Config, applied: Tsid) -> Result<(), End> {
     let first = config.log.first();
     let last = config.log.last().map_or(Tsid(first.0 - 1), |header| header.tsid);
     if applied > last {
-        return Err(End::Diverged(format!(
+        let why = format!(
             "it has applied {applied}, but the log ends at {last}: it belongs to another log; \
              {REBUILD}"
-        )));
+        );
+        return Err(End::Diverged(why, None));
     }
     if applied.next() < first {
-        return Err(End::Diverged(format!(
-            "it has applied {applied}, but the log begins at {first} by now: {REBUILD}"
-        )));
+        let why =
+            format!("it has applied {applied}, but the log begins at {first} by now: {REBUILD}");
+        return Err(End::Diverged(why, None));
     }
     Ok(())
 }
@@ -662,7 +692,7 @@ fn check_position(config: &Config, applied: Tsid) -> Result<(), End> {
 fn log_end(error: &hihooi_log::Error) -> End {
     match error {
         hihooi_log::Error::Trimmed { .. } | hihooi_log::Error::Format(_) => {
-            End::Diverged(format!("{error}: {REBUILD}"))
+            End::Diverged(format!("{error}: {REBUILD}"), None)
         }
         _ => End::Lost(error.to_string()),
     }

@@ -25,15 +25,18 @@ use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::{Failed, Followed};
 use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
+use super::set_aside::{BRING_BACK, Blame};
 use super::statements::{self, Shape, Statement};
 use super::unseen::Recent;
 use super::words::{What, advice, owner_advice, unknown};
-use super::work::{Failure, Group, Work};
+use super::work::{Failure, Group, Refusal, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
 /// How a message introduces the server's error: a domain's constraint may raise any.
 const SERVER_ERROR: &str = "(SQLSTATE ";
+/// SQLSTATEs that begin so are about a value, which the primary has stored.
+const ABOUT_VALUE: &str = "22";
 /// SQLSTATE of a text that isn't valid in the database's encoding.
 const INVALID_TEXT: &str = "(SQLSTATE 22021)";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
@@ -201,11 +204,11 @@ impl Session {
     /// After a failure the transaction is rolled back.
     pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
         self.start(group);
-        let (mut is_net_refused, mut first) = (false, None);
+        let (mut is_net_refused, mut first) = (false, None::<Refusal>);
         loop {
             let done = self.run(group).await;
-            let (tsid, reason) = match self.after(done).await {
-                Err(Failure::Refused { tsid, reason }) => (tsid, reason),
+            let refusal = match self.after(done).await {
+                Err(Failure::Refused(refusal)) => refusal,
                 done => return done.map(|()| is_net_refused),
             };
             // What doesn't fit is found out, and told, by changes that are made as they came.
@@ -213,14 +216,14 @@ impl Session {
                 (self.as_they_came, is_net_refused) = (true, true);
                 continue;
             }
-            if reason.contains(INVALID_TEXT) && !self.texts_as_bytes {
+            if refusal.reason.contains(INVALID_TEXT) && !self.texts_as_bytes {
                 self.texts_as_bytes = true;
-            } else if reason.contains(SERVER_ERROR) && !self.without_domains {
+            } else if refusal.reason.contains(SERVER_ERROR) && !self.without_domains {
                 self.without_domains = true;
-                first = Some((tsid, reason));
+                first = Some(refusal);
             } else {
-                let (tsid, reason) = first.unwrap_or((tsid, reason));
-                return Err(Failure::Refused { tsid, reason });
+                let first = first.filter(|first| first.is_about_the_same_as(&refusal));
+                return Err(Failure::Refused(first.unwrap_or(refusal)));
             }
         }
     }
@@ -491,7 +494,7 @@ impl Session {
         }
     }
 
-    /// The prepared statement for a change; `None` after a refusal.
+    /// The prepared statement for a change; `None` after a refusal, or if the table's rows are not followed.
     async fn prepare(
         &mut self,
         tsid: Tsid,
@@ -505,6 +508,9 @@ impl Session {
             return Ok(Some(Arc::clone(known)));
         }
         let Some(table) = self.table(tsid, relation).await? else { return Ok(None) };
+        if table.is_set_aside {
+            return Ok(None);
+        }
         let built = match (old, new) {
             (None, Some(new)) if key.1 == Shape::insert() => {
                 statements::insert(relation, &table, new)
@@ -601,6 +607,9 @@ impl Session {
         }
         let Some(relation) = self.described(tsid, id) else { return Ok(()) };
         let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
+        if table.is_set_aside {
+            return Ok(());
+        }
         let text = match statements::copy(&relation, &table) {
             Ok(Some(text)) if table.guard.is_none() => text,
             Ok(_) => return self.one_by_one(tsid, id, rows).await,
@@ -647,10 +656,14 @@ impl Session {
         let mut relations = Vec::with_capacity(ids.len());
         let mut guards = Vec::with_capacity(ids.len());
         let mut path = None;
+        let mut set_aside = restricted::Array::default();
         for &id in ids {
             let Some(relation) = self.described(tsid, id) else { return Ok(()) };
             let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
-            guards.push(table.guard.clone());
+            guards.push(table.guard.clone().filter(|_| !table.is_set_aside));
+            if table.is_set_aside {
+                set_aside.push(Some(id.0.to_string().as_bytes()));
+            }
             // (Safe for a superuser's functions, which may be inlined in indexes.)
             path = path.or_else(|| table.path.clone());
             relations.push(relation);
@@ -670,6 +683,15 @@ impl Session {
                 self.use_path(tsid, path.as_deref());
                 self.send(&text, [].into_iter(), Expected { tsid, rows: None, what });
             }
+        }
+        if !set_aside.is_empty() {
+            let what = What::Housekeeping("bringing tables back that were set aside");
+            let expected = Expected { tsid, rows: None, what };
+            self.use_path(tsid, None);
+            let (ids, entry) = (set_aside.text(), tsid.0.to_string());
+            let values = [Some(&ids[..]), Some(entry.as_bytes())];
+            self.send(BRING_BACK, values.into_iter(), expected);
+            self.forget();
         }
         Ok(())
     }
@@ -725,6 +747,7 @@ impl Session {
             return;
         };
         let tsid = changes[0].0;
+        let temporary = What::Temporary(changes[0].1.relation().cloned());
         let step = |what| Expected { tsid, rows: None, what: What::Housekeeping(what) };
         let view = View::rows(&self.connection);
         let force = |word: &'static str| {
@@ -742,7 +765,7 @@ impl Session {
         for text in close.chain(forced.iter().map(force(""))).chain([view.drop()]) {
             self.send(&text, [].into_iter(), step("ending a restricted operation"));
         }
-        let expected = Expected { rows: Some(1), ..step(restricted::TEMPORARY) };
+        let expected = Expected { tsid, rows: Some(1), what: temporary };
         self.send(restricted::NOTHING_TEMPORARY, [].into_iter(), expected);
     }
 
@@ -847,8 +870,9 @@ impl Session {
         let touched = backend::rows_of(command).unwrap_or(0);
         if touched != rows {
             let what = expected.what.words();
-            if what == restricted::TEMPORARY {
-                return self.refuse(expected.tsid, what);
+            if let What::Temporary(relation) = expected.what {
+                let blame = relation.map(|relation| Blame { relation, may_pass: false });
+                return self.refuse_for(expected.tsid, what, blame);
             }
             let reason = format!("{what} changed {touched} rows, expected {rows}");
             self.refuse(expected.tsid, reason);
@@ -856,7 +880,11 @@ impl Session {
     }
 
     fn refuse(&mut self, tsid: Tsid, reason: String) {
-        self.failed.get_or_insert(Failure::Refused { tsid, reason });
+        self.refuse_for(tsid, reason, None);
+    }
+
+    fn refuse_for(&mut self, tsid: Tsid, reason: String, blame: Option<Blame>) {
+        self.failed.get_or_insert(Failure::Refused(Refusal { tsid, reason, blame }));
     }
 
     fn note_expected(&mut self, expected: Option<Expected>, error: Error) -> Result<()> {
@@ -864,7 +892,10 @@ impl Session {
             Some(Expected { what: What::Gathered { owner, changes }, .. }) => {
                 self.note_gathered(&owner, &changes, error)
             }
-            Some(Expected { tsid, what, .. }) => self.note(tsid, &what.words(), error),
+            Some(Expected { tsid, what, .. }) => {
+                let blame = self.blame(&what, &error);
+                self.note_about(tsid, &what.words(), error, blame)
+            }
             None => self.note(Tsid::ZERO, "a statement", error),
         }
     }
@@ -873,27 +904,50 @@ impl Session {
     fn note_gathered(&mut self, owner: &str, changes: &[(Tsid, What)], error: Error) -> Result<()> {
         let (at, error) = restricted::told(error);
         // The first statement sets the search path.
-        let (tsid, what) = changes.get(at.saturating_sub(1)).unwrap_or(&changes[0]);
+        let index = at.unwrap_or(0).saturating_sub(1);
+        let (tsid, what) = changes.get(index).unwrap_or(&changes[0]);
         match &error {
             Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
                 self.refuse(*tsid, format!("{} {}", what.words(), fields.message()));
                 Ok(())
             }
-            Error::Server(fields) if !is_passing(fields.code()) => {
+            // What the table's code raises may look like the server's condition.
+            Error::Server(fields) if at.is_some() || !is_passing(fields.code()) => {
                 let reason = format!("{}: {fields}{}", what.words(), owner_advice(fields, owner));
-                self.refuse(*tsid, reason);
+                let may_pass = is_passing(fields.code());
+                let blame = what.relation().cloned();
+                let blame = blame.map(|relation| Blame { relation, may_pass });
+                self.refuse_for(*tsid, reason, blame);
                 Ok(())
             }
             _ => Err(error),
         }
     }
 
+    /// The table of a change that the server refused, if its own code may be why, or a value that the primary has stored.
+    fn blame(&self, what: &What, error: &Error) -> Option<Blame> {
+        let relation = Arc::clone(what.relation()?);
+        let table = self.catalog.known(&relation)??;
+        let may_be_why = table.runs_code() || error.code()?.starts_with(ABOUT_VALUE);
+        may_be_why.then_some(Blame { relation, may_pass: false })
+    }
+
     /// Notes the server's error about an entry; errors that aren't about it are passed on.
     fn note(&mut self, tsid: Tsid, what: &str, error: Error) -> Result<()> {
+        self.note_about(tsid, what, error, None)
+    }
+
+    fn note_about(
+        &mut self,
+        tsid: Tsid,
+        what: &str,
+        error: Error,
+        blame: Option<Blame>,
+    ) -> Result<()> {
         match &error {
             Error::Server(fields) if !is_passing(fields.code()) => {
                 let advice = advice(fields, self.path.is_some());
-                self.refuse(tsid, format!("{what}: {fields}{advice}"));
+                self.refuse_for(tsid, format!("{what}: {fields}{advice}"), blame);
                 Ok(())
             }
             _ => Err(error),

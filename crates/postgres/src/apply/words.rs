@@ -6,6 +6,7 @@ use hihooi_replication::entry::{Relation, Tuple, Value};
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
 
+use super::restricted::TEMPORARY;
 use crate::setup::REBUILD;
 
 /// Characters that are shown of a value.
@@ -24,6 +25,8 @@ pub(super) enum What {
     },
     /// Belongs to every transaction.
     Housekeeping(&'static str),
+    /// Looks for temporary objects that changes have left, of this table first.
+    Temporary(Option<Arc<Relation>>),
     /// Changes a row.
     Row {
         /// The command.
@@ -78,7 +81,7 @@ pub(super) fn advice(error: &ErrorFields, has_path: bool) -> &'static str {
          back when it is applied"
     } else if has_path && ["42883", "42P01", "42704"].contains(&error.code()) {
         "; for a superuser's rows, functions find names only in schemas where all objects belong to superusers: qualify the \
-         name in the function, on the replica as well, then RESUME REPLICA"
+         name in the function"
     } else {
         ""
     }
@@ -91,8 +94,7 @@ pub(super) fn owner_advice(error: &ErrorFields, owner: &str) -> String {
     }
     format!(
         "; the table runs functions, so replicas change it as its owner {owner}, who needs all \
-         rights on it, USAGE on its schema, and what its functions need: GRANT them to {owner} on \
-         the replica as well, then RESUME REPLICA"
+         rights on it, USAGE on its schema, and what its functions need: GRANT them to {owner}"
     )
 }
 
@@ -102,6 +104,16 @@ pub(super) fn statement_words(text: &str) -> String {
 }
 
 impl What {
+    /// The table that it changes.
+    pub(super) fn relation(&self) -> Option<&Arc<Relation>> {
+        match self {
+            What::Gathered { changes, .. } => changes.first()?.1.relation(),
+            What::Housekeeping(_) => None,
+            What::Temporary(relation) => relation.as_ref(),
+            What::Row { relation, .. } | What::Table { relation, .. } => Some(relation),
+        }
+    }
+
     /// The command, its table, its row's key.
     pub(super) fn words(&self) -> String {
         match self {
@@ -109,6 +121,7 @@ impl What {
                 changes.first().map_or_else(String::new, |(_, what)| what.words())
             }
             What::Housekeeping(what) => (*what).to_owned(),
+            What::Temporary(_) => TEMPORARY.to_owned(),
             What::Row { verb, relation, row } => format!("{verb} {}", key_words(relation, row)),
             What::Table { verb, relation } => {
                 format!("{verb} {}.{}", relation.schema, relation.name)

@@ -6,6 +6,8 @@ use hihooi_replication::codec::{KnownRelations, decode_chunk};
 use hihooi_replication::entry::{Change, Entry, Header};
 use hihooi_replication::ids::Tsid;
 
+use super::set_aside::Blame;
+
 /// An entry, decoded if it is small.
 #[derive(Debug)]
 pub(super) struct Work {
@@ -69,10 +71,24 @@ pub(super) enum Failure {
     /// The connection is gone, or the server can't work now: connect again and continue.
     Lost(String),
     /// The entry does not fit the replica's state; a predecessor may be missing.
-    Refused {
-        /// The entry.
-        tsid: Tsid,
-        /// What did not fit, in words.
-        reason: String,
-    },
+    Refused(Refusal),
+}
+
+/// What did not fit.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    /// The entry.
+    pub tsid: Tsid,
+    /// In words.
+    pub reason: String,
+    /// The table whose rows are the reason, whatever the replica holds.
+    pub blame: Option<Blame>,
+}
+
+impl Refusal {
+    /// Whether both are about rows of one table, or of none.
+    pub(super) fn is_about_the_same_as(&self, other: &Refusal) -> bool {
+        let table = |refusal: &Refusal| refusal.blame.as_ref().map(|blame| blame.relation.id);
+        table(self) == table(other)
+    }
 }

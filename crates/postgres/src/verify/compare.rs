@@ -16,6 +16,12 @@ const QUERY_CANCELED: &str = "57014";
 /// Names in it are looked up in the catalogs as they are now.
 const IS_THERE: &str = "SELECT pg_catalog.to_regclass($1)";
 
+/// Tables whose rows a replica doesn't follow (`apply::set_aside`).
+const SET_ASIDE: &str = "
+    SELECT format('%I.%I', n.nspname, c.relname), s.reason
+    FROM hihooi.set_aside s JOIN pg_class c ON c.oid = coalesce(s.local, to_regclass(s.name))
+        JOIN pg_namespace n ON n.oid = c.relnamespace";
+
 /// What was read of a table, if it is still the table of the snapshot.
 type Read<T> = connection::Result<Result<T, Changed>>;
 /// The tables of a site, by name.
@@ -33,18 +39,29 @@ pub(super) async fn compare(
     let Some((primary, replicas)) = sites.split_first_mut() else { return Ok(()) };
     let on_primary = tables.next().unwrap_or_default();
     let on_replicas: Vec<Tables> = tables.collect();
+    let set_aside = try_join_all(replicas.iter_mut().map(set_aside_at)).await?;
     for table in on_primary.values() {
         // A table that has other columns, or is missing, was reported as a difference of structure.
-        let replicas = replicas.iter_mut().zip(&on_replicas).filter_map(|(side, tables)| {
-            let here = tables.get(&table.name).filter(|here| here.is_like(table))?;
-            Some(TableAt { side, table: here, key: table })
+        let mut is_complete = true;
+        let sides = replicas.iter_mut().zip(&on_replicas).zip(&set_aside);
+        let replicas = sides.filter_map(|((side, tables), set_aside)| {
+            if let Some(reason) = set_aside.get(&table.name) {
+                let why = format!("{}: set aside: {reason}", table.name);
+                report.skipped.push((side.name.clone(), why));
+                return None;
+            }
+            let here = tables.get(&table.name).filter(|here| here.is_like(table));
+            is_complete &= here.is_some();
+            Some(TableAt { side, table: here?, key: table })
         });
         let mut replicas: Vec<TableAt> = replicas.collect();
-        let complete = replicas.len() == on_replicas.len();
         let primary = TableAt { side: &mut *primary, table, key: table };
         let found = compare_table(primary, &mut replicas, options, report).await?;
         let verdict = match found {
-            Some((rows, true)) if complete => format!("{rows} rows: equal"),
+            Some((rows, true)) if is_complete && replicas.is_empty() => {
+                format!("{rows} rows: not compared")
+            }
+            Some((rows, true)) if is_complete => format!("{rows} rows: equal"),
             Some((rows, _)) => format!("{rows} rows: DIFFERENT"),
             None => "not compared".to_owned(), // (nor is a table that was dropped meanwhile)
         };
@@ -63,6 +80,17 @@ async fn tables_of(side: &mut Side) -> Result<Tables, VerifyError> {
     let answer = answer.map_err(|error| failed(&side.name, &error))?;
     let tables = answer.rows.into_iter().filter_map(Table::read);
     Ok(tables.map(|table| (table.name.clone(), table)).collect())
+}
+
+/// Tables that a replica has set aside, and why.
+async fn set_aside_at(replica: &mut Side) -> Result<BTreeMap<String, String>, VerifyError> {
+    let answer = replica.connection.query(SET_ASIDE).await;
+    let answer = answer.map_err(|error| failed(&replica.name, &error))?;
+    let tables = answer.rows.into_iter().filter_map(|row| {
+        let [name, reason] = <[_; 2]>::try_from(row).ok()?;
+        name.zip(reason)
+    });
+    Ok(tables.collect())
 }
 
 /// A table at a site.

@@ -169,6 +169,10 @@ pub(super) const COMMANDS: &[Command] = &[
                 "rebuilds",
                 "how often it was replaced by a copy of the primary since hihooi was started; hihooi.log tells why",
             ),
+            int(
+                "tables_set_aside",
+                "tables whose rows can't be written there; they are read elsewhere. `reason` names one",
+            ),
         ],
     },
     Command {

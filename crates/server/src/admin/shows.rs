@@ -53,6 +53,7 @@ pub(super) async fn replicas(relay: &Relay, mut table: Table) -> Table {
             "applied".into(),
             relay.log.len_from(replica.applied().next()).into(),
             replica.rebuilds().into(),
+            replica.set_aside().len().into(),
         ]);
     }
     table

@@ -298,6 +298,10 @@ pub(super) fn replica_rebuilds(moment: &Moment<'_>) -> Vec<Sample> {
     moment.by_replica(|_, replica| Value::Number(replica.rebuilds() as f64))
 }
 
+pub(super) fn tables_set_aside(moment: &Moment<'_>) -> Vec<Sample> {
+    moment.by_replica(|_, replica| Value::Number(replica.set_aside().len() as f64))
+}
+
 pub(super) fn lag_entries(moment: &Moment<'_>) -> Vec<Sample> {
     let newest = newest(moment.relay);
     let lag = |replica: &Replica| Tsid(newest.0.saturating_sub(replica.applied().0));

@@ -218,6 +218,13 @@ pub(super) const METRICS: &[Metric] = &[
         from: From::Relay(gather::replica_rebuilds),
     },
     Metric {
+        name: "hihooi_replica_tables_set_aside",
+        kind: Kind::Gauge,
+        labels: REPLICA,
+        help: "Tables whose rows can't be written at the replica; they are read elsewhere. SHOW REPLICAS gives the reason.",
+        from: From::Relay(gather::tables_set_aside),
+    },
+    Metric {
         name: "hihooi_replica_lag_entries",
         kind: Kind::Gauge,
         labels: REPLICA,

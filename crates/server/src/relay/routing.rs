@@ -1,6 +1,7 @@
 //! Where a read runs: at a replica that has what the read must see, or on the primary (Hihooi section 5; I3). A read
 //! waits for a replica if that pays.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_postgres::site::Replica;
@@ -66,7 +67,7 @@ impl Relay {
             }
             // There may be some whose objects aren't known.
             Choice::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
-            Choice::NoReplica => return Route::primary(Reason::NoReplica),
+            Choice::NoReplica => return Route::primary(self.why_none(&read)),
             Choice::NotFresh => {}
         }
         let decider = Some(self.freshness.borrow().decider(must_see));
@@ -127,6 +128,7 @@ impl Relay {
         let everywhere = self.shown_everywhere();
         // It may have to come to where the primary is.
         let must_apply = read.takes_snapshot && read.consistency.is_checked_snapshot();
+        let reads = to_follow(read);
         let candidates = self.replicas.iter().enumerate().map(|(number, replica)| {
             let site = SiteId::Replica(number);
             let pool = pools[site].as_deref();
@@ -136,8 +138,10 @@ impl Relay {
             Candidate {
                 number,
                 applied: replica.applied(),
+                set_aside_changes: replica.set_aside_changes(),
                 is_readable: serves(replica, &everywhere),
                 is_barred: read.not.contains(&site)
+                    || replica.lacks(reads)
                     || must_apply && !replica.state().applies()
                     || admission == Admission::Nothing
                     || read.is_beside && is_full
@@ -159,6 +163,14 @@ impl Relay {
         choice
     }
 
+    /// Why no replica can be chosen for a read.
+    fn why_none(&self, read: &ReadRequest<'_>) -> Reason {
+        let lacks = |replica: &Arc<Replica>| {
+            replica.state().is_readable() && replica.lacks(to_follow(read))
+        };
+        if self.replicas.iter().any(lacks) { Reason::SetAside } else { Reason::NoReplica }
+    }
+
     /// Whether the answer of a replica may show two transactions in another order than the primary did.
     pub fn may_be_forked(&self, route: &Route, items: &Items) -> bool {
         let Some((dispatched, replica)) = route.dispatched.zip(self.replica(route.site)) else {
@@ -172,7 +184,18 @@ impl Relay {
     pub fn still_serves(&self, route: &Route) -> bool {
         let Some(replica) = self.replica(route.site) else { return false };
         let went_back = |applied: Tsid| replica.applied() < applied;
-        serves(replica, &self.shown_everywhere()) && !route.applied.is_some_and(went_back)
+        serves(replica, &self.shown_everywhere())
+            && !route.applied.is_some_and(went_back)
+            && !self.is_void(route)
+    }
+
+    /// Whether a replica set tables aside since a route to it was found: it may show one as it was, beside others as they
+    /// are.
+    #[must_use]
+    pub fn is_void(&self, route: &Route) -> bool {
+        let set_aside_changes =
+            self.replica(route.site).map_or(0, |replica| replica.set_aside_changes());
+        set_aside_changes != route.set_aside_changes
     }
 
     /// What every read must show, whatever its level.
@@ -267,6 +290,11 @@ impl Relay {
     }
 }
 
+/// Of what a replica must have all rows to serve a read: what a transaction will read from its snapshot isn't known yet.
+fn to_follow<'a>(read: &ReadRequest<'a>) -> &'a Items {
+    if read.takes_snapshot { &Items::Everything } else { read.items }
+}
+
 /// Whether a replica shows what every read must show, and may be read.
 fn serves(replica: &Replica, everywhere: &Need) -> bool {
     let shows = everywhere.unresolved.is_empty() && replica.applied() >= everywhere.tsid;
@@ -283,6 +311,7 @@ fn found(
         site: SiteId::Replica(candidate.number),
         needed: Some(need.tsid),
         applied: Some(candidate.applied),
+        set_aside_changes: candidate.set_aside_changes,
         class: None,
         decider: None,
         dispatched,

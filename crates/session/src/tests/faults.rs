@@ -78,6 +78,7 @@ fn planted_mistakes_are_found() {
         (Mistake::SettingLost, "I1: the client gets"),
         (Mistake::OwnWriteMissed, "I1: the client gets"),
         (Mistake::ForkStands, "I3: an answer stands"),
+        (Mistake::VoidStands, "I3: an answer stands"),
     ] {
         mistakes::make(Some(mistake));
         let found = all_wrong().next().unwrap_or_default();

@@ -10,6 +10,7 @@
 //! ~                       it says nothing for long
 //! foreign                 connections that it gets have other sessions' sequence numbers
 //! forked                  one more answer of a replica is discarded
+//! voided                  so is one, since the replica went on without rows of a table
 //! expired                 the next exported snapshot can't be imported any more
 //! closed                  pools have no connections left
 //! behind, known           the catalog lacks what the stream brought; it has it again
@@ -43,6 +44,7 @@ pub(super) enum Packet {
     Wait,
     Foreign,
     Forked,
+    Voided,
     Expired,
     Closed,
     Behind(bool),
@@ -55,6 +57,7 @@ impl Packet {
             Packet::Wait => world.wait(),
             Packet::Foreign => world.numbers_are_foreign = true,
             Packet::Forked => world.forked(),
+            Packet::Voided => world.voided(),
             Packet::Expired => world.expires_next = true,
             Packet::Closed => world.close_idle(),
             Packet::Behind(is_behind) => world.set_behind(*is_behind),
@@ -120,11 +123,13 @@ impl Script {
             is_open = false;
             match line {
                 "own" => script.is_own = true,
-                "~" | "foreign" | "forked" | "expired" | "closed" | "behind" | "known" => {
+                "~" | "foreign" | "forked" | "voided" | "expired" | "closed" | "behind"
+                | "known" => {
                     script.packets.push(match line {
                         "~" => Packet::Wait,
                         "foreign" => Packet::Foreign,
                         "forked" => Packet::Forked,
+                        "voided" => Packet::Voided,
                         "expired" => Packet::Expired,
                         "closed" => Packet::Closed,
                         line => Packet::Behind(line == "behind"),

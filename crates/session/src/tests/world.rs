@@ -98,6 +98,8 @@ struct Lent {
     definitions: Cell<u64>,
     /// So many answers of replicas may show another order than the primary did.
     forked: Cell<u32>,
+    /// So many answers of replicas lack rows of a table.
+    voided: Cell<u32>,
     /// So many that had to be discarded were not yet.
     undiscarded: Cell<u32>,
 }
@@ -155,6 +157,7 @@ impl Lent {
             is_behind: Cell::new(false),
             definitions: Cell::new(0),
             forked: Cell::new(0),
+            voided: Cell::new(0),
             undiscarded: Cell::new(0),
         }
     }
@@ -230,6 +233,12 @@ impl Env for Lent {
     fn may_be_forked(&self, _: &Route, _: &Items) -> bool {
         let left = self.forked.get();
         self.forked.set(left.saturating_sub(1));
+        self.undiscarded.set(self.undiscarded.get() + u32::from(left > 0));
+        left > 0
+    }
+    fn is_void(&self, _: &Route) -> bool {
+        let left = self.voided.get();
+        self.voided.set(left.saturating_sub(1));
         self.undiscarded.set(self.undiscarded.get() + u32::from(left > 0));
         left > 0
     }
@@ -318,6 +327,7 @@ impl World {
             lent.definitions.set(0);
             lent.statements.borrow_mut().clear(); // what clients of other worlds were told is nothing to these
             lent.forked.set(0);
+            lent.voided.set(0);
             lent.undiscarded.set(0);
         });
         World {
@@ -366,6 +376,10 @@ impl World {
     }
 
     /// One more answer of a replica may show another order than the primary did.
+    pub(super) fn voided(&mut self) {
+        self.env.voided.set(self.env.voided.get() + 1);
+    }
+
     pub(super) fn forked(&mut self) {
         self.env.forked.set(self.env.forked.get() + 1);
     }
@@ -414,7 +428,8 @@ impl World {
             self.wrong.push("I1: a fatal error is told, and the session goes on".to_owned());
         }
         if self.env.undiscarded.get() > 0 {
-            self.wrong.push("I3: an answer stands that may show another order".to_owned());
+            self.wrong
+                .push("I3: an answer stands that may show another order, or lack rows".to_owned());
         }
     }
 

@@ -26,6 +26,7 @@ impl Session {
     /// Looks at what the server sent.
     pub(crate) fn server_sent(&mut self, bytes: &[u8], env: &dyn Env, out: &mut Actions) {
         self.note_answer(bytes, env, out);
+        self.look_whether_void(env, out);
         let Some(up) = &mut self.up else { return };
         let mut goes_on = if up.input.is_empty() {
             let (used, step) = self.look_at(bytes, env, out);
@@ -118,13 +119,30 @@ impl Session {
 
     /// A replica's answer is there as far as it shows at which moments it looked: whether it may stand (I3).
     fn judge(&mut self, all: bool, env: &dyn Env, out: &mut Actions) {
-        let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
+        let Some(work) = &self.work else { return };
         let items = work.wanted.as_ref().map_or(&Items::Everything, Wanted::items);
         if all && (!env.may_be_forked(&work.route, items) || makes(Mistake::ForkStands)) {
             self.hold = Hold::UntilRows;
             return;
         }
-        work.discarded = if all { work.discarded + 1 } else { DISCARDED_MAX };
+        let discarded = if all { work.discarded + 1 } else { DISCARDED_MAX };
+        self.drop_answer(discarded, out);
+    }
+
+    /// Drops what a replica answers that lost one of its tables meanwhile. What the client has got was there before.
+    fn look_whether_void(&mut self, env: &dyn Env, out: &mut Actions) {
+        let (Some(work), Hold::UntilRows | Hold::UntilBound(_)) = (&self.work, self.hold) else {
+            return;
+        };
+        if env.is_void(&work.route) && !makes(Mistake::VoidStands) {
+            self.drop_answer(work.discarded + 1, out);
+        }
+    }
+
+    /// Of a replica's answer, discarded so many times by now, the client gets nothing.
+    fn drop_answer(&mut self, discarded: u32, out: &mut Actions) {
+        let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
+        work.discarded = discarded;
         out.push_back(Action::Count(work.route.site, Counter::Discarded));
         up.names_done = 0;
         self.down.output.clear();

@@ -86,6 +86,9 @@ impl Session {
     async fn kind(&mut self, tsid: Tsid, id: RelId) -> Result<Option<Kind>> {
         let Some(relation) = self.described(tsid, id) else { return Ok(None) };
         let Some(table) = self.table(tsid, &relation).await? else { return Ok(None) };
+        if table.is_set_aside {
+            return Ok(Some(Kind::AsTheyCame));
+        }
         // What runs then may ask for other tables.
         if table.guard.is_some() || table.path.is_some() {
             return Ok(None);

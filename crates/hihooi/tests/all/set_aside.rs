@@ -1,0 +1,199 @@
+//! Tables whose rows can't be written at a replica: it goes on without them, and reads of them run on the primary.
+
+use crate::harness::{Cluster, Options, Session, alone, assert_names, eventually, target_is_plain};
+
+/// Rows of `t` run a function that asks for a setting of the client's, in another function, so that nobody notices
+/// before the first row.
+const ASKING: &str = "
+    CREATE SCHEMA app; CREATE TABLE app.u (id int PRIMARY KEY, v int);
+    CREATE TABLE app.t (id int PRIMARY KEY, v int);
+    CREATE FUNCTION app.asks() RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN current_setting(''app.x''); END';
+    CREATE FUNCTION app.f(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+        'BEGIN PERFORM app.asks(); RETURN v; END';
+    CREATE INDEX t_f ON app.t (app.f(v));
+    INSERT INTO app.u VALUES (1, 0)";
+
+fn start(replicas: usize) -> (Cluster, Session) {
+    let cluster = Cluster::start(Options::replicas(replicas));
+    let mut session = cluster.connect();
+    session.run(ASKING);
+    session.run("SET app.x = 'here'");
+    cluster.caught_up();
+    (cluster, session)
+}
+
+/// The site and reason of a read.
+fn read(session: &mut Session, text: &str) -> (String, String, String) {
+    let value = session.value(text);
+    let route = session.route();
+    (value, route.site().to_owned(), route.reason().to_owned())
+}
+
+fn set_aside(cluster: &Cluster, replica: &str) -> String {
+    cluster.show_replicas()[replica]["tables_set_aside"].clone()
+}
+
+fn runs_at_replica(session: &mut Session, text: &str, value: &str) -> bool {
+    let (found, site, _) = read(session, text);
+    assert_eq!(found, value, "{text}");
+    site.starts_with("replica")
+}
+
+/// I3: no read shows such a table as it was, neither alone nor beside what was written with it. All else goes on.
+#[test]
+fn a_replica_goes_on_without_rows_that_cannot_be_written_there() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let (cluster, mut session) = start(2);
+    session.run("BEGIN; INSERT INTO app.t VALUES (1, 1); UPDATE app.u SET v = 1; COMMIT");
+    cluster.caught_up();
+    for replica in ["replica1", "replica2"] {
+        assert_eq!(
+            (cluster.state(replica), set_aside(&cluster, replica)),
+            ("serving".into(), "1".into())
+        );
+        let reason = &cluster.show_replicas()[replica]["reason"];
+        assert_names(reason, &["app.t", "set aside", "app.x", "INSERT app.t (id)=(1)"]);
+    }
+    for number in 2..5 {
+        session.run(&format!(
+            "BEGIN; INSERT INTO app.t VALUES ({number}, 1); UPDATE app.u SET v = {number}; COMMIT"
+        ));
+        let of_both = "SELECT count(*) + max(u.v) FROM app.t, app.u";
+        let (value, site, _) = read(&mut session, of_both);
+        assert_eq!((value, &*site), ((2 * number).to_string(), "primary"));
+        // A function reads it, a view, and whoever doesn't care how old it is.
+        session.run("SET hihooi.consistency = 'weak-si'");
+        let (value, site, _) = read(&mut session, "SELECT count(*) FROM app.t");
+        assert_eq!((value, &*site), (number.to_string(), "primary"));
+        session.run("SET hihooi.consistency = 'gssi'");
+    }
+    cluster.caught_up();
+    eventually("other tables are read there", || {
+        runs_at_replica(&mut session, "SELECT v FROM app.u WHERE id = 1", "4")
+    });
+    assert_eq!(read(&mut session, "SELECT count(*) FROM app.t").2, "set_aside");
+    // A snapshot from which anything may be read.
+    session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    let (value, site, _) = read(&mut session, "SELECT v FROM app.u");
+    assert_eq!((value, &*site), ("4".to_owned(), "primary"));
+    assert_eq!(session.value("SELECT count(*) FROM app.t"), "4");
+    session.run("COMMIT");
+    let (is_equal, told) = cluster.run_verify();
+    assert!(!is_equal && told.contains("INCOMPLETE") && !told.contains("DIFFERENT"), "{told}");
+    assert_names(
+        &told,
+        &["app.t: 4 rows: not compared", "replica1 was not compared: app.t: set aside"],
+    );
+
+    // The next manager knows.
+    cluster.kill_everything();
+    cluster.up();
+    let mut session = cluster.connect();
+    assert_eq!(set_aside(&cluster, "replica1"), "1");
+    let (value, site, _) = read(&mut session, "SELECT count(*) FROM app.t");
+    assert_eq!((value, &*site), ("4".to_owned(), "primary"));
+}
+
+/// What empties it for all brings it back, with what its transaction writes behind that; so does a copy of the primary.
+#[test]
+fn a_table_that_was_set_aside_comes_back() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let (cluster, mut session) = start(1);
+    session.run("INSERT INTO app.t VALUES (1, 1)");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "1");
+    session.run("DROP INDEX app.t_f");
+    session.run("BEGIN; INSERT INTO app.t VALUES (2, 2); TRUNCATE app.t; INSERT INTO app.t VALUES (3, 3); COMMIT");
+    session.run("INSERT INTO app.t VALUES (4, 4)");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "0");
+    cluster.assert_equal("SELECT * FROM app.t ORDER BY id");
+    cluster.assert_verified();
+    eventually("it is read there", || {
+        runs_at_replica(&mut session, "SELECT count(*) FROM app.t", "2")
+    });
+
+    // Where it can't be written again, it is gone again.
+    session.run(
+        "TRUNCATE app.t; CREATE INDEX t_f ON app.t (app.f(v)); INSERT INTO app.t VALUES (5, 5)",
+    );
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "1");
+    session.run("BEGIN; TRUNCATE app.t; INSERT INTO app.t VALUES (6, 6); COMMIT");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "1");
+    let (value, site, _) = read(&mut session, "SELECT max(id) FROM app.t");
+    assert_eq!((value, &*site), ("6".to_owned(), "primary"));
+
+    // Renamed, it is the same; dropped, it is forgotten.
+    session.run("ALTER TABLE app.t RENAME TO t2; INSERT INTO app.t2 VALUES (7, 7)");
+    cluster.caught_up();
+    assert_names(&cluster.show_replicas()["replica1"]["reason"], &["app.t2"]);
+    session.run("DROP TABLE app.t2; CREATE TABLE app.t2 (id int); INSERT INTO app.t2 VALUES (1)");
+    cluster.caught_up();
+    eventually("it is forgotten", || set_aside(&cluster, "replica1") == "0");
+    cluster.assert_verified();
+
+    // Made and filled by one transaction.
+    session.run(
+        "BEGIN; CREATE TABLE app.t (id int, v int); CREATE INDEX ON app.t (app.f(v)); INSERT INTO app.t VALUES (1, 1);
+         COMMIT",
+    );
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "1");
+    session.run("DROP INDEX app.t_f_idx");
+    cluster.admin().run("REBUILD REPLICA replica1 FORCE");
+    eventually("it serves", || cluster.state("replica1") == "serving");
+    assert_eq!(set_aside(&cluster, "replica1"), "0");
+    cluster.assert_verified();
+}
+
+/// Whatever a role's functions raise at replicas only, others' rows go on.
+#[test]
+fn what_functions_raise_stops_nobody_else() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE ROLE mallory; CREATE SCHEMA m AUTHORIZATION mallory; CREATE TABLE u (id int PRIMARY KEY)");
+    session.run("SET ROLE mallory");
+    session.run(
+        "CREATE FUNCTION m.is_replica() RETURNS bool LANGUAGE plpgsql AS
+             $$BEGIN RETURN current_setting('session_replication_role') = 'replica'; END$$",
+    );
+    for (number, code) in
+        ["P0001", "40001", "53100", "57P01", "23505", "XX000", "08000"].iter().enumerate()
+    {
+        session.run(&format!(
+            "CREATE FUNCTION m.f{number}(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+                 IF m.is_replica() THEN RAISE 'no' USING ERRCODE = '{code}'; END IF; RETURN v; END$$;
+             CREATE TABLE m.t{number} (v int); CREATE INDEX ON m.t{number} (m.f{number}(v))"
+        ));
+        session.run(&format!("INSERT INTO m.t{number} VALUES (1)"));
+        cluster.connect().run(&format!("INSERT INTO u VALUES ({number})"));
+        eventually("it is set aside", || {
+            set_aside(&cluster, "replica1") == (number + 1).to_string()
+        });
+        cluster.caught_up();
+        assert_eq!(cluster.state("replica1"), "serving");
+    }
+    cluster.assert_equal("SELECT * FROM u ORDER BY id");
+    // A temporary object is one that an applier must not find.
+    session.run(
+        "CREATE FUNCTION m.g(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+             IF m.is_replica() THEN
+                 CREATE TEMPORARY TABLE left_behind (); END IF; RETURN v; END$$;
+         CREATE TABLE m.g (v int); CREATE INDEX ON m.g (m.g(v))",
+    );
+    session.run("INSERT INTO m.g VALUES (1)");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "8");
+}

@@ -1,0 +1,87 @@
+//! Tables that a replica *sets aside*: their rows can't be written there, so it goes on without them, and they are read
+//! elsewhere ([`Replica::lacks`]).
+//!
+//! The rows of some tables run code when they are written, in indexes, domains, generated columns and partition keys.
+//! At the primary that was called by the client; here it may fail, since it asks for the client's settings, or because
+//! the table's owner lacks rights that the client had. A copy of the primary would meet the same error at the next
+//! row. So the replica loses that table, and nothing else: which ones it has lost is stored in the replica, read with
+//! whatever else an applier knows of a table, and told to the router before an entry is applied without the table's
+//! rows. TRUNCATE brings it back, in the transaction of its entry, and so does a copy of the primary.
+
+use std::sync::Arc;
+
+use hihooi_replication::entry::Relation;
+use hihooi_replication::ids::Tsid;
+use hihooi_replication::items::RelId;
+
+use super::Config;
+use super::progress;
+use super::statements::qualified;
+use crate::connection::{Connection, Error, Result};
+use crate::site::TablesSetAside;
+
+/// A replica that has set so many tables aside has a problem of another kind.
+const TABLES_MAX: usize = 1_000;
+
+/// What an entry is refused for, if it is one table's rows.
+#[derive(Clone, Debug)]
+pub(super) struct Blame {
+    /// The table.
+    pub relation: Arc<Relation>,
+    /// The error may be the server's condition; or the table's code has raised one that looks so.
+    pub may_pass: bool,
+}
+
+/// Stores that a replica goes on without a table's rows, of which it can't write those of an entry, and tells the router;
+/// false if that was known of this entry: then it is something else.
+///
+/// # Errors
+/// Those of the connection, or too many tables are set aside.
+pub(super) async fn set_aside(
+    config: &Config,
+    relation: &Relation,
+    tsid: Tsid,
+    reason: &str,
+) -> Result<bool> {
+    const ADD: &str = "
+        insert into hihooi.set_aside as s (relation, name, tsid, reason) values ($1::oid, $2, $3::int8, $4)
+        on conflict (relation) do update set tsid = excluded.tsid, reason = excluded.reason
+            where s.tsid <> excluded.tsid
+        returning true";
+    let login = progress::control_login(&config.replica.site, &config.database);
+    let mut control = Connection::open(&login).await?;
+    if config.replica.set_aside().len() >= TABLES_MAX {
+        return Err(Error::Protocol(format!("{TABLES_MAX} tables are set aside already")));
+    }
+    let (id, name, tsid) = (relation.id.0.to_string(), qualified(relation), tsid.0.to_string());
+    let values = [id.as_str(), &name, &tsid, reason].map(Some);
+    let added = control.query_with(ADD, &values).await?;
+    config.replica.set_tables_aside(read(&mut control).await?);
+    control.close().await;
+    Ok(!added.rows.is_empty())
+}
+
+/// The tables that the replica has set aside, without those that are dropped.
+pub(super) async fn read(control: &mut Connection) -> Result<TablesSetAside> {
+    const FIND: &str = "update hihooi.set_aside set local = pg_catalog.to_regclass(name)::oid
+                        where local is null and pg_catalog.to_regclass(name) is not null";
+    const TIDY: &str =
+        "delete from hihooi.set_aside where local not in (select oid from pg_catalog.pg_class)";
+    const READ: &str =
+        "select s.relation, coalesce(c.oid::pg_catalog.regclass::text, s.name), s.reason
+                        from hihooi.set_aside s left join pg_catalog.pg_class c on c.oid = s.local";
+    control.query(FIND).await?;
+    control.query(TIDY).await?;
+    let found = control.query(READ).await?;
+    let tables = found.rows.into_iter().filter_map(|row| {
+        let [relation, name, reason] = <[_; 3]>::try_from(row).ok()?;
+        Some((RelId(relation?.parse().ok()?), (name?, reason?)))
+    });
+    Ok(tables.collect())
+}
+
+/// Brings tables back that an entry has emptied, unless the rows behind that in the same entry can't be written. `$1` is
+/// their OIDs at the primary, `$2` the entry.
+pub(super) const BRING_BACK: &str = "
+    delete from hihooi.set_aside
+    where relation = any ($1::pg_catalog.oid[]) and tsid <> $2::pg_catalog.int8";
