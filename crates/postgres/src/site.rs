@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Items, RelId};
@@ -126,6 +126,8 @@ pub struct Replica {
     copied_from: AtomicU64,
     /// How often it was replaced by a copy of the primary since this manager began.
     rebuilds: AtomicU64,
+    /// When last.
+    rebuilt_at: Mutex<Option<Instant>>,
     progress: watch::Sender<Tsid>,
     /// Tables whose rows it doesn't follow.
     set_aside: Mutex<Arc<TablesSetAside>>,
@@ -198,6 +200,7 @@ impl Replica {
             absence: watch::Sender::default(),
             copied_from: AtomicU64::new(0),
             rebuilds: AtomicU64::new(0),
+            rebuilt_at: Mutex::default(),
             progress: watch::Sender::new(Tsid::ZERO),
             set_aside: Mutex::default(),
             set_aside_changes: AtomicU64::new(0),
@@ -305,7 +308,15 @@ impl Replica {
 
     /// It was replaced by a copy of the primary.
     pub fn count_rebuild(&self) {
+        *self.rebuilt_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.rebuilds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether it was replaced by a copy of the primary so long ago or less.
+    #[must_use]
+    pub fn was_rebuilt_within(&self, time: Duration) -> bool {
+        let rebuilt_at = self.rebuilt_at.lock().unwrap_or_else(PoisonError::into_inner);
+        rebuilt_at.is_some_and(|at| at.elapsed() <= time)
     }
 
     /// How often it was replaced by a copy of the primary since this manager began.

@@ -171,7 +171,9 @@ async fn run(
                 // Without an entry it isn't one that is refused: another attempt would find the same.
                 let pause = TRY_AGAIN.get(times - 1).filter(|_| refusal.is_some());
                 let blame = refusal.as_ref().and_then(|refusal| refusal.blame.as_ref());
-                if let Some(blame) = blame.filter(|blame| !blame.may_pass || pause.is_none()) {
+                if let Some(blame) = blame
+                    && blame.is_to_go(&config.replica, pause.is_none())
+                {
                     config.replica.set_state(State::Failed, reason.clone());
                     if goes_on_without(config, blame, at, &reason).await {
                         continue;

@@ -25,7 +25,7 @@ use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::{Failed, Followed};
 use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
-use super::set_aside::{BRING_BACK, Blame};
+use super::set_aside::{BRING_BACK, Blame, Cause};
 use super::statements::{self, Shape, Statement};
 use super::unseen::Recent;
 use super::words::{What, advice, owner_advice, unknown};
@@ -871,11 +871,12 @@ impl Session {
         if touched != rows {
             let what = expected.what.words();
             if let What::Temporary(relation) = expected.what {
-                let blame = relation.map(|relation| Blame { relation, may_pass: false });
+                let blame = relation.map(|relation| Blame { relation, cause: Cause::Code });
                 return self.refuse_for(expected.tsid, what, blame);
             }
             let reason = format!("{what} changed {touched} rows, expected {rows}");
-            self.refuse(expected.tsid, reason);
+            let blame = self.blame(&expected.what, None);
+            self.refuse_for(expected.tsid, reason, blame);
         }
     }
 
@@ -893,7 +894,7 @@ impl Session {
                 self.note_gathered(&owner, &changes, error)
             }
             Some(Expected { tsid, what, .. }) => {
-                let blame = self.blame(&what, &error);
+                let blame = self.blame(&what, error.code());
                 self.note_about(tsid, &what.words(), error, blame)
             }
             None => self.note(Tsid::ZERO, "a statement", error),
@@ -908,15 +909,16 @@ impl Session {
         let (tsid, what) = changes.get(index).unwrap_or(&changes[0]);
         match &error {
             Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
-                self.refuse(*tsid, format!("{} {}", what.words(), fields.message()));
+                let reason = format!("{} {}", what.words(), fields.message());
+                self.refuse_for(*tsid, reason, self.blame(what, None));
                 Ok(())
             }
             // What the table's code raises may look like the server's condition.
             Error::Server(fields) if at.is_some() || !is_passing(fields.code()) => {
                 let reason = format!("{}: {fields}{}", what.words(), owner_advice(fields, owner));
-                let may_pass = is_passing(fields.code());
-                let blame = what.relation().cloned();
-                let blame = blame.map(|relation| Blame { relation, may_pass });
+                let is_passing = is_passing(fields.code());
+                let cause = if is_passing { Cause::Passing } else { Cause::Code };
+                let blame = what.relation().cloned().map(|relation| Blame { relation, cause });
                 self.refuse_for(*tsid, reason, blame);
                 Ok(())
             }
@@ -924,12 +926,13 @@ impl Session {
         }
     }
 
-    /// The table of a change that the server refused, if its own code may be why, or a value that the primary has stored.
-    fn blame(&self, what: &What, error: &Error) -> Option<Blame> {
+    /// Which table's rows didn't fit, and why that may be; with the SQLSTATE if the server refused them.
+    fn blame(&self, what: &What, code: Option<&str>) -> Option<Blame> {
         let relation = Arc::clone(what.relation()?);
         let table = self.catalog.known(&relation)??;
-        let may_be_why = table.runs_code() || error.code()?.starts_with(ABOUT_VALUE);
-        may_be_why.then_some(Blame { relation, may_pass: false })
+        let is_code = table.runs_code() || code.is_some_and(|code| code.starts_with(ABOUT_VALUE));
+        let cause = if is_code { Cause::Code } else { Cause::Rows };
+        Some(Blame { relation, cause })
     }
 
     /// Notes the server's error about an entry; errors that aren't about it are passed on.

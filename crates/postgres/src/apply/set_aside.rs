@@ -9,6 +9,7 @@
 //! rows. TRUNCATE brings it back, in the transaction of its entry, and so does a copy of the primary.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hihooi_replication::entry::Relation;
 use hihooi_replication::ids::Tsid;
@@ -18,8 +19,11 @@ use super::Config;
 use super::progress;
 use super::statements::qualified;
 use crate::connection::{Connection, Error, Result};
-use crate::site::TablesSetAside;
+use crate::site::{Replica, TablesSetAside};
 
+/// What a copy of the primary that is no older can't write isn't the replica's fault. (Something else writes there: a
+/// function of another table, which its owner's rows run.)
+const COPY_IS_NEW: Duration = Duration::from_secs(60 * 60);
 /// A replica that has set so many tables aside has a problem of another kind.
 const TABLES_MAX: usize = 1_000;
 
@@ -28,8 +32,30 @@ const TABLES_MAX: usize = 1_000;
 pub(super) struct Blame {
     /// The table.
     pub relation: Arc<Relation>,
-    /// The error may be the server's condition; or the table's code has raised one that looks so.
-    pub may_pass: bool,
+    /// Why its rows may not fit.
+    pub cause: Cause,
+}
+
+/// Why rows can't be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// The table's own code, or a value that the primary has stored: a copy of the primary would meet it again.
+    Code,
+    /// The server's condition, unless the table's code has raised an error that looks so.
+    Passing,
+    /// The replica's rows are others than the primary's; a copy of the primary has the right ones.
+    Rows,
+}
+
+impl Blame {
+    /// Whether the replica is to go on without the table; whether the entry was tried often enough.
+    pub(super) fn is_to_go(&self, replica: &Replica, was_tried: bool) -> bool {
+        match self.cause {
+            Cause::Code => true,
+            Cause::Passing => was_tried,
+            Cause::Rows => was_tried && replica.was_rebuilt_within(COPY_IS_NEW),
+        }
+    }
 }
 
 /// Stores that a replica goes on without a table's rows, of which it can't write those of an entry, and tells the router;
