@@ -65,6 +65,8 @@ pub(super) struct Followed {
     pub created: AHashMap<u32, Box<Command>>,
     /// Tables of extensions whose notes have not come yet: their rows are written by the extension's script.
     by_script: AHashSet<u32>,
+    /// Tables and materialized views that were created before their notes, by identity.
+    made: AHashSet<String>,
     memory: Memory,
     /// Long queries, by hash.
     queries: AHashMap<String, String>,
@@ -115,7 +117,10 @@ impl Followed {
             }
             Note::Shared(shared) => become_like(connection, shared).await,
             Note::Owners(owners) => owned(connection, owners).await,
-            Note::Contents(contents) => expect_contents(connection, contents).await,
+            Note::Contents(contents) => {
+                self.made.extend(contents.create.is_some().then(|| contents.view.clone()));
+                expect_contents(connection, contents).await
+            }
             Note::Refresh(contents) => refreshed(connection, contents).await,
             Note::Unknown(what) if self.is_repaired => {
                 tracing::warn!(
@@ -148,6 +153,8 @@ impl Followed {
         {
             return Ok(());
         }
+        let objects = command.objects.iter();
+        self.made.extend(objects.filter_map(|object| object.identity.clone()));
         run(
             connection,
             &command.role,
@@ -177,10 +184,24 @@ impl Followed {
         } else if !command.is_done {
             return self.replay(connection, command).await;
         }
-        match self.compare_alike(connection, command).await? {
-            None => Ok(()),
-            Some(difference) => Err(Failed::Differs(difference)),
+        let mut difference = self.compare_alike(connection, command).await?;
+        if difference.is_some() && self.share_made(connection, command).await? {
+            difference = self.compare_alike(connection, command).await?;
         }
+        difference.map_or(Ok(()), |difference| Err(Failed::Differs(difference)))
+    }
+
+    /// Gives what was created before its note the primary's privileges; whether it had others.
+    async fn share_made(&self, connection: &mut Connection, command: &Command) -> Result<bool> {
+        let is_made =
+            |object: &Object| object.identity.as_ref().is_some_and(|i| self.made.contains(i));
+        if !command.objects.iter().all(is_made) {
+            return Ok(false);
+        }
+        let here = descriptions(connection, command).await?;
+        let texts = replay::shares(command, &here);
+        run(connection, &command.role, &[], &texts).await?;
+        Ok(!texts.is_empty())
     }
 
     /// Executes the command's text: of several readings, the one after which the objects are equal to the

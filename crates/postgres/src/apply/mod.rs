@@ -18,6 +18,7 @@ mod follow;
 mod handle;
 mod items;
 mod net;
+mod privileges;
 pub mod progress;
 mod replay;
 mod restricted;

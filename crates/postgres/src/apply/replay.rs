@@ -8,12 +8,13 @@
 use std::ops::Range;
 
 use ahash::{AHashMap, AHashSet};
-use hihooi_replication::note::{Command, Drop};
+use hihooi_replication::note::{Command, Drop, Object};
 use hihooi_sql::ddl_text::{
     AddedValue, granted_kind, pieces, statements, with_values, without_tablespaces,
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
+use super::privileges;
 use super::statements::{literal, quote};
 
 /// Readings of a note that are tried.
@@ -260,9 +261,26 @@ pub(super) fn mends(
     let objects = command.objects.iter().zip(here).zip(before);
     let mends = objects.filter_map(|((object, here), before)| {
         let (identity, primary) = (object.identity.as_ref()?, object.description.as_ref()?);
-        Some(mends_of(identity, primary, here.as_ref()?, before))
+        let mut mends = mends_of(identity, primary, here.as_ref()?, before);
+        if before.is_none() {
+            mends.extend(shares_of(object, here.as_ref()?));
+        }
+        Some(mends)
     });
     mends.flatten().collect()
+}
+
+/// Commands that give a command's objects, which are new, the primary's privileges. `here` is as for [`mends`].
+pub(super) fn shares(command: &Command, here: &[Option<String>]) -> Vec<String> {
+    let objects = command.objects.iter().zip(here);
+    objects.filter_map(|(object, here)| Some(shares_of(object, here.as_ref()?))).flatten().collect()
+}
+
+fn shares_of(object: &Object, here: &str) -> Vec<String> {
+    let (Some(identity), Some(primary)) = (&object.identity, &object.description) else {
+        return Vec::new();
+    };
+    privileges::like(&object.kind, identity, &properties(primary), &properties(here))
 }
 
 fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec<String> {
