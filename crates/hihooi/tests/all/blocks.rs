@@ -420,6 +420,72 @@ fn levels_above_read_committed_and_statement_routing_off_are_the_primarys() {
     assert_eq!(read(&mut session, "BEGIN"), "primary explicit_block");
 }
 
+/// Modes that a role has by default hold in a block that hihooi has begun, wherever its statements run.
+#[test]
+fn default_modes_of_a_role_hold_in_a_block_that_begins_late() {
+    let _alone = alone();
+    let mut owner = table("blocks_modes");
+    owner.run("DROP ROLE IF EXISTS blocks_reader");
+    owner.run("CREATE ROLE blocks_reader LOGIN");
+    owner.run("GRANT ALL ON blocks_modes TO blocks_reader");
+    owner.run("ALTER ROLE blocks_reader SET default_transaction_read_only = on");
+    owner.run("ALTER ROLE blocks_reader SET default_transaction_deferrable = on");
+    shared().caught_up();
+    let mut session = shared().connect_with(&[("user", "blocks_reader")]);
+    let begun = |session: &mut Session, begin: &str| {
+        session.run(begin);
+        session.number("SELECT n FROM blocks_modes WHERE id = 1");
+        expect_at(session, "replica fresh");
+    };
+    begun(&mut session, "BEGIN");
+    let error = session.error("INSERT INTO blocks_modes VALUES (11, 0)");
+    assert_eq!((error.code(), session.status), ("25006", 'E'));
+    session.run("ROLLBACK");
+    begun(&mut session, "BEGIN");
+    assert_eq!(session.value("SHOW transaction_read_only"), "on");
+    assert_eq!(session.value("SHOW transaction_deferrable"), "on");
+    session.run("COMMIT");
+    begun(&mut session, "START TRANSACTION READ WRITE, NOT DEFERRABLE");
+    session.run("INSERT INTO blocks_modes VALUES (11, 0)");
+    assert_eq!(session.value("SHOW transaction_read_only"), "off");
+    assert_eq!(session.value("SHOW transaction_deferrable"), "off");
+    session.run("COMMIT");
+    assert_eq!(session.number("SELECT count(*) FROM blocks_modes"), 11);
+    owner.run("DROP OWNED BY blocks_reader; DROP ROLE blocks_reader");
+}
+
+/// A transaction that has written waits for a replica as any other read does.
+#[test]
+fn a_read_beside_a_transaction_waits_for_a_replica() {
+    let _alone = alone();
+    if !shared().is_hihooi() {
+        return;
+    }
+    let (mut session, mut other) = (table("blocks_waits"), table("blocks_late"));
+    session.run("SET hihooi.wait_ms = 60000");
+    session.run("SET hihooi.consistency = 'rsi-pc'");
+    session.run("BEGIN");
+    session.run("UPDATE blocks_waits SET n = 7 WHERE id = 1");
+    let holders = shared().replicas().into_iter().map(|replica| {
+        let mut holder = shared().repair(&replica);
+        holder.run("BEGIN");
+        holder.run("LOCK TABLE blocks_late IN SHARE MODE");
+        holder
+    });
+    let holders: Vec<Session> = holders.collect();
+    other.run("UPDATE blocks_late SET n = 3 WHERE id = 2");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(ms(300));
+            drop(holders);
+        });
+        assert_eq!(session.number("SELECT n FROM blocks_late WHERE id = 2"), 3, "stale (I3)");
+    });
+    assert_eq!(at(&mut session), "replica waited");
+    assert_eq!(session.number("SELECT n FROM blocks_waits WHERE id = 1"), 7, "I4");
+    session.run("COMMIT");
+}
+
 /// A block of reads that never writes costs no round trip to the primary: it runs though the primary has no
 /// connection left.
 #[test]

@@ -214,6 +214,32 @@ fn what_a_replica_cant_do_fails_the_transaction_and_the_next_runs_on_the_primary
     }
 }
 
+/// Where no replica comes to what the primary shows in time, the primary takes the transaction.
+#[test]
+fn without_a_snapshot_in_time_the_transaction_runs_on_the_primary() {
+    let cluster = cluster(Options::replicas(1));
+    let (mut writer, mut session) = (cluster.connect(), cluster.connect());
+    session.run("SET hihooi.wait_ms = 200");
+    let mut holder = cluster.repair("replica1");
+    holder.run("BEGIN");
+    holder.run("LOCK TABLE ticks IN SHARE MODE");
+    writer.run("UPDATE ticks SET n = 1");
+    writer.run("UPDATE accounts SET n = 60 - n");
+    session.run(BEGIN);
+    assert_eq!(session.number("SELECT n FROM accounts WHERE id = 1"), 10, "stale (I3)");
+    assert_eq!(at(&mut session), "primary not_fresh");
+    writer.run("UPDATE accounts SET n = 0");
+    assert_eq!(session.number("SELECT sum(n) FROM accounts"), 20, "another snapshot");
+    assert_eq!(at(&mut session), "primary explicit_block");
+    session.run("COMMIT");
+    holder.run("ROLLBACK");
+    cluster.caught_up();
+    session.run(BEGIN);
+    assert_eq!(session.number("SELECT sum(n) FROM accounts"), 0);
+    assert!(at(&mut session).starts_with("replica"));
+    session.run("COMMIT");
+}
+
 /// As asyncpg and pgjdbc look types up in the middle of transactions.
 #[test]
 fn the_primary_answers_what_such_a_transaction_asks_the_catalogs() {
