@@ -528,7 +528,7 @@ fn wrong_value(statement: &Statement, answers: &[Answer]) -> Option<String> {
 }
 
 /// Waits until every replica serves and has applied all that the primary committed, which a write
-/// at the end makes certain; why not.
+/// at the end makes certain, and all of it: no table is set aside; why not.
 fn settled(cluster: &Cluster) -> Result<(), String> {
     if !cluster.is_hihooi() {
         return Ok(());
@@ -542,7 +542,8 @@ fn settled(cluster: &Cluster) -> Result<(), String> {
             replicas.values().filter(|r| r["state"] != "serving" || r["lag_entries"] != "0");
         let behind: Vec<_> = behind.collect();
         if behind.is_empty() {
-            return Ok(());
+            let without = replicas.values().find(|replica| replica["tables_set_aside"] != "0");
+            return without.map_or(Ok(()), |replica| Err(replica["reason"].clone()));
         }
         if behind.iter().any(|replica| replica["state"] == "failed") {
             failed_since.get_or_insert_with(Instant::now);

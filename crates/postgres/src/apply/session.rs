@@ -20,6 +20,7 @@ use hihooi_replication::items::RelId;
 use hihooi_replication::note::Note;
 use hihooi_wire::backend::{self, tag};
 use hihooi_wire::frontend;
+use tokio::time::Instant;
 
 use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::{Failed, Followed};
@@ -37,6 +38,8 @@ use crate::site::Site;
 const SERVER_ERROR: &str = "(SQLSTATE ";
 /// SQLSTATEs that begin so are about a value, which the primary has stored.
 const ABOUT_VALUE: &str = "22";
+/// SQLSTATE of what took longer than `statement_timeout`, or was cancelled.
+const QUERY_CANCELED: &str = "57014";
 /// SQLSTATE of a text that isn't valid in the database's encoding.
 const INVALID_TEXT: &str = "(SQLSTATE 22021)";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
@@ -85,6 +88,8 @@ pub(super) struct Session {
     /// Changes of guarded tables that are not in the pipeline yet.
     gathered: Option<Gathered>,
     failed: Option<Failure>,
+    /// Since when the answers are awaited.
+    settling_since: Instant,
     followed: Followed,
     /// The last notes.
     recent: Arc<Recent>,
@@ -136,6 +141,7 @@ impl Session {
             expected_bytes: 0,
             gathered: None,
             failed: None,
+            settling_since: Instant::now(),
             followed: Followed::default(),
             recent: Arc::clone(recent),
             path: None,
@@ -758,7 +764,7 @@ impl Session {
             self.send(&text, [].into_iter(), step("beginning a restricted operation"));
         }
         let work = work.text();
-        self.send(restricted::SET_WORK, [Some(&work[..])].into_iter(), step("setting the work"));
+        self.send(restricted::SET_ROWS, [Some(&work[..])].into_iter(), step("setting the work"));
         let what = What::Gathered { owner, changes };
         self.send(view.refresh(), [].into_iter(), Expected { tsid, rows: None, what });
         let close = [restricted::CLOSE.to_owned()].into_iter();
@@ -836,6 +842,7 @@ impl Session {
     async fn settle(&mut self) -> Result<()> {
         debug_assert!(!self.is_preparing, "nothing is sent yet");
         self.carry_out();
+        self.settling_since = Instant::now();
         self.expected_bytes = 0;
         frontend::sync(self.connection.buffer());
         self.connection.flush().await?;
@@ -907,6 +914,8 @@ impl Session {
         // The first statement sets the search path.
         let index = at.unwrap_or(0).saturating_sub(1);
         let (tsid, what) = changes.get(index).unwrap_or(&changes[0]);
+        let takes_too_long = error.code() == Some(QUERY_CANCELED)
+            && self.settling_since.elapsed() >= restricted::RUN_LIMIT;
         match &error {
             Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
                 let reason = format!("{} {}", what.words(), fields.message());
@@ -914,9 +923,11 @@ impl Session {
                 Ok(())
             }
             // What the table's code raises may look like the server's condition.
-            Error::Server(fields) if at.is_some() || !is_passing(fields.code()) => {
+            Error::Server(fields)
+                if at.is_some() || takes_too_long || !is_passing(fields.code()) =>
+            {
                 let reason = format!("{}: {fields}{}", what.words(), owner_advice(fields, owner));
-                let is_passing = is_passing(fields.code());
+                let is_passing = is_passing(fields.code()) && !takes_too_long;
                 let cause = if is_passing { Cause::Passing } else { Cause::Code };
                 let blame = what.relation().cloned().map(|relation| Blame { relation, cause });
                 self.refuse_for(*tsid, reason, blame);

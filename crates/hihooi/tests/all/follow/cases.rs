@@ -23,7 +23,7 @@
 //! -- lines             from here on each line of the case is a statement, whatever quotes say
 //! -- refused           hihooi refuses the next statement (0A000); PostgreSQL does it, and the rest is left out there
 //! -- refusable         hihooi may refuse it; then the rest, up to `finally`, is left out
-//! -- stoppable         replicas may stop in this case, for they can't know; they may not differ
+//! -- stoppable         replicas may stop in this case, or set tables aside, for they can't know; they may not differ
 //! -- fallible          statements of this case may fail; what counts is that replicas follow
 //! -- sleep: 3          seconds in which nothing comes
 //! -- check             all sites are compared here, not only at the end
