@@ -65,8 +65,6 @@ impl Relay {
                 let sent = self.replicas[candidate.number].sent();
                 return found(candidate, &need, dispatched(sent), Reason::Fresh);
             }
-            // There may be some whose objects aren't known.
-            Choice::NoReplica if read.own_types => return Route::primary(Reason::Unsafe),
             Choice::NoReplica => return Route::primary(self.why_none(&read)),
             Choice::NotFresh => {}
         }
@@ -168,7 +166,12 @@ impl Relay {
         let lacks = |replica: &Arc<Replica>| {
             replica.state().is_readable() && replica.lacks(to_follow(read))
         };
-        if self.replicas.iter().any(lacks) { Reason::SetAside } else { Reason::NoReplica }
+        match self.replicas.iter().any(lacks) {
+            true => Reason::SetAside,
+            // There may be some whose objects aren't known.
+            false if read.own_types => Reason::Unsafe,
+            false => Reason::NoReplica,
+        }
     }
 
     /// Whether the answer of a replica may show two transactions in another order than the primary did.
