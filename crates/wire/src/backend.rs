@@ -115,6 +115,12 @@ impl ErrorFields {
         self.get(b'C').unwrap_or_default()
     }
 
+    /// Whether the server ends the session with it.
+    #[must_use]
+    pub fn ends_session(&self) -> bool {
+        matches!(self.get(b'V'), Some("FATAL" | "PANIC"))
+    }
+
     /// The primary message.
     #[must_use]
     pub fn message(&self) -> &str {

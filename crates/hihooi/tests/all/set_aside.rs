@@ -172,7 +172,7 @@ fn what_functions_raise_stops_nobody_else() {
         "CREATE FUNCTION m.is_replica() RETURNS bool LANGUAGE plpgsql AS
              $$BEGIN RETURN current_setting('session_replication_role') = 'replica'; END$$",
     );
-    for (number, code) in ["P0001", "40001", "53100"].iter().enumerate() {
+    for (number, code) in ["P0001", "40001", "53100", "57014"].iter().enumerate() {
         session.run(&format!(
             "CREATE FUNCTION m.f{number}(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
                  IF m.is_replica() THEN RAISE 'no' USING ERRCODE = '{code}'; END IF; RETURN v; END$$;
@@ -187,14 +187,33 @@ fn what_functions_raise_stops_nobody_else() {
         assert_eq!(cluster.state("replica1"), "serving");
     }
     cluster.assert_equal("SELECT * FROM u ORDER BY id");
+    // Nor does one that never ends, whatever is done to it, or keeps a lock beyond its transaction.
     session.run(
         "CREATE FUNCTION m.sleeps(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
-             IF m.is_replica() THEN PERFORM pg_sleep(10000); END IF; RETURN v; END$$;
-         CREATE TABLE m.s (v int); CREATE INDEX ON m.s (m.sleeps(v))",
+             WHILE m.is_replica() LOOP
+                 BEGIN PERFORM pg_sleep(1); EXCEPTION WHEN query_canceled THEN NULL; END;
+             END LOOP;
+             RETURN v; END$$;
+         CREATE TABLE m.s (v int); CREATE INDEX ON m.s (m.sleeps(v));
+         CREATE FUNCTION m.locks(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+             $$BEGIN IF m.is_replica() THEN PERFORM pg_advisory_lock(42); END IF; RETURN v; END$$;
+         CREATE TABLE m.l (id int PRIMARY KEY, v int); CREATE INDEX ON m.l (m.locks(v))",
     );
     session.run("INSERT INTO m.s VALUES (1)");
     cluster.caught_up();
-    assert_eq!(set_aside(&cluster, "replica1"), "4");
+    assert_eq!(set_aside(&cluster, "replica1"), "5");
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let mut writer = cluster.connect();
+            scope.spawn(move || {
+                for id in 0..30 {
+                    writer.run(&format!("INSERT INTO m.l VALUES ({}, 1)", 100 * number + id));
+                }
+            });
+        }
+    });
+    cluster.caught_up();
+    cluster.assert_equal("SELECT * FROM m.l ORDER BY id");
     // A temporary object is one that an applier must not find.
     session.run(
         "CREATE FUNCTION m.g(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
@@ -204,5 +223,125 @@ fn what_functions_raise_stops_nobody_else() {
     );
     session.run("INSERT INTO m.g VALUES (1)");
     cluster.caught_up();
-    assert_eq!(set_aside(&cluster, "replica1"), "5");
+    assert_eq!(set_aside(&cluster, "replica1"), "6");
+}
+
+/// The mark is the table's, whatever names change hands in the transaction that fails.
+#[test]
+fn names_that_change_hands_hide_nothing() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let (cluster, mut session) = start(1);
+    session.run(
+        "CREATE TABLE app.b (id int PRIMARY KEY, v int); CREATE TABLE app.live (id int PRIMARY KEY, v int);
+         CREATE TABLE app.fresh (id int PRIMARY KEY, v int); CREATE INDEX ON app.fresh (app.f(v));
+         INSERT INTO app.b VALUES (1, 1); INSERT INTO app.live VALUES (1, 1)",
+    );
+    session.run(
+        "BEGIN; DROP TABLE app.t; CREATE TABLE app.t (id int PRIMARY KEY, v int); CREATE INDEX ON app.t (app.f(v));
+         INSERT INTO app.t VALUES (5, 5), (6, 6); COMMIT",
+    );
+    session.run(
+        "BEGIN; ALTER TABLE app.b RENAME TO b_old; CREATE TABLE app.b (id int PRIMARY KEY, v int);
+         CREATE INDEX ON app.b (app.f(v)); INSERT INTO app.b VALUES (5, 5), (6, 6); COMMIT",
+    );
+    session.run(
+        "BEGIN; ALTER TABLE app.live RENAME TO dead; ALTER TABLE app.fresh RENAME TO live;
+         INSERT INTO app.live VALUES (7, 7), (8, 8); COMMIT",
+    );
+    let check = |session: &mut Session| {
+        cluster.caught_up();
+        assert_eq!(set_aside(&cluster, "replica1"), "3");
+        let (is_equal, told) = cluster.run_verify();
+        assert!(!is_equal && !told.contains("DIFFERENT"), "{told}");
+        for table in ["app.t", "app.b", "app.live"] {
+            let (value, site, _) = read(session, &format!("SELECT count(*) FROM {table}"));
+            assert_eq!((value, &*site), ("2".to_owned(), "primary"), "{table}");
+        }
+    };
+    check(&mut session);
+    session.run("DROP TABLE app.b_old, app.dead; INSERT INTO app.u VALUES (2, 2)");
+    check(&mut session);
+    // Made, filled, and dropped or renamed by one transaction.
+    session.run(
+        "BEGIN; CREATE TABLE app.x (v int); CREATE INDEX ON app.x (app.f(v)); INSERT INTO app.x VALUES (1);
+         DROP TABLE app.x; CREATE TABLE app.y (v int); CREATE INDEX ON app.y (app.f(v)); INSERT INTO app.y VALUES (1);
+         ALTER TABLE app.y RENAME TO z; CREATE TABLE app.y (v int); INSERT INTO app.y VALUES (1); COMMIT",
+    );
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "4");
+    cluster.assert_equal("SELECT * FROM app.y");
+    let (value, site, _) = read(&mut session, "SELECT count(*) FROM app.z");
+    assert_eq!((value, &*site), ("1".to_owned(), "primary"));
+}
+
+/// What the table's rows at the primary fulfil is not asked of rows that the replica no longer follows.
+#[test]
+fn a_table_that_is_set_aside_can_be_altered() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let (cluster, mut session) = start(1);
+    session.run(
+        "ALTER TABLE app.t ADD w int; CREATE TABLE app.referenced (id int PRIMARY KEY, v int, w int);
+         CREATE TABLE app.refers (id int REFERENCES app.referenced);
+         CREATE TABLE app.parts (id int, v int, w int) PARTITION BY RANGE (id)",
+    );
+    session.run("INSERT INTO app.u SELECT n FROM generate_series(2, 20) n");
+    session
+        .run("DROP INDEX app.t_f; INSERT INTO app.t SELECT n, 1, 1 FROM generate_series(1, 9) n");
+    session.run("INSERT INTO app.referenced TABLE app.t; INSERT INTO app.refers VALUES (1)");
+    cluster.caught_up();
+    for table in ["t", "referenced"] {
+        session.run(&format!("CREATE INDEX {table}_f ON app.{table} (app.f(v)) WHERE v > 1"));
+        session.run(&format!("INSERT INTO app.{table} VALUES (10, 2, NULL)"));
+        cluster.caught_up();
+    }
+    assert_eq!(set_aside(&cluster, "replica1"), "2");
+    for table in ["t", "referenced"] {
+        session.run(&format!("UPDATE app.{table} SET w = id + 5"));
+        for change in [
+            "ADD UNIQUE (w)",
+            "ALTER w SET NOT NULL",
+            "ADD CHECK (w > 5)",
+            "ALTER w TYPE bigint USING w * 2",
+        ] {
+            session.run(&format!("ALTER TABLE app.{table} {change}"));
+        }
+        session.run(&format!(
+            "ALTER TABLE app.{table} ALTER w TYPE int, ADD FOREIGN KEY (id) REFERENCES app.u"
+        ));
+    }
+    session.run("DELETE FROM app.t WHERE id < 3; ALTER TABLE app.t ALTER id DROP DEFAULT");
+    session.run("ALTER TABLE app.parts ATTACH PARTITION app.t FOR VALUES FROM (3) TO (99)");
+    cluster.caught_up();
+    assert_eq!(
+        (cluster.state("replica1"), set_aside(&cluster, "replica1")),
+        ("serving".into(), "2".into())
+    );
+    let (value, site, _) = read(&mut session, "SELECT count(*) FROM app.parts");
+    assert_eq!((value, &*site), ("8".to_owned(), "primary"));
+}
+
+/// A value may be one that only the primary can read: a name of what exists there only.
+#[test]
+fn a_value_that_a_replica_cannot_read_sets_its_table_aside() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE r (id int PRIMARY KEY, r regclass); CREATE TABLE u (id int)");
+    cluster.caught_up();
+    session.run("CREATE TEMPORARY TABLE mine (a int); INSERT INTO r VALUES (1, 'mine'); INSERT INTO u VALUES (1)");
+    cluster.caught_up();
+    assert_eq!(
+        (cluster.state("replica1"), set_aside(&cluster, "replica1")),
+        ("serving".into(), "1".into())
+    );
+    cluster.assert_equal("SELECT * FROM u");
 }

@@ -63,6 +63,8 @@ pub(super) struct Table {
     pub path: Option<String>,
     /// Its rows are not followed.
     pub is_set_aside: bool,
+    /// Its OID.
+    pub oid: String,
 }
 
 impl Table {
@@ -310,7 +312,8 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     let columns = columns.rows.into_iter().filter_map(column).collect();
     let has_other_keys = other_keys.as_deref() != Some("f");
     let is_set_aside = set_aside.as_deref() == Some("t");
-    Ok(Some(Table { columns, has_other_keys, guard, path, is_set_aside }))
+    let oid = oid.clone().unwrap_or_default();
+    Ok(Some(Table { columns, has_other_keys, guard, path, is_set_aside, oid }))
 }
 
 async fn is_guarded(

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
+use hihooi_replication::entry::Relation;
 use hihooi_replication::note::{
     self, Command, Contents, Note, Object, Owner, OwnerBefore, SharedObjects,
 };
@@ -18,7 +19,7 @@ use super::progress::disable_own_actions;
 use super::replay::{self, Check, Memory};
 use super::restricted::{self, SET_WORK, View, Work, told};
 use super::shared_objects;
-use super::statements::{literal, quote};
+use super::statements::{literal, qualified, quote};
 use super::unseen::Recent;
 use super::words::{differs, statement_words};
 use crate::connection::{Connection, Error, Result};
@@ -143,7 +144,23 @@ impl Followed {
         Some(Command { query: self.queries.get(hash).cloned(), ..command.clone() })
     }
 
-    /// Creates a table whose rows come next.
+    /// Creates a table whose rows come next, unless it is there: it may get another name before its note comes.
+    pub(super) async fn create_for_rows(
+        &mut self,
+        connection: &mut Connection,
+        relation: &Relation,
+    ) -> Done {
+        const IS_THERE: &str = "select pg_catalog.to_regclass($1)";
+        let name = qualified(relation);
+        let found = connection.query_with(IS_THERE, &[Some(&name)]).await?;
+        if found.value().is_some() {
+            self.created.remove(&relation.id.0);
+            return Ok(());
+        }
+        self.create(connection, relation.id.0).await
+    }
+
+    /// Creates a table of which a note tells.
     pub(super) async fn create(&mut self, connection: &mut Connection, relation: u32) -> Done {
         let Some(command) = self.created.remove(&relation) else { return Ok(()) };
         let Some(text) = &command.create else { return Ok(()) };

@@ -62,6 +62,15 @@ pub const MAX_DELAY: Duration = Duration::from_secs(30);
 pub const ORIGIN: &str = "hihooi";
 /// Pauses before an entry that couldn't be applied is tried again: what was in its way, such as a lock, may be gone.
 const TRY_AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// The same if the server's condition seems to be in its way, such as a full disk. (A function that DDL runs can raise such
+/// an error, too. So the replica counts as one that doesn't go on by itself then.)
+const TRY_PASSING: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(20),
+    Duration::from_secs(30),
+];
 /// Pauses between attempts to reach a replica.
 const RETRY_MS_MIN: u64 = 100;
 const RETRY_MS_MAX: u64 = 2_000;
@@ -170,7 +179,9 @@ async fn run(
                 times = if at == refused { times + 1 } else { 1 };
                 refused = at;
                 // Without an entry it isn't one that is refused: another attempt would find the same.
-                let pause = TRY_AGAIN.get(times - 1).filter(|_| refusal.is_some());
+                let passes = refusal.as_ref().is_some_and(|r| r.may_pass && r.blame.is_none());
+                let pauses = if passes { &TRY_PASSING[..] } else { &TRY_AGAIN };
+                let pause = pauses.get(times - 1).filter(|_| refusal.is_some());
                 let blame = refusal.as_ref().and_then(|refusal| refusal.blame.as_ref());
                 if let Some(blame) = blame
                     && blame.is_to_go(&config.replica, pause.is_none())
@@ -185,6 +196,8 @@ async fn run(
                     Some(_) => config.replica.set_state(State::Failed, reason),
                     None => tell_diverged(&config.replica, reason),
                 }
+                // The server's condition may change at any time.
+                let pause = pause.or(pauses.last().filter(|_| passes));
                 let pause_ms = pause.map(|pause| pause.as_millis() as u64);
                 wait_for_attempt(&mut requests, &before, pause_ms).await;
                 status.set_refused(Tsid::ZERO);

@@ -26,16 +26,15 @@ use crate::setup;
 
 /// Sets the statements that `hihooi.carry_out()` executes next.
 pub(super) const SET_WORK: &str = "select pg_catalog.set_config('hihooi.work', $1, true)";
-/// The same for changes of rows, whose functions may take this long ([`RUN_LIMIT`]).
-pub(super) const SET_ROWS: &str = "select pg_catalog.set_config('hihooi.work', $1, true), \
-                                   pg_catalog.set_config('statement_timeout', '30s', true)";
-/// How long functions that rows run may take in one operation.
+/// How long functions that rows run may take in one operation, if nothing else can be done meanwhile.
 pub(super) const RUN_LIMIT: Duration = Duration::from_secs(30);
 /// Closes cursors that functions left open: their names and tables may be another operation's too.
 pub(super) const CLOSE: &str = "CLOSE ALL";
-/// Ends [`RUN_LIMIT`]. Returns one row unless a temporary object was created in this session.
-pub(super) const NOTHING_TEMPORARY: &str = "select pg_catalog.set_config('statement_timeout', '0', true) \
+/// Returns one row unless a temporary object was created in this session, and releases what would outlive the transaction.
+pub(super) const NOTHING_TEMPORARY: &str = "select pg_catalog.pg_advisory_unlock_all() \
      where pg_catalog.pg_my_temp_schema() operator(pg_catalog.=) 0";
+/// The same behind a ROLLBACK.
+pub(super) const UNLOCK: &str = "select pg_catalog.pg_advisory_unlock_all()";
 /// The error if it returns none.
 pub(super) const TEMPORARY: &str = "a function that ran at the replica created a temporary object";
 /// SQLSTATE of `hihooi.carry_out()` when a statement changed another number of rows than expected.

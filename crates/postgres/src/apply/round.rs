@@ -21,7 +21,9 @@ use tokio::time::Instant;
 
 use super::catalog::Catalog;
 use super::handle::{ApplierStatus, HoldState, Requested};
+use super::restricted::RUN_LIMIT;
 use super::session::Session;
+use super::set_aside::Running;
 use super::standstill::{self, Standstill};
 use super::unseen::Recent;
 use super::work::{Failure, Group, Refusal, Work, is_in_log};
@@ -108,6 +110,7 @@ pub(super) struct Round<'a> {
     refused_before: Tsid,
     generation: u64,
     orders: Vec<mpsc::Sender<Order>>,
+    running: Vec<Arc<Running>>,
     processes: Vec<i32>,
     outcomes: mpsc::Receiver<(usize, Outcome)>,
     /// What went wrong last.
@@ -154,11 +157,14 @@ impl<'a> Round<'a> {
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();
         let (mut orders, mut processes) = (Vec::new(), Vec::new());
+        let running: Vec<Arc<Running>> = (0..config.connections).map(|_| Arc::default()).collect();
         for number in 0..config.connections {
             let origin = format!("{}_{number}", config.origin);
             let log = config.log.clone();
+            let running = Arc::clone(&running[number]);
             let session =
-                Session::open(site, &config.database, &origin, log, repaired, recent).await?;
+                Session::open(site, &config.database, &origin, log, repaired, recent, running)
+                    .await?;
             let (sender, receiver) = mpsc::channel(worker::ORDERS_LEN);
             processes.push(session.process());
             orders.push(sender);
@@ -190,6 +196,7 @@ impl<'a> Round<'a> {
             refused_before,
             generation: 0,
             orders,
+            running,
             processes,
             outcomes,
             refused: None,
@@ -536,6 +543,13 @@ impl<'a> Round<'a> {
         }
         if waited >= self.config.max_delay {
             self.end_others(&blocking).await?;
+        }
+        if waited >= RUN_LIMIT
+            && blocking.is_empty()
+            && let Some(refusal) = self.running[worker].refusal()
+        {
+            let reason = format!("entry {}: {}", refusal.tsid, refusal.reason);
+            return Err(End::Diverged(reason, Some(refusal)));
         }
         Ok(())
     }

@@ -20,13 +20,12 @@ use hihooi_replication::items::RelId;
 use hihooi_replication::note::Note;
 use hihooi_wire::backend::{self, tag};
 use hihooi_wire::frontend;
-use tokio::time::Instant;
 
 use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::{Failed, Followed};
 use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
-use super::set_aside::{BRING_BACK, Blame, Cause};
+use super::set_aside::{self, BRING_BACK, Blame, Cause, Running};
 use super::statements::{self, Shape, Statement};
 use super::unseen::Recent;
 use super::words::{What, advice, owner_advice, unknown};
@@ -37,9 +36,10 @@ use crate::site::Site;
 /// How a message introduces the server's error: a domain's constraint may raise any.
 const SERVER_ERROR: &str = "(SQLSTATE ";
 /// SQLSTATEs that begin so are about a value, which the primary has stored.
-const ABOUT_VALUE: &str = "22";
-/// SQLSTATE of what took longer than `statement_timeout`, or was cancelled.
-const QUERY_CANCELED: &str = "57014";
+const DATA_EXCEPTION: &str = "22";
+/// So are these where a row is written: schemas, tables, functions and other objects that a value of type `regclass` or the
+/// like names.
+const UNKNOWN_NAMES: [&str; 4] = ["3F000", "42P01", "42883", "42704"];
 /// SQLSTATE of a text that isn't valid in the database's encoding.
 const INVALID_TEXT: &str = "(SQLSTATE 22021)";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
@@ -88,8 +88,10 @@ pub(super) struct Session {
     /// Changes of guarded tables that are not in the pipeline yet.
     gathered: Option<Gathered>,
     failed: Option<Failure>,
-    /// Since when the answers are awaited.
-    settling_since: Instant,
+    /// Code of others has run in this transaction.
+    has_run_code: bool,
+    /// What it is told if the functions of a table don't end: the first one's of which answers are awaited.
+    running: Arc<Running>,
     followed: Followed,
     /// The last notes.
     recent: Arc<Recent>,
@@ -118,6 +120,7 @@ impl Session {
         log: Log,
         repaired: Tsid,
         recent: &Arc<Recent>,
+        running: Arc<Running>,
     ) -> Result<Session> {
         let mut connection = Connection::open(&progress::applier_login(site, database)).await?;
         let setup = "select pg_catalog.pg_replication_origin_session_setup($1)";
@@ -141,7 +144,8 @@ impl Session {
             expected_bytes: 0,
             gathered: None,
             failed: None,
-            settling_since: Instant::now(),
+            has_run_code: false,
+            running,
             followed: Followed::default(),
             recent: Arc::clone(recent),
             path: None,
@@ -249,7 +253,11 @@ impl Session {
             return Ok(());
         }
         self.forget();
-        self.connection.query("ROLLBACK").await.map(drop).map_err(|error| lost(&error))
+        self.connection.query("ROLLBACK").await.map_err(|error| lost(&error))?;
+        if std::mem::take(&mut self.has_run_code) {
+            self.connection.query(restricted::UNLOCK).await.map_err(|error| lost(&error))?;
+        }
+        Ok(())
     }
 
     /// Waits until the server sends something unasked, which only happens when the session ends, and
@@ -424,7 +432,7 @@ impl Session {
         match change {
             Change::Relation(relation) => {
                 if self.followed.created.contains_key(&relation.id.0) {
-                    self.create(tsid, relation.id).await?;
+                    self.create(tsid, relation).await?;
                 }
                 self.describe(relation);
                 Ok(())
@@ -581,7 +589,11 @@ impl Session {
                 if self.failed.is_some() {
                     return Ok(None);
                 }
-                self.catalog.table(relation, &mut self.connection).await?
+                let table = self.catalog.table(relation, &mut self.connection).await?;
+                if let Some(table) = table.as_ref().filter(|table| table.is_set_aside) {
+                    set_aside::empty(relation, &table.oid, &mut self.connection).await?;
+                }
+                table
             }
         };
         if known.is_none() && self.as_they_came && self.create_unnoted(tsid, relation.id).await? {
@@ -753,6 +765,8 @@ impl Session {
             return;
         };
         let tsid = changes[0].0;
+        self.has_run_code = true;
+        self.running.is_to_run(tsid, &changes[0].1);
         let temporary = What::Temporary(changes[0].1.relation().cloned());
         let step = |what| Expected { tsid, rows: None, what: What::Housekeeping(what) };
         let view = View::rows(&self.connection);
@@ -764,7 +778,7 @@ impl Session {
             self.send(&text, [].into_iter(), step("beginning a restricted operation"));
         }
         let work = work.text();
-        self.send(restricted::SET_ROWS, [Some(&work[..])].into_iter(), step("setting the work"));
+        self.send(restricted::SET_WORK, [Some(&work[..])].into_iter(), step("setting the work"));
         let what = What::Gathered { owner, changes };
         self.send(view.refresh(), [].into_iter(), Expected { tsid, rows: None, what });
         let close = [restricted::CLOSE.to_owned()].into_iter();
@@ -797,25 +811,35 @@ impl Session {
             return Ok(());
         }
         self.forget();
+        self.has_run_code = true;
         let done = self.followed.follow(&mut self.connection, note).await;
         self.note_followed(tsid, done)
     }
 
     /// Creates a table whose rows come next.
-    async fn create(&mut self, tsid: Tsid, relation: RelId) -> Result<()> {
+    async fn create(&mut self, tsid: Tsid, relation: &Relation) -> Result<()> {
         self.use_path(tsid, None);
         self.settle().await?;
         if self.failed.is_some() {
             return Ok(());
         }
         self.forget();
-        let done = self.followed.create(&mut self.connection, relation.0).await;
+        let done = self.followed.create_for_rows(&mut self.connection, relation).await;
         self.note_followed(tsid, done)
     }
 
     fn note_followed(&mut self, tsid: Tsid, done: std::result::Result<(), Failed>) -> Result<()> {
         match done {
             Ok(()) => Ok(()),
+            // Functions that DDL runs may raise anything.
+            Err(Failed::Error(what, Error::Server(fields))) if !fields.ends_session() => {
+                let may_pass = is_passing(fields.code());
+                let advice = advice(&fields, self.path.is_some());
+                let reason = format!("{what}: {fields}{advice}");
+                let refusal = Refusal { tsid, reason, may_pass, blame: None };
+                self.failed.get_or_insert(Failure::Refused(refusal));
+                Ok(())
+            }
             Err(Failed::Error(what, error)) => self.note(tsid, &what, error),
             Err(Failed::Differs(what)) => {
                 self.refuse(tsid, what);
@@ -842,7 +866,6 @@ impl Session {
     async fn settle(&mut self) -> Result<()> {
         debug_assert!(!self.is_preparing, "nothing is sent yet");
         self.carry_out();
-        self.settling_since = Instant::now();
         self.expected_bytes = 0;
         frontend::sync(self.connection.buffer());
         self.connection.flush().await?;
@@ -859,6 +882,7 @@ impl Session {
                 }
                 tag::READY_FOR_QUERY => {
                     self.expected.clear();
+                    self.running.has_run();
                     return Ok(());
                 }
                 _ => {}
@@ -892,7 +916,9 @@ impl Session {
     }
 
     fn refuse_for(&mut self, tsid: Tsid, reason: String, blame: Option<Blame>) {
-        self.failed.get_or_insert(Failure::Refused(Refusal { tsid, reason, blame }));
+        let may_pass = blame.as_ref().is_some_and(|blame| blame.cause == Cause::Passing);
+        let refusal = Refusal { tsid, reason, may_pass, blame };
+        self.failed.get_or_insert(Failure::Refused(refusal));
     }
 
     fn note_expected(&mut self, expected: Option<Expected>, error: Error) -> Result<()> {
@@ -902,7 +928,14 @@ impl Session {
             }
             Some(Expected { tsid, what, .. }) => {
                 let blame = self.blame(&what, error.code());
-                self.note_about(tsid, &what.words(), error, blame)
+                // No code of a plain table's raises what looks like the server's condition.
+                let blame = blame.filter(|blame| {
+                    blame.cause != Cause::Rows || !is_passing(error.code().unwrap_or_default())
+                });
+                match blame {
+                    Some(blame) => self.note_about(tsid, &what.words(), error, blame),
+                    None => self.note(tsid, &what.words(), error),
+                }
             }
             None => self.note(Tsid::ZERO, "a statement", error),
         }
@@ -914,8 +947,6 @@ impl Session {
         // The first statement sets the search path.
         let index = at.unwrap_or(0).saturating_sub(1);
         let (tsid, what) = changes.get(index).unwrap_or(&changes[0]);
-        let takes_too_long = error.code() == Some(QUERY_CANCELED)
-            && self.settling_since.elapsed() >= restricted::RUN_LIMIT;
         match &error {
             Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
                 let reason = format!("{} {}", what.words(), fields.message());
@@ -923,12 +954,9 @@ impl Session {
                 Ok(())
             }
             // What the table's code raises may look like the server's condition.
-            Error::Server(fields)
-                if at.is_some() || takes_too_long || !is_passing(fields.code()) =>
-            {
+            Error::Server(fields) if !fields.ends_session() => {
                 let reason = format!("{}: {fields}{}", what.words(), owner_advice(fields, owner));
-                let is_passing = is_passing(fields.code()) && !takes_too_long;
-                let cause = if is_passing { Cause::Passing } else { Cause::Code };
+                let cause = Cause::of_code(fields.code());
                 let blame = what.relation().cloned().map(|relation| Blame { relation, cause });
                 self.refuse_for(*tsid, reason, blame);
                 Ok(())
@@ -941,27 +969,34 @@ impl Session {
     fn blame(&self, what: &What, code: Option<&str>) -> Option<Blame> {
         let relation = Arc::clone(what.relation()?);
         let table = self.catalog.known(&relation)??;
-        let is_code = table.runs_code() || code.is_some_and(|code| code.starts_with(ABOUT_VALUE));
-        let cause = if is_code { Cause::Code } else { Cause::Rows };
+        let is_about_value =
+            |code: &str| code.starts_with(DATA_EXCEPTION) || UNKNOWN_NAMES.contains(&code);
+        let cause = match code {
+            _ if table.runs_code() => Cause::of_code(code.unwrap_or_default()),
+            Some(code) if is_about_value(code) => Cause::Code,
+            _ => Cause::Rows,
+        };
         Some(Blame { relation, cause })
     }
 
     /// Notes the server's error about an entry; errors that aren't about it are passed on.
     fn note(&mut self, tsid: Tsid, what: &str, error: Error) -> Result<()> {
-        self.note_about(tsid, what, error, None)
-    }
-
-    fn note_about(
-        &mut self,
-        tsid: Tsid,
-        what: &str,
-        error: Error,
-        blame: Option<Blame>,
-    ) -> Result<()> {
         match &error {
             Error::Server(fields) if !is_passing(fields.code()) => {
                 let advice = advice(fields, self.path.is_some());
-                self.refuse_for(tsid, format!("{what}: {fields}{advice}"), blame);
+                self.refuse(tsid, format!("{what}: {fields}{advice}"));
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// The same for an error that code of the table's may have raised.
+    fn note_about(&mut self, tsid: Tsid, what: &str, error: Error, blame: Blame) -> Result<()> {
+        match &error {
+            Error::Server(fields) if !fields.ends_session() => {
+                let advice = advice(fields, self.path.is_some());
+                self.refuse_for(tsid, format!("{what}: {fields}{advice}"), Some(blame));
                 Ok(())
             }
             _ => Err(error),

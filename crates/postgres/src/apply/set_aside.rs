@@ -8,7 +8,7 @@
 //! whatever else an applier knows of a table, and told to the router before an entry is applied without the table's
 //! rows. TRUNCATE brings it back, in the transaction of its entry, and so does a copy of the primary.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hihooi_replication::entry::Relation;
@@ -17,7 +17,10 @@ use hihooi_replication::items::RelId;
 
 use super::Config;
 use super::progress;
+use super::restricted::RUN_LIMIT;
 use super::statements::qualified;
+use super::words::What;
+use super::work::Refusal;
 use crate::connection::{Connection, Error, Result};
 use crate::site::{Replica, TablesSetAside};
 
@@ -45,6 +48,50 @@ pub(super) enum Cause {
     Passing,
     /// The replica's rows are others than the primary's; a copy of the primary has the right ones.
     Rows,
+}
+
+impl Cause {
+    /// Of an error with this SQLSTATE, which code of the table's may have raised.
+    pub(super) fn of_code(code: &str) -> Cause {
+        const SERVERS: [&str; 3] = ["53", "57", "58"];
+        if SERVERS.iter().any(|class| code.starts_with(class)) {
+            Cause::Passing
+        } else {
+            Cause::Code
+        }
+    }
+}
+
+/// What functions a connection waits for: those of a table's rows.
+#[derive(Debug, Default)]
+pub(super) struct Running(Mutex<Option<Refusal>>);
+
+impl Running {
+    /// A change of rows is sent that runs functions.
+    pub(super) fn is_to_run(&self, tsid: Tsid, what: &What) {
+        let Some(relation) = what.relation().cloned() else { return };
+        let blame = Some(Blame { relation, cause: Cause::Code });
+        let limit_s = RUN_LIMIT.as_secs();
+        let reason = format!(
+            "{}: the table runs functions, which take longer than {limit_s} s here",
+            what.words()
+        );
+        self.lock().get_or_insert(Refusal { tsid, reason, may_pass: false, blame });
+    }
+
+    /// All answers are there.
+    pub(super) fn has_run(&self) {
+        self.lock().take();
+    }
+
+    /// Why the entry is to be given up, if functions run.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Refusal>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Blame {
@@ -76,7 +123,8 @@ pub(super) async fn set_aside(
         returning true";
     let login = progress::control_login(&config.replica.site, &config.database);
     let mut control = Connection::open(&login).await?;
-    if config.replica.set_aside().len() >= TABLES_MAX {
+    let known = config.replica.set_aside();
+    if known.len() >= TABLES_MAX && !known.contains_key(&relation.id) {
         return Err(Error::Protocol(format!("{TABLES_MAX} tables are set aside already")));
     }
     let (id, name, tsid) = (relation.id.0.to_string(), qualified(relation), tsid.0.to_string());
@@ -89,14 +137,11 @@ pub(super) async fn set_aside(
 
 /// The tables that the replica has set aside, without those that are dropped.
 pub(super) async fn read(control: &mut Connection) -> Result<TablesSetAside> {
-    const FIND: &str = "update hihooi.set_aside set local = pg_catalog.to_regclass(name)::oid
-                        where local is null and pg_catalog.to_regclass(name) is not null";
     const TIDY: &str =
         "delete from hihooi.set_aside where local not in (select oid from pg_catalog.pg_class)";
     const READ: &str =
         "select s.relation, coalesce(c.oid::pg_catalog.regclass::text, s.name), s.reason
                         from hihooi.set_aside s left join pg_catalog.pg_class c on c.oid = s.local";
-    control.query(FIND).await?;
     control.query(TIDY).await?;
     let found = control.query(READ).await?;
     let tables = found.rows.into_iter().filter_map(|row| {
@@ -104,6 +149,32 @@ pub(super) async fn read(control: &mut Connection) -> Result<TablesSetAside> {
         Some((RelId(relation?.parse().ok()?), (name?, reason?)))
     });
     Ok(tables.collect())
+}
+
+/// Begins to go on without a table's rows, where the first of them would be written: only there it is certain which table
+/// has the name. It is emptied, so that its constraints and indexes can be altered as at the primary; who reads it in an
+/// older snapshot is told ([`Replica::set_aside_changes`]).
+pub(super) async fn empty(
+    relation: &Relation,
+    oid: &str,
+    connection: &mut Connection,
+) -> Result<()> {
+    const FOUND: &str = "update hihooi.set_aside set local = $2::oid
+                         where relation = $1::oid and local is distinct from $2::oid returning true";
+    const IS_REFERENCED: &str = "select from pg_catalog.pg_constraint
+                                 where contype = 'f' and confrelid = $1::oid and conrelid <> confrelid";
+    let id = relation.id.0.to_string();
+    if connection.query_with(FOUND, &[Some(&id), Some(oid)]).await?.rows.is_empty() {
+        return Ok(());
+    }
+    let name = qualified(relation);
+    let is_referenced = !connection.query_with(IS_REFERENCED, &[Some(oid)]).await?.rows.is_empty();
+    let text = if is_referenced {
+        format!("DELETE FROM ONLY {name}")
+    } else {
+        format!("TRUNCATE ONLY {name}")
+    };
+    connection.query(&text).await.map(drop)
 }
 
 /// Brings tables back that an entry has emptied, unless the rows behind that in the same entry can't be written. `$1` is

@@ -6,7 +6,7 @@ use hihooi_replication::entry::{Relation, Tuple, Value};
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
 
-use super::restricted::{RUN_LIMIT, TEMPORARY};
+use super::restricted::TEMPORARY;
 use crate::setup::REBUILD;
 
 /// Characters that are shown of a value.
@@ -89,12 +89,6 @@ pub(super) fn advice(error: &ErrorFields, has_path: bool) -> &'static str {
 
 /// What to do about an error of a change that was made as the table's owner.
 pub(super) fn owner_advice(error: &ErrorFields, owner: &str) -> String {
-    if error.code() == "57014" {
-        let limit_s = RUN_LIMIT.as_secs();
-        return format!(
-            "; the table runs functions, which took longer than {limit_s} s at the replica"
-        );
-    }
     if error.code() != "42501" {
         return String::new();
     }

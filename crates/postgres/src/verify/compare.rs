@@ -19,7 +19,7 @@ const IS_THERE: &str = "SELECT pg_catalog.to_regclass($1)";
 /// Tables whose rows a replica doesn't follow (`apply::set_aside`).
 const SET_ASIDE: &str = "
     SELECT format('%I.%I', n.nspname, c.relname), s.reason
-    FROM hihooi.set_aside s JOIN pg_class c ON c.oid = coalesce(s.local, to_regclass(s.name))
+    FROM hihooi.set_aside s JOIN pg_class c ON c.oid = s.local
         JOIN pg_namespace n ON n.oid = c.relnamespace";
 
 /// What was read of a table, if it is still the table of the snapshot.
