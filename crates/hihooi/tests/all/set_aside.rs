@@ -1,6 +1,8 @@
 //! Tables whose rows can't be written at a replica: it goes on without them, and reads of them run on the primary.
 
-use crate::harness::{Cluster, Options, Session, alone, assert_names, eventually, target_is_plain};
+use crate::harness::{
+    Cluster, Options, Session, alone, assert_names, eventually, ms, target_is_plain,
+};
 
 /// Rows of `t` run a function that asks for a setting of the client's, in another function, so that nobody notices
 /// before the first row.
@@ -286,44 +288,92 @@ fn a_table_that_is_set_aside_can_be_altered() {
     let _alone = alone();
     let (cluster, mut session) = start(1);
     session.run(
-        "ALTER TABLE app.t ADD w int; CREATE TABLE app.referenced (id int PRIMARY KEY, v int, w int);
-         CREATE TABLE app.refers (id int REFERENCES app.referenced);
-         CREATE TABLE app.parts (id int, v int, w int) PARTITION BY RANGE (id)",
+        "ALTER TABLE app.t ADD w int; CREATE TABLE app.parts (id int, v int, w int) PARTITION BY RANGE (id);
+         CREATE FUNCTION app.slow() RETURNS int STABLE LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.4); RETURN 1; END';
+         CREATE FUNCTION app.rows() RETURNS int STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM app.t); END'",
     );
     session.run("INSERT INTO app.u SELECT n FROM generate_series(2, 20) n");
     session
         .run("DROP INDEX app.t_f; INSERT INTO app.t SELECT n, 1, 1 FROM generate_series(1, 9) n");
-    session.run("INSERT INTO app.referenced TABLE app.t; INSERT INTO app.refers VALUES (1)");
     cluster.caught_up();
-    for table in ["t", "referenced"] {
-        session.run(&format!("CREATE INDEX {table}_f ON app.{table} (app.f(v)) WHERE v > 1"));
-        session.run(&format!("INSERT INTO app.{table} VALUES (10, 2, NULL)"));
-        cluster.caught_up();
-    }
-    assert_eq!(set_aside(&cluster, "replica1"), "2");
-    for table in ["t", "referenced"] {
-        session.run(&format!("UPDATE app.{table} SET w = id + 5"));
+    session.run("CREATE INDEX t_f ON app.t (app.f(v)) WHERE v > 1");
+    cluster.caught_up();
+    let mut reader = cluster.connect();
+    eventually("it is read there", || {
+        runs_at_replica(&mut reader, "SELECT count(*) FROM app.t", "9")
+    });
+    std::thread::scope(|scope| {
+        // It opens the table long after its answer has begun, and the table is no longer followed by then.
+        let reads = scope.spawn(move || {
+            reader.run(
+                "SELECT CASE WHEN g = 12 THEN app.rows() ELSE app.slow() END, repeat('x', 9000)
+                 FROM generate_series(1, 12) g",
+            )
+        });
+        std::thread::sleep(ms(1000));
+        session.run("INSERT INTO app.t VALUES (10, 2, NULL); UPDATE app.t SET w = id + 5");
         for change in [
             "ADD UNIQUE (w)",
             "ALTER w SET NOT NULL",
             "ADD CHECK (w > 5)",
             "ALTER w TYPE bigint USING w * 2",
         ] {
-            session.run(&format!("ALTER TABLE app.{table} {change}"));
+            session.run(&format!("ALTER TABLE app.t {change}"));
         }
-        session.run(&format!(
-            "ALTER TABLE app.{table} ALTER w TYPE int, ADD FOREIGN KEY (id) REFERENCES app.u"
-        ));
-    }
-    session.run("DELETE FROM app.t WHERE id < 3; ALTER TABLE app.t ALTER id DROP DEFAULT");
+        let rows = reads.join().expect("it reads").rows;
+        assert_eq!(rows.last().expect("a row")[0].as_deref(), Some("9"), "nobody truncated it");
+    });
+    session.run("ALTER TABLE app.t ALTER w TYPE int, ADD FOREIGN KEY (id) REFERENCES app.u");
+    session.run("DELETE FROM app.t WHERE id < 3");
     session.run("ALTER TABLE app.parts ATTACH PARTITION app.t FOR VALUES FROM (3) TO (99)");
-    cluster.caught_up();
-    assert_eq!(
-        (cluster.state("replica1"), set_aside(&cluster, "replica1")),
-        ("serving".into(), "2".into())
-    );
+    let serves = || {
+        let replica = &cluster.show_replicas()["replica1"];
+        (&*replica["state"], &*replica["lag_entries"], &*replica["tables_set_aside"])
+            == ("serving", "0", "1")
+    };
+    eventually("the replica goes on", serves);
     let (value, site, _) = read(&mut session, "SELECT count(*) FROM app.parts");
     assert_eq!((value, &*site), ("8".to_owned(), "primary"));
+}
+
+/// No statement of ours runs functions of a table's owner with a superuser's rights.
+#[test]
+fn nobody_gets_rights_by_a_table_that_is_set_aside() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE ROLE eve; CREATE SCHEMA e AUTHORIZATION eve; SET ROLE eve");
+    session.run(
+        "CREATE FUNCTION e.up() RETURNS bool LANGUAGE plpgsql AS $$BEGIN
+             IF current_setting('session_replication_role') = 'replica' THEN
+                 BEGIN ALTER ROLE eve SUPERUSER; EXCEPTION WHEN OTHERS THEN NULL; END;
+                 RETURN true;
+             END IF; RETURN false; END$$;
+         CREATE FUNCTION e.f(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+             $$BEGIN IF e.up() AND v < 0 THEN RAISE 'no'; END IF; RETURN v; END$$",
+    );
+    for table in ["e.t", "e.referenced"] {
+        session.run(&format!(
+            "CREATE TABLE {table} (k int PRIMARY KEY, v int); CREATE INDEX ON {table} (e.f(v));
+             CREATE INDEX ON {table} ((v + e.f(1))); CREATE INDEX ON {table} (k) WHERE e.f(2) > 1"
+        ));
+    }
+    session.run("CREATE TABLE e.refers (k int REFERENCES e.referenced)");
+    session.run("INSERT INTO e.t VALUES (1, 1), (2, 2); INSERT INTO e.referenced TABLE e.t");
+    session.run("INSERT INTO e.t VALUES (9, -1); INSERT INTO e.referenced VALUES (9, -1)");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "2");
+    std::thread::sleep(ms(2500));
+    session.run("ALTER TABLE e.t ADD w int; ALTER TABLE e.referenced ADD w int");
+    session.run("TRUNCATE e.t, e.referenced, e.refers");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "0");
+    let is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'eve'";
+    assert_eq!(cluster.direct("replica1").value(is_super), "f");
+    cluster.assert_verified();
 }
 
 /// A value may be one that only the primary can read: a name of what exists there only.

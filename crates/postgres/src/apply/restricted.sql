@@ -19,7 +19,9 @@ CREATE TABLE IF NOT EXISTS hihooi.set_aside (
     local pg_catalog.oid,
     name pg_catalog.text NOT NULL,
     tsid pg_catalog.int8 NOT NULL,
-    reason pg_catalog.text NOT NULL
+    reason pg_catalog.text NOT NULL,
+    since pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    is_emptied pg_catalog.bool NOT NULL DEFAULT false
 );
 REVOKE ALL ON hihooi.set_aside FROM PUBLIC;
 

@@ -591,7 +591,7 @@ impl Session {
                 }
                 let table = self.catalog.table(relation, &mut self.connection).await?;
                 if let Some(table) = table.as_ref().filter(|table| table.is_set_aside) {
-                    set_aside::empty(relation, &table.oid, &mut self.connection).await?;
+                    set_aside::found(relation, &table.oid, &mut self.connection).await?;
                 }
                 table
             }
@@ -812,6 +812,7 @@ impl Session {
         }
         self.forget();
         self.has_run_code = true;
+        set_aside::empty_for_ddl(&mut self.connection).await?;
         let done = self.followed.follow(&mut self.connection, note).await;
         self.note_followed(tsid, done)
     }

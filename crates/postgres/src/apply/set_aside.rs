@@ -151,30 +151,38 @@ pub(super) async fn read(control: &mut Connection) -> Result<TablesSetAside> {
     Ok(tables.collect())
 }
 
-/// Begins to go on without a table's rows, where the first of them would be written: only there it is certain which table
-/// has the name. It is emptied, so that its constraints and indexes can be altered as at the primary; who reads it in an
-/// older snapshot is told ([`Replica::set_aside_changes`]).
-pub(super) async fn empty(
+/// Notes which table of the replica it is whose rows are skipped: only where the first of them would be written is it
+/// certain which table has the name.
+pub(super) async fn found(
     relation: &Relation,
     oid: &str,
     connection: &mut Connection,
 ) -> Result<()> {
     const FOUND: &str = "update hihooi.set_aside set local = $2::oid
-                         where relation = $1::oid and local is distinct from $2::oid returning true";
-    const IS_REFERENCED: &str = "select from pg_catalog.pg_constraint
-                                 where contype = 'f' and confrelid = $1::oid and conrelid <> confrelid";
+                         where relation = $1::oid and local is distinct from $2::oid";
     let id = relation.id.0.to_string();
-    if connection.query_with(FOUND, &[Some(&id), Some(oid)]).await?.rows.is_empty() {
-        return Ok(());
+    connection.query_with(FOUND, &[Some(&id), Some(oid)]).await.map(drop)
+}
+
+/// Empties tables in front of DDL, so that rows which are no longer kept up to date fulfil what is added. Only TRUNCATE
+/// plans nothing, which would run functions of indexes with our rights; but it takes the rows from older snapshots, too. So
+/// a table isn't emptied while anybody reads who came before it was set aside, nor if foreign keys refer to it.
+pub(super) async fn empty_for_ddl(connection: &mut Connection) -> Result<()> {
+    const TO_EMPTY: &str = "
+        update hihooi.set_aside s set is_emptied = true
+        from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+        where c.oid = s.local and c.relkind = 'r' and not s.is_emptied
+          and pg_catalog.clock_timestamp() > s.since + interval '2 s'
+          and not exists (select from pg_catalog.pg_stat_activity a
+              where a.backend_type = 'client backend' and a.xact_start < s.since + interval '2 s')
+          and not exists (select from pg_catalog.pg_constraint k
+              where k.contype = 'f' and k.confrelid = c.oid and k.conrelid <> k.confrelid)
+        returning pg_catalog.format('TRUNCATE ONLY %I.%I', n.nspname, c.relname)";
+    let texts = connection.query(TO_EMPTY).await?.rows;
+    for text in texts.into_iter().flatten().flatten() {
+        connection.query(&text).await?;
     }
-    let name = qualified(relation);
-    let is_referenced = !connection.query_with(IS_REFERENCED, &[Some(oid)]).await?.rows.is_empty();
-    let text = if is_referenced {
-        format!("DELETE FROM ONLY {name}")
-    } else {
-        format!("TRUNCATE ONLY {name}")
-    };
-    connection.query(&text).await.map(drop)
+    Ok(())
 }
 
 /// Brings tables back that an entry has emptied, unless the rows behind that in the same entry can't be written. `$1` is
