@@ -586,11 +586,26 @@ async fn run_all(connection: &mut Connection, commands: Vec<String>) -> Done {
 async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
     const HAS: &str = "SELECT FROM pg_catalog.pg_class
         WHERE oid = pg_catalog.to_regclass($1) AND relowner = pg_catalog.to_regrole($2)";
+    const HAS_WRAPPER: &str = "SELECT FROM pg_catalog.pg_foreign_data_wrapper
+        WHERE pg_catalog.quote_ident(fdwname) = $1 AND fdwowner = pg_catalog.to_regrole($2)";
+    const HAS_EVENT_TRIGGER: &str = "SELECT FROM pg_catalog.pg_event_trigger
+        WHERE pg_catalog.quote_ident(evtname) = $1 AND evtowner = pg_catalog.to_regrole($2)";
     const RELATIONS: [&str; 5] =
         ["table", "view", "materialized view", "sequence", "foreign table"];
     for Owner { kind, identity, owner, before } in owners {
         if RELATIONS.contains(&kind.as_str())
             && !connection.query_with(HAS, &[Some(identity), Some(owner)]).await?.rows.is_empty()
+        {
+            continue;
+        }
+        // Their owner must be a superuser, and may be one no more.
+        let has = match kind.as_str() {
+            "foreign-data wrapper" => Some(HAS_WRAPPER),
+            "event trigger" => Some(HAS_EVENT_TRIGGER),
+            _ => None,
+        };
+        if let Some(has) = has
+            && !connection.query_with(has, &[Some(identity), Some(owner)]).await?.rows.is_empty()
         {
             continue;
         }

@@ -18,7 +18,6 @@ use hihooi_replication::items::RelId;
 use super::Config;
 use super::progress;
 use super::restricted::RUN_LIMIT;
-use super::statements::qualified;
 use super::words::What;
 use super::work::Refusal;
 use crate::connection::{Connection, Error, Result};
@@ -53,7 +52,7 @@ pub(super) enum Cause {
 impl Cause {
     /// Of an error with this SQLSTATE, which code of the table's may have raised.
     pub(super) fn of_code(code: &str) -> Cause {
-        const SERVERS: [&str; 3] = ["53", "57", "58"];
+        const SERVERS: [&str; 5] = ["40", "53", "55", "57", "58"];
         if SERVERS.iter().any(|class| code.starts_with(class)) {
             Cause::Passing
         } else {
@@ -117,7 +116,8 @@ pub(super) async fn set_aside(
     reason: &str,
 ) -> Result<bool> {
     const ADD: &str = "
-        insert into hihooi.set_aside as s (relation, name, tsid, reason) values ($1::oid, $2, $3::int8, $4)
+        insert into hihooi.set_aside as s (relation, name, tsid, reason)
+            values ($1::oid, pg_catalog.format('%I.%I', $2::text, $3::text), $4::int8, $5)
         on conflict (relation) do update set tsid = excluded.tsid, reason = excluded.reason
             where s.tsid <> excluded.tsid
         returning true";
@@ -127,8 +127,8 @@ pub(super) async fn set_aside(
     if known.len() >= TABLES_MAX && !known.contains_key(&relation.id) {
         return Err(Error::Protocol(format!("{TABLES_MAX} tables are set aside already")));
     }
-    let (id, name, tsid) = (relation.id.0.to_string(), qualified(relation), tsid.0.to_string());
-    let values = [id.as_str(), &name, &tsid, reason].map(Some);
+    let (id, tsid) = (relation.id.0.to_string(), tsid.0.to_string());
+    let values = [id.as_str(), &relation.schema, &relation.name, &tsid, reason].map(Some);
     let added = control.query_with(ADD, &values).await?;
     config.replica.set_tables_aside(read(&mut control).await?);
     control.close().await;

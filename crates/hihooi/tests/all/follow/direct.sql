@@ -326,3 +326,18 @@ CREATE UNIQUE INDEX CONCURRENTLY i ON t (v);
 -- through
 DROP INDEX i;
 INSERT INTO t VALUES (3, 'a');
+
+-- case: who may own a wrapper or an event trigger no more owns it still when owners are told
+CREATE ROLE follow_a SUPERUSER;
+CREATE FOREIGN DATA WRAPPER follow_w;
+CREATE FUNCTION follow_f() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+CREATE EVENT TRIGGER follow_t ON ddl_command_start WHEN tag IN ('ALTER OPERATOR') EXECUTE FUNCTION follow_f();
+ALTER FOREIGN DATA WRAPPER follow_w OWNER TO follow_a;
+ALTER EVENT TRIGGER follow_t OWNER TO follow_a;
+ALTER ROLE follow_a NOSUPERUSER;
+-- sleep: 3
+-- check
+-- finally
+DROP EVENT TRIGGER follow_t;
+DROP FOREIGN DATA WRAPPER follow_w;
+DROP ROLE follow_a;
