@@ -179,7 +179,7 @@ async fn run(
                 times = if at == refused { times + 1 } else { 1 };
                 refused = at;
                 // Without an entry it isn't one that is refused: another attempt would find the same.
-                let passes = refusal.as_ref().is_some_and(|r| r.may_pass && r.blame.is_none());
+                let passes = refusal.as_ref().is_some_and(|refusal| refusal.may_pass);
                 let pauses = if passes { &TRY_PASSING[..] } else { &TRY_AGAIN };
                 let pause = pauses.get(times - 1).filter(|_| refusal.is_some());
                 let blame = refusal.as_ref().and_then(|refusal| refusal.blame.as_ref());

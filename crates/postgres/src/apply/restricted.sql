@@ -13,14 +13,14 @@ DROP MATERIALIZED VIEW IF EXISTS hihooi.shape;
 DROP TABLE IF EXISTS hihooi.query, hihooi.contents;
 
 -- Tables whose rows are not followed here (set_aside.rs): by their OIDs at the primary and here (NULL while there is no
--- such table yet), with the last entry whose rows could not be written.
+-- such table yet), with the last entry whose rows could not be written, and since when the router has sent no read of it here.
 CREATE TABLE IF NOT EXISTS hihooi.set_aside (
     relation pg_catalog.oid PRIMARY KEY,
     local pg_catalog.oid,
     name pg_catalog.text NOT NULL,
     tsid pg_catalog.int8 NOT NULL,
     reason pg_catalog.text NOT NULL,
-    since pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    since pg_catalog.timestamptz,
     is_emptied pg_catalog.bool NOT NULL DEFAULT false
 );
 REVOKE ALL ON hihooi.set_aside FROM PUBLIC;

@@ -152,7 +152,7 @@ impl<'a> Round<'a> {
         for line in progress::prepare_replica(&mut control).await? {
             tracing::info!(site = site.name, "prepared: {line}");
         }
-        config.replica.set_tables_aside(set_aside::read(&mut control).await?);
+        set_aside::tell(&config.replica, &mut control).await?;
         progress::create_origins(&mut control, &config.origin, config.connections).await?;
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();
@@ -371,8 +371,7 @@ impl<'a> Round<'a> {
     /// Tells the router which tables are set aside, if that may be others now.
     async fn tell_set_aside(&mut self) -> Result<(), End> {
         if std::mem::take(&mut self.looks_at_set_aside) {
-            let tables = set_aside::read(&mut self.control).await?;
-            self.config.replica.set_tables_aside(tables);
+            set_aside::tell(&self.config.replica, &mut self.control).await?;
         }
         Ok(())
     }

@@ -917,8 +917,7 @@ impl Session {
     }
 
     fn refuse_for(&mut self, tsid: Tsid, reason: String, blame: Option<Blame>) {
-        let may_pass = blame.as_ref().is_some_and(|blame| blame.cause == Cause::Passing);
-        let refusal = Refusal { tsid, reason, may_pass, blame };
+        let refusal = Refusal { tsid, reason, may_pass: false, blame };
         self.failed.get_or_insert(Failure::Refused(refusal));
     }
 

@@ -130,13 +130,25 @@ pub(super) async fn set_aside(
     let (id, tsid) = (relation.id.0.to_string(), tsid.0.to_string());
     let values = [id.as_str(), &relation.schema, &relation.name, &tsid, reason].map(Some);
     let added = control.query_with(ADD, &values).await?;
-    config.replica.set_tables_aside(read(&mut control).await?);
+    tell(&config.replica, &mut control).await?;
     control.close().await;
     Ok(!added.rows.is_empty())
 }
 
-/// The tables that the replica has set aside, without those that are dropped.
-pub(super) async fn read(control: &mut Connection) -> Result<TablesSetAside> {
+/// Tells the router which tables the replica has set aside, without those that are dropped.
+pub(super) async fn tell(replica: &Replica, control: &mut Connection) -> Result<()> {
+    const TOLD: &str =
+        "update hihooi.set_aside set since = pg_catalog.clock_timestamp() where since is null";
+    let tables = read(control).await?;
+    let is_any = !tables.is_empty();
+    replica.set_tables_aside(tables);
+    if is_any {
+        control.query(TOLD).await?;
+    }
+    Ok(())
+}
+
+async fn read(control: &mut Connection) -> Result<TablesSetAside> {
     const TIDY: &str =
         "delete from hihooi.set_aside where local not in (select oid from pg_catalog.pg_class)";
     const READ: &str =
@@ -166,15 +178,17 @@ pub(super) async fn found(
 
 /// Empties tables in front of DDL, so that rows which are no longer kept up to date fulfil what is added. Only TRUNCATE
 /// plans nothing, which would run functions of indexes with our rights; but it takes the rows from older snapshots, too. So
-/// a table isn't emptied while anybody reads who came before it was set aside, nor if foreign keys refer to it.
+/// a table isn't emptied while anybody has a snapshot who may have come before the router was told, nor if foreign keys refer
+/// to it. (Of whoever came later the answer is dropped.)
 pub(super) async fn empty_for_ddl(connection: &mut Connection) -> Result<()> {
     const TO_EMPTY: &str = "
         update hihooi.set_aside s set is_emptied = true
         from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         where c.oid = s.local and c.relkind = 'r' and not s.is_emptied
-          and pg_catalog.clock_timestamp() > s.since + interval '2 s'
+          and s.since is not null
           and not exists (select from pg_catalog.pg_stat_activity a
-              where a.backend_type = 'client backend' and a.xact_start < s.since + interval '2 s')
+              where a.backend_type = 'client backend' and a.backend_xmin is not null
+                and coalesce(a.xact_start, '-infinity') <= s.since)
           and not exists (select from pg_catalog.pg_constraint k
               where k.contype = 'f' and k.confrelid = c.oid and k.conrelid <> k.confrelid)
         returning pg_catalog.format('TRUNCATE ONLY %I.%I', n.nspname, c.relname)";

@@ -81,7 +81,7 @@ pub(super) struct Refusal {
     pub tsid: Tsid,
     /// In words.
     pub reason: String,
-    /// The server's condition may be the reason, or code has raised an error that looks so.
+    /// The server's condition may be the reason, or functions that DDL runs have raised an error that looks so.
     pub may_pass: bool,
     /// The table whose rows are the reason, whatever the replica holds.
     pub blame: Option<Blame>,

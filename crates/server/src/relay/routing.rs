@@ -136,6 +136,7 @@ impl Relay {
             Candidate {
                 number,
                 applied: replica.applied(),
+                // Before it is asked what it lacks: what is set aside then is noticed later.
                 set_aside_changes: replica.set_aside_changes(),
                 is_readable: serves(replica, &everywhere),
                 is_barred: read.not.contains(&site)
