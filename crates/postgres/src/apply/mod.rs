@@ -8,7 +8,8 @@
 //!   superuser's rights.
 //! - `follow`: schema changes; `replay` and `shared_objects` determine which commands to execute, and `unseen`
 //!   which differences come from other transactions.
-//! - `items`, `net`, `statements`, `replay`, `shared_objects`, `work`, `words`: pure parts; the schedule is
+//! - `set_aside`: how a replica goes on without a table whose rows it can't write.
+//! - `items`, `net`, `statements`, `replay`, `privileges`, `shared_objects`, `work`, `words`: pure parts; the schedule is
 //!   `hihooi_replication::schedule`.
 //! - [`progress`]: the applied position, stored in the replica. [`visibility`]: which transactions the
 //!   primary shows.

@@ -6,6 +6,7 @@
 //! while the one before it is being executed on another connection.
 
 mod batches;
+mod refused;
 mod unnoted;
 
 use std::collections::VecDeque;
@@ -22,24 +23,19 @@ use hihooi_wire::backend::{self, tag};
 use hihooi_wire::frontend;
 
 use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
-use super::follow::{Failed, Followed};
+use super::follow::Followed;
 use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
-use super::set_aside::{self, BRING_BACK, Blame, Cause, Running};
+use super::set_aside::{self, BRING_BACK, Running};
 use super::statements::{self, Shape, Statement};
 use super::unseen::Recent;
-use super::words::{What, advice, owner_advice, unknown};
+use super::words::{What, unknown};
 use super::work::{Failure, Group, Refusal, Work};
 use crate::connection::{Connection, Error, Result, server_error};
 use crate::site::Site;
 
 /// How a message introduces the server's error: a domain's constraint may raise any.
 const SERVER_ERROR: &str = "(SQLSTATE ";
-/// SQLSTATEs that begin so are about a value, which the primary has stored.
-const DATA_EXCEPTION: &str = "22";
-/// So are these where a row is written: schemas, tables, functions and other objects that a value of type `regclass` or the
-/// like names.
-const UNKNOWN_NAMES: [&str; 4] = ["3F000", "42P01", "42883", "42704"];
 /// SQLSTATE of a text that isn't valid in the database's encoding.
 const INVALID_TEXT: &str = "(SQLSTATE 22021)";
 /// Statements sent before their answers are read: both sides' socket buffers hold that much.
@@ -829,26 +825,6 @@ impl Session {
         self.note_followed(tsid, done)
     }
 
-    fn note_followed(&mut self, tsid: Tsid, done: std::result::Result<(), Failed>) -> Result<()> {
-        match done {
-            Ok(()) => Ok(()),
-            // Functions that DDL runs may raise anything.
-            Err(Failed::Error(what, Error::Server(fields))) if !fields.ends_session() => {
-                let may_pass = is_passing(fields.code());
-                let advice = advice(&fields, self.path.is_some());
-                let reason = format!("{what}: {fields}{advice}");
-                let refusal = Refusal { tsid, reason, may_pass, blame: None };
-                self.failed.get_or_insert(Failure::Refused(refusal));
-                Ok(())
-            }
-            Err(Failed::Error(what, error)) => self.note(tsid, &what, error),
-            Err(Failed::Differs(what)) => {
-                self.refuse(tsid, what);
-                Ok(())
-            }
-        }
-    }
-
     /// Sends and reads when much has gathered.
     async fn keep_flowing(&mut self) -> Result<()> {
         if self.is_preparing {
@@ -891,118 +867,6 @@ impl Session {
         }
     }
 
-    fn check(&mut self, command: &str) {
-        let Some(expected) = self.expected.pop_front() else { return };
-        if matches!(expected.what, What::Housekeeping("COMMIT")) && command != "COMMIT" {
-            // A block that had failed is only rolled back by its COMMIT.
-            let reason = format!("COMMIT was answered with {command}");
-            return self.refuse(expected.tsid, reason);
-        }
-        let Some(rows) = expected.rows else { return };
-        let touched = backend::rows_of(command).unwrap_or(0);
-        if touched != rows {
-            let what = expected.what.words();
-            if let What::Temporary(relation) = expected.what {
-                let blame = relation.map(|relation| Blame { relation, cause: Cause::Code });
-                return self.refuse_for(expected.tsid, what, blame);
-            }
-            let reason = format!("{what} changed {touched} rows, expected {rows}");
-            let blame = self.blame(&expected.what, None);
-            self.refuse_for(expected.tsid, reason, blame);
-        }
-    }
-
-    fn refuse(&mut self, tsid: Tsid, reason: String) {
-        self.refuse_for(tsid, reason, None);
-    }
-
-    fn refuse_for(&mut self, tsid: Tsid, reason: String, blame: Option<Blame>) {
-        let refusal = Refusal { tsid, reason, may_pass: false, blame };
-        self.failed.get_or_insert(Failure::Refused(refusal));
-    }
-
-    fn note_expected(&mut self, expected: Option<Expected>, error: Error) -> Result<()> {
-        match expected {
-            Some(Expected { what: What::Gathered { owner, changes }, .. }) => {
-                self.note_gathered(&owner, &changes, error)
-            }
-            Some(Expected { tsid, what, .. }) => {
-                let blame = self.blame(&what, error.code());
-                // No code of a plain table's raises what looks like the server's condition.
-                let blame = blame.filter(|blame| {
-                    blame.cause != Cause::Rows || !is_passing(error.code().unwrap_or_default())
-                });
-                match blame {
-                    Some(blame) => self.note_about(tsid, &what.words(), error, blame),
-                    None => self.note(tsid, &what.words(), error),
-                }
-            }
-            None => self.note(Tsid::ZERO, "a statement", error),
-        }
-    }
-
-    /// The error of a change that was executed together with others, as it would be if it were alone.
-    fn note_gathered(&mut self, owner: &str, changes: &[(Tsid, What)], error: Error) -> Result<()> {
-        let (at, error) = restricted::told(error);
-        // The first statement sets the search path.
-        let index = at.unwrap_or(0).saturating_sub(1);
-        let (tsid, what) = changes.get(index).unwrap_or(&changes[0]);
-        match &error {
-            Error::Server(fields) if fields.code() == restricted::WRONG_COUNT => {
-                let reason = format!("{} {}", what.words(), fields.message());
-                self.refuse_for(*tsid, reason, self.blame(what, None));
-                Ok(())
-            }
-            // What the table's code raises may look like the server's condition.
-            Error::Server(fields) if !fields.ends_session() => {
-                let reason = format!("{}: {fields}{}", what.words(), owner_advice(fields, owner));
-                let cause = Cause::of_code(fields.code());
-                let blame = what.relation().cloned().map(|relation| Blame { relation, cause });
-                self.refuse_for(*tsid, reason, blame);
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-
-    /// Which table's rows didn't fit, and why that may be; with the SQLSTATE if the server refused them.
-    fn blame(&self, what: &What, code: Option<&str>) -> Option<Blame> {
-        let relation = Arc::clone(what.relation()?);
-        let table = self.catalog.known(&relation)??;
-        let is_about_value =
-            |code: &str| code.starts_with(DATA_EXCEPTION) || UNKNOWN_NAMES.contains(&code);
-        let cause = match code {
-            _ if table.runs_code() => Cause::of_code(code.unwrap_or_default()),
-            Some(code) if is_about_value(code) => Cause::Code,
-            _ => Cause::Rows,
-        };
-        Some(Blame { relation, cause })
-    }
-
-    /// Notes the server's error about an entry; errors that aren't about it are passed on.
-    fn note(&mut self, tsid: Tsid, what: &str, error: Error) -> Result<()> {
-        match &error {
-            Error::Server(fields) if !is_passing(fields.code()) => {
-                let advice = advice(fields, self.path.is_some());
-                self.refuse(tsid, format!("{what}: {fields}{advice}"));
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-
-    /// The same for an error that code of the table's may have raised.
-    fn note_about(&mut self, tsid: Tsid, what: &str, error: Error, blame: Blame) -> Result<()> {
-        match &error {
-            Error::Server(fields) if !fields.ends_session() => {
-                let advice = advice(fields, self.path.is_some());
-                self.refuse_for(tsid, format!("{what}: {fields}{advice}"), Some(blame));
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-
     /// Rolls back if something failed, and returns what.
     async fn after(&mut self, done: Result<()>) -> std::result::Result<(), Failure> {
         if let Err(error) = done {
@@ -1035,12 +899,6 @@ const FIXED: [(&str, &str); 4] = [
          ($2::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.interval '1 microsecond'))",
     ),
 ];
-
-/// Errors that are about the server's condition and not about the entry: they are temporary.
-fn is_passing(code: &str) -> bool {
-    const CLASSES: [&str; 4] = ["08", "53", "57", "58"];
-    CLASSES.iter().any(|class| code.starts_with(class)) || code == "55P03" || code == "40001"
-}
 
 fn lost(error: &Error) -> Failure {
     Failure::Lost(error.to_string())
