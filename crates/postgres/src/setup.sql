@@ -1647,6 +1647,7 @@ BEGIN
         PERFORM hihooi.follow_shared();
         note := jsonb_build_object('tag', tag, 'role', caller, 'settings', settings,
             'version', current_setting('server_version_num')::int / 10000,
+            'took_ms', ceil(extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint,
             'objects', to_jsonb(objects));
         IF stack = '' THEN
             note := note || hihooi.query_note(current_query());

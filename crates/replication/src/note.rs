@@ -84,6 +84,9 @@ pub struct Command {
     /// Tables whose rows come anew, behind this note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Vec<String>>,
+    /// How long its transaction had taken by then, in ms; not known of what hihooi found later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
     /// Other notes brought all that it did: nothing is run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_done: bool,

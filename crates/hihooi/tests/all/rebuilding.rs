@@ -156,6 +156,43 @@ fn what_cannot_be_applied_replaces_the_replica_by_itself() {
     cluster.assert_verified();
 }
 
+/// A function in DDL that ends at the primary only, whatever is done to it.
+#[test]
+fn ddl_that_does_not_end_replaces_the_replica() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = auto_rebuild(1, true).env("HIHOOI_REPLICA_MAX_APPLY_DELAY_MS", "300");
+    let cluster = Cluster::start(options);
+    let mut session = cluster.connect();
+    session.run("CREATE ROLE mallory; CREATE SCHEMA m AUTHORIZATION mallory; SET ROLE mallory");
+    session.run(
+        "CREATE FUNCTION m.is_replica() RETURNS bool LANGUAGE plpgsql AS
+             $$BEGIN RETURN current_setting('session_replication_role') = 'replica'; END$$;
+         CREATE FUNCTION m.sleeps(v int, s float) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+             IF m.is_replica() AND s > 0 THEN PERFORM pg_sleep(s); END IF;
+             WHILE m.is_replica() AND s < 0 LOOP
+                 BEGIN PERFORM pg_sleep(1); EXCEPTION WHEN query_canceled THEN NULL; END;
+             END LOOP;
+             RETURN v; END$$;
+         CREATE TABLE m.t (v int); INSERT INTO m.t VALUES (1)",
+    );
+    // As long as the primary is allowed to take.
+    session.run("CREATE INDEX lasts ON m.t (m.sleeps(v, 2))");
+    cluster.caught_up();
+    assert_eq!(rebuilds(&cluster, "replica1"), "0");
+    session.run("CREATE INDEX ends ON m.t (m.sleeps(v, -1)); CREATE TABLE m.u (v int)");
+    eventually("the replica is replaced", || rebuilds(&cluster, "replica1") == "1");
+    until_serving(&cluster, "replica1");
+    cluster.caught_up();
+    cluster.assert_verified();
+    assert_eq!(
+        cluster.logged(&["the replica is replaced", "its DDL takes longer than 3 s here"]),
+        1
+    );
+}
+
 /// An entry that couldn't be applied is tried again for some seconds, in case what was in its way is gone.
 #[test]
 fn what_was_in_the_way_may_be_gone() {

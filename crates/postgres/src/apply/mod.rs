@@ -24,6 +24,7 @@ pub mod progress;
 mod replay;
 mod restricted;
 mod round;
+mod running;
 mod session;
 mod set_aside;
 mod shared_objects;
@@ -54,6 +55,7 @@ use crate::site::{Replica, State};
 use handle::{ApplierStatus, HoldState, Repaired, Requested};
 use round::{End, Round};
 use set_aside::Blame;
+use work::Again;
 
 /// Connections that write to a replica, unless told otherwise.
 pub const CONNECTIONS: usize = 4;
@@ -180,9 +182,13 @@ async fn run(
                 times = if at == refused { times + 1 } else { 1 };
                 refused = at;
                 // Without an entry it isn't one that is refused: another attempt would find the same.
-                let passes = refusal.as_ref().is_some_and(|refusal| refusal.may_pass);
-                let pauses = if passes { &TRY_PASSING[..] } else { &TRY_AGAIN };
-                let pause = pauses.get(times - 1).filter(|_| refusal.is_some());
+                let again = refusal.as_ref().map_or(Again::Never, |refusal| refusal.again);
+                let pauses = match again {
+                    Again::Soon => &TRY_AGAIN[..],
+                    Again::AtAnyTime => &TRY_PASSING,
+                    Again::Never => &[],
+                };
+                let pause = pauses.get(times - 1);
                 let blame = refusal.as_ref().and_then(|refusal| refusal.blame.as_ref());
                 if let Some(blame) = blame
                     && blame.is_to_go(&config.replica, pause.is_none())
@@ -198,7 +204,7 @@ async fn run(
                     None => tell_diverged(&config.replica, reason),
                 }
                 // The server's condition may change at any time.
-                let pause = pause.or(pauses.last().filter(|_| passes));
+                let pause = pause.or(pauses.last().filter(|_| again == Again::AtAnyTime));
                 let pause_ms = pause.map(|pause| pause.as_millis() as u64);
                 wait_for_attempt(&mut requests, &before, pause_ms).await;
                 status.set_refused(Tsid::ZERO);

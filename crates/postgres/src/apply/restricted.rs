@@ -14,8 +14,6 @@
 //! Temporary objects would outlive the operation, and their names would take precedence in the superuser's
 //! session. So creating one is an error.
 
-use std::time::Duration;
-
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::ErrorFields;
 
@@ -26,8 +24,6 @@ use crate::setup;
 
 /// Sets the statements that `hihooi.carry_out()` executes next.
 pub(super) const SET_WORK: &str = "select pg_catalog.set_config('hihooi.work', $1, true)";
-/// How long functions that rows run may take in one operation, if nothing else can be done meanwhile.
-pub(super) const RUN_LIMIT: Duration = Duration::from_secs(30);
 /// Closes cursors that functions left open: their names and tables may be another operation's too.
 pub(super) const CLOSE: &str = "CLOSE ALL";
 /// Returns one row unless a temporary object was created in this session, and releases what would outlive the transaction.

@@ -21,9 +21,8 @@ use tokio::time::Instant;
 
 use super::catalog::Catalog;
 use super::handle::{ApplierStatus, HoldState, Requested};
-use super::restricted::RUN_LIMIT;
+use super::running::Running;
 use super::session::Session;
-use super::set_aside::Running;
 use super::standstill::{self, Standstill};
 use super::unseen::Recent;
 use super::work::{Failure, Group, Refusal, Work, is_in_log};
@@ -157,7 +156,8 @@ impl<'a> Round<'a> {
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();
         let (mut orders, mut processes) = (Vec::new(), Vec::new());
-        let running: Vec<Arc<Running>> = (0..config.connections).map(|_| Arc::default()).collect();
+        let running: Vec<Arc<Running>> =
+            (0..config.connections).map(|_| Arc::new(Running::new(config.max_delay))).collect();
         for number in 0..config.connections {
             let origin = format!("{}_{number}", config.origin);
             let log = config.log.clone();
@@ -543,9 +543,8 @@ impl<'a> Round<'a> {
         if waited >= self.config.max_delay {
             self.end_others(&blocking).await?;
         }
-        if waited >= RUN_LIMIT
-            && blocking.is_empty()
-            && let Some(refusal) = self.running[worker].refusal()
+        if blocking.is_empty()
+            && let Some(refusal) = self.running[worker].overdue(waited)
         {
             let reason = format!("entry {}: {}", refusal.tsid, refusal.reason);
             return Err(End::Diverged(reason, Some(refusal)));

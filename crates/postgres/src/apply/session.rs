@@ -11,6 +11,7 @@ mod unnoted;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahash::AHashMap;
 use hihooi_log::Log;
@@ -26,7 +27,8 @@ use super::catalog::{Catalog, RESUME_DOMAINS, SUSPEND_DOMAINS, Table};
 use super::follow::Followed;
 use super::progress;
 use super::restricted::{self, Gathered, Guard, View};
-use super::set_aside::{self, BRING_BACK, Running};
+use super::running::Running;
+use super::set_aside::{self, BRING_BACK};
 use super::statements::{self, Shape, Statement};
 use super::unseen::Recent;
 use super::words::{What, unknown};
@@ -86,7 +88,7 @@ pub(super) struct Session {
     failed: Option<Failure>,
     /// Code of others has run in this transaction.
     has_run_code: bool,
-    /// What it is told if the functions of a table don't end: the first one's of which answers are awaited.
+    /// What functions may run now.
     running: Arc<Running>,
     followed: Followed,
     /// The last notes.
@@ -209,6 +211,12 @@ impl Session {
     /// Runs a group's changes, without committing; whether what they change in the end was tried and refused.
     /// After a failure the transaction is rolled back.
     pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
+        let done = self.try_ways(group).await;
+        self.running.is_done();
+        done
+    }
+
+    async fn try_ways(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
         self.start(group);
         let (mut is_net_refused, mut first) = (false, None::<Refusal>);
         loop {
@@ -363,12 +371,12 @@ impl Session {
         if !work.header().has_ddl {
             return Ok(());
         }
-        let mut noted = Vec::new();
+        let (mut noted, mut took_ms) = (Vec::new(), Vec::new());
         let mut take = |changes: &[Change]| {
             for change in changes {
-                if let Change::Note(Note::Command(command)) = change
-                    && (command.relation.is_some() || command.members.is_some())
-                {
+                let Change::Note(Note::Command(command)) = change else { continue };
+                took_ms.push(command.took_ms);
+                if command.relation.is_some() || command.members.is_some() {
                     noted.push(command.clone());
                 }
             }
@@ -382,6 +390,11 @@ impl Session {
             }
         }
         noted.into_iter().for_each(|command| self.followed.expect(command));
+        // What isn't known of one of them isn't known of the transaction.
+        let took_ms: Option<Vec<u64>> = took_ms.into_iter().collect();
+        if let Some(took_ms) = took_ms.and_then(|all| all.into_iter().max()) {
+            self.running.is_to_follow(header.tsid, Duration::from_millis(took_ms));
+        }
         Ok(())
     }
 
@@ -762,7 +775,7 @@ impl Session {
         };
         let tsid = changes[0].0;
         self.has_run_code = true;
-        self.running.is_to_run(tsid, &changes[0].1);
+        self.running.are_to_run(tsid, &changes[0].1);
         let temporary = What::Temporary(changes[0].1.relation().cloned());
         let step = |what| Expected { tsid, rows: None, what: What::Housekeeping(what) };
         let view = View::rows(&self.connection);
@@ -859,7 +872,7 @@ impl Session {
                 }
                 tag::READY_FOR_QUERY => {
                     self.expected.clear();
-                    self.running.has_run();
+                    self.running.have_run();
                     return Ok(());
                 }
                 _ => {}

@@ -8,7 +8,7 @@
 //! whatever else an applier knows of a table, and told to the router before an entry is applied without the table's
 //! rows. TRUNCATE brings it back, in the transaction of its entry, and so does a copy of the primary.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_replication::entry::Relation;
@@ -17,9 +17,6 @@ use hihooi_replication::items::RelId;
 
 use super::Config;
 use super::progress;
-use super::restricted::RUN_LIMIT;
-use super::words::What;
-use super::work::Refusal;
 use crate::connection::{Connection, Error, Result};
 use crate::site::{Replica, TablesSetAside};
 
@@ -58,38 +55,6 @@ impl Cause {
         } else {
             Cause::Code
         }
-    }
-}
-
-/// What functions a connection waits for: those of a table's rows.
-#[derive(Debug, Default)]
-pub(super) struct Running(Mutex<Option<Refusal>>);
-
-impl Running {
-    /// A change of rows is sent that runs functions.
-    pub(super) fn is_to_run(&self, tsid: Tsid, what: &What) {
-        let Some(relation) = what.relation().cloned() else { return };
-        let blame = Some(Blame { relation, cause: Cause::Code });
-        let limit_s = RUN_LIMIT.as_secs();
-        let reason = format!(
-            "{}: the table runs functions, which take longer than {limit_s} s here",
-            what.words()
-        );
-        self.lock().get_or_insert(Refusal { tsid, reason, may_pass: false, blame });
-    }
-
-    /// All answers are there.
-    pub(super) fn has_run(&self) {
-        self.lock().take();
-    }
-
-    /// Why the entry is to be given up, if functions run.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Refusal>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

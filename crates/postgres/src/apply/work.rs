@@ -81,10 +81,22 @@ pub(super) struct Refusal {
     pub tsid: Tsid,
     /// In words.
     pub reason: String,
-    /// The server's condition may be the reason, or functions that DDL runs have raised an error that looks so.
-    pub may_pass: bool,
+    /// Whether another attempt may succeed.
+    pub again: Again,
     /// The table whose rows are the reason, whatever the replica holds.
     pub blame: Option<Blame>,
+}
+
+/// Whether another attempt to apply an entry may succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Again {
+    /// It may, for a while: what was in its way, such as a lock, may be gone.
+    Soon,
+    /// It may at any time: the server's condition may be the reason, or functions that DDL runs have raised an error that
+    /// looks so.
+    AtAnyTime,
+    /// It would only take as long.
+    Never,
 }
 
 impl Refusal {

@@ -11,7 +11,7 @@ use crate::apply::follow::Failed;
 use crate::apply::restricted;
 use crate::apply::set_aside::{Blame, Cause};
 use crate::apply::words::{What, advice, owner_advice};
-use crate::apply::work::{Failure, Refusal};
+use crate::apply::work::{Again, Failure, Refusal};
 use crate::connection::{Error, Result};
 
 /// SQLSTATEs that begin so are about a value, which the primary has stored.
@@ -30,10 +30,10 @@ impl Session {
             Ok(()) => Ok(()),
             // Functions that DDL runs may raise anything.
             Err(Failed::Error(what, Error::Server(fields))) if !fields.ends_session() => {
-                let may_pass = is_passing(fields.code());
+                let again = if is_passing(fields.code()) { Again::AtAnyTime } else { Again::Soon };
                 let advice = advice(&fields, self.path.is_some());
                 let reason = format!("{what}: {fields}{advice}");
-                let refusal = Refusal { tsid, reason, may_pass, blame: None };
+                let refusal = Refusal { tsid, reason, again, blame: None };
                 self.failed.get_or_insert(Failure::Refused(refusal));
                 Ok(())
             }
@@ -71,7 +71,7 @@ impl Session {
     }
 
     pub(super) fn refuse_for(&mut self, tsid: Tsid, reason: String, blame: Option<Blame>) {
-        let refusal = Refusal { tsid, reason, may_pass: false, blame };
+        let refusal = Refusal { tsid, reason, again: Again::Soon, blame };
         self.failed.get_or_insert(Failure::Refused(refusal));
     }
 
