@@ -48,28 +48,12 @@ impl<S: Stream> Client<S> {
 
     /// Sends all of the output.
     pub async fn flush(&mut self) {
-        let Client { stream, down } = self;
-        poll_fn(|cx| {
-            while down.untold() > 0 && !down.gone {
-                ready!(poll_write(stream, down, true, cx));
-            }
-            if !down.gone && ready!(socket::poll_flush(stream, cx)).is_err() {
-                down.gone = true;
-            }
-            Poll::Ready(())
-        })
-        .await;
-        shrink(&mut down.settled);
-        shrink(&mut down.output);
+        flush(&mut self.stream, &mut self.down).await;
     }
 
     /// Sends all of the output, and that it is all (which TLS does with a message of its own).
     pub async fn close(&mut self) {
-        self.flush().await;
-        if !self.down.gone {
-            // A client that doesn't hear it has all that it was sent.
-            let _ = poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await;
-        }
+        close(&mut self.stream, &mut self.down).await;
     }
 
     /// Waits for more input.
@@ -92,6 +76,30 @@ impl<S: Stream> Client<S> {
             }
             self.read().await;
         }
+    }
+}
+
+async fn flush(stream: &mut impl Stream, down: &mut Downstream) {
+    poll_fn(|cx| {
+        while down.untold() > 0 && !down.gone {
+            ready!(poll_write(stream, down, true, cx));
+        }
+        if !down.gone && ready!(socket::poll_flush(stream, cx)).is_err() {
+            down.gone = true;
+        }
+        Poll::Ready(())
+    })
+    .await;
+    shrink(&mut down.settled);
+    shrink(&mut down.output);
+}
+
+/// Sends a client all of the output, and that it is all (which TLS does with a message of its own).
+pub async fn close(stream: &mut impl Stream, down: &mut Downstream) {
+    flush(stream, down).await;
+    if !down.gone {
+        // A client that doesn't hear it has all that it was sent.
+        let _ = poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await;
     }
 }
 

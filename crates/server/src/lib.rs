@@ -295,7 +295,7 @@ fn register(relay: &Rc<Relay>, startup: Rc<StartupKey>, peer: Peer) -> Option<Rc
         is_waiting: Cell::new(false),
         state: Cell::new("idle"),
         waits: Cell::new(None),
-        last_route: Cell::new(Route::primary(Reason::NoReplica)),
+        last_route: Cell::new(Route::primary(Reason::NoReplica).placed()),
     });
     sessions.insert(process, info.clone());
     Some(info)

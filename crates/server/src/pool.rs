@@ -321,6 +321,20 @@ impl Pools {
         pool.unless_silent(taken).await
     }
 
+    /// The same if one is idle that fits, so that nothing has to be waited for.
+    pub fn take_at_once(
+        &self,
+        pool: &Pool,
+        startup: &Rc<StartupKey>,
+        settings: &Arc<CarriedSettings>,
+        session: u64,
+    ) -> Option<Box<Backend>> {
+        let permit = pool.permits.take()?;
+        let mut backend = self.take_idle(pool, startup, settings, session)?;
+        backend.permit = Some(permit);
+        Some(backend)
+    }
+
     async fn take_or_open(
         &self,
         pool: &Rc<Pool>,

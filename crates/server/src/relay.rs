@@ -1,7 +1,7 @@
 //! What all sessions of the relay's thread share: sites, pools, the freshness index, the catalog, the cancel
 //! keys. One thread owns it, so there are no locks.
 
-mod routing;
+pub(crate) mod routing;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,7 +43,7 @@ use crate::startup_key::{StartupKey, Welcome};
 use crate::stopping::Stopping;
 use hihooi_session::balance::Balance;
 use hihooi_session::own_types::{Objects, OwnTypes};
-use hihooi_session::route::Route;
+use hihooi_session::route::Placed;
 use hihooi_session::session::IdleLimits;
 use hihooi_session::sites::{PerSite, SiteId};
 use hihooi_session::state::MeaningfulSettings;
@@ -189,7 +189,7 @@ pub struct SessionInfo {
     /// Since when it waits for a server connection at this site, or for a replica; if it does.
     pub waits: Cell<Option<(Instant, Option<SiteId>)>>,
     /// Where its last statement ran.
-    pub last_route: Cell<Route>,
+    pub last_route: Cell<Placed>,
 }
 
 /// What a relay holds in memory.

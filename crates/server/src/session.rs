@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,6 +34,7 @@ use crate::client::{self, Client};
 use crate::handshake::Cancel;
 use crate::meters::count;
 use crate::pool::{Pool, Refusal};
+use crate::relay::routing::Undecided;
 use crate::relay::{OwnPools, Reading, Relay, RunningOn, RunsAt, SessionInfo};
 use crate::socket::{self, Stream};
 use crate::startup_key::{StartupKey, Welcome};
@@ -152,7 +153,7 @@ pub struct Served<S> {
     relay: Rc<Relay>,
     info: Rc<SessionInfo>,
     id: u64,
-    client: Client<S>,
+    stream: S,
     startup: Rc<StartupKey>,
     session: Session,
     actions: Actions,
@@ -166,6 +167,8 @@ pub struct Served<S> {
     reading: Option<Reading>,
     /// What it has written and seen, if a read of it was at the level `session`.
     watermark: Option<Watermark>,
+    /// What is known of a read for which no replica was fresh enough.
+    undecided: Option<Box<Undecided>>,
     /// Whether its database is the replicated one.
     is_replicated: bool,
     /// The level of its last statement.
@@ -216,6 +219,7 @@ impl<S: Stream> Served<S> {
             runs_at: None,
             reading: None,
             watermark: None,
+            undecided: None,
             is_replicated,
             level,
             began: Duration::ZERO,
@@ -223,7 +227,7 @@ impl<S: Stream> Served<S> {
             relay,
             info,
             id,
-            client,
+            stream: client.into_stream(),
             startup,
         }
     }
@@ -251,14 +255,9 @@ impl<S: Stream> Served<S> {
                 self.cancel(); // what runs is to end as well
             }
             self.step(Event::Stopped);
-            while let Some(action) = self.actions.pop_front() {
-                if let Some(action) = self.carry_out(action) {
-                    self.wait_for(action).await;
-                }
-            }
+            self.act().await;
         }
-        self.client.down = std::mem::take(&mut self.session.down);
-        self.client.close().await;
+        client::close(&mut self.stream, &mut self.session.down).await;
         debug!(session = self.id, "session ended");
         self.relay.sessions.borrow_mut().remove(&self.info.process);
     }
@@ -269,15 +268,21 @@ impl<S: Stream> Served<S> {
         self.watermark = follows.then(Watermark::default);
         self.step(Event::Client); // what came behind the start-up packet
         loop {
-            while let Some(action) = self.actions.pop_front() {
-                if let Some(action) = self.carry_out(action) {
-                    self.wait_for(action).await;
-                }
-            }
+            self.act().await;
             if self.session.has_ended() {
                 return;
             }
             self.exchange().await;
+        }
+    }
+
+    /// Carries out what was asked for.
+    async fn act(&mut self) {
+        while let Some(action) = self.actions.pop_front() {
+            if let Some(action) = self.carry_out(action) {
+                // Boxed: it is rare, and every idle session would keep room for it.
+                Box::pin(self.wait_for(action)).await;
+            }
         }
     }
 
@@ -366,7 +371,7 @@ impl<S: Stream> Served<S> {
         if down.gone {
             return false;
         }
-        while client::poll_write(self.client.stream(), down, tells, cx).is_ready() {}
+        while client::poll_write(&mut self.stream, down, tells, cx).is_ready() {}
         if waits {
             client::shrink(&mut down.settled);
             client::shrink(&mut down.output);
@@ -428,7 +433,7 @@ impl<S: Stream> Served<S> {
     /// Whether there was a step.
     fn poll_from_client(&mut self, cx: &mut Context<'_>) -> bool {
         let came = self.session.wants_client()
-            && client::poll_read(self.client.stream(), &mut self.session.down, cx).is_ready();
+            && client::poll_read(&mut self.stream, &mut self.session.down, cx).is_ready();
         if came {
             self.step(Event::Client);
         }
@@ -447,18 +452,12 @@ impl<S: Stream> Served<S> {
                 self.step(leased);
             }
             Action::Route => {
-                // A session's first read already avoids full pools.
-                for number in 0..self.pools.replicas.len() {
-                    self.pool(SiteId::Replica(number));
-                }
-                if let Some(read) = self.session.wanted() {
-                    let now = self.clock.now(&self.relay);
-                    let route = self.relay.route_read(read, &mut self.watermark, &self.pools, now);
-                    let route = unless_at_once(pin!(route), || {
-                        Waits::new(&self.info, Instant::now(), None)
-                    })
-                    .await;
+                let undecided = self.undecided.take();
+                if let Some((read, undecided)) = self.session.wanted().zip(undecided) {
+                    let waits = Waits::new(&self.info, Instant::now(), None);
+                    let route = self.relay.route_later(read, *undecided, &self.pools).await;
                     self.clock.passes();
+                    drop(waits);
                     self.step(Event::Routed(route));
                 }
             }
@@ -506,7 +505,15 @@ impl<S: Stream> Served<S> {
             Action::Begin { write, items, may_define } => {
                 self.relay.freshness.borrow_mut().begin_as(write, items, may_define);
             }
-            Action::Lease(_) | Action::Route | Action::Hash(_) => return Some(action),
+            Action::Lease(site) => match self.lease_at_once(site) {
+                Some(leased) => self.step(leased),
+                None => return Some(action),
+            },
+            Action::Route => match self.route_at_once() {
+                Some(route) => self.step(Event::Routed(route)),
+                None => return Some(action),
+            },
+            Action::Hash(_) => return Some(action),
             Action::End { write, outcome, everywhere } => {
                 if outcome != Outcome::Nothing {
                     self.wrote(write);
@@ -525,13 +532,13 @@ impl<S: Stream> Served<S> {
             Action::CloseOtherDatabases => {
                 self.relay.pools.close_other_databases(&self.startup.database);
             }
-            Action::Note(route) => {
-                if route.reason == Reason::NotFresh {
+            Action::Note(placed) => {
+                if placed.reason == Reason::NotFresh {
                     self.relay.want_catalog();
                 }
                 let wanted = self.session.wanted().map(|read| read.consistency);
                 self.level = wanted.unwrap_or(self.session.consistency());
-                self.info.last_route.set(route);
+                self.info.last_route.set(placed);
             }
             Action::Count(site, counter) => {
                 self.count(site, counter);
@@ -577,28 +584,47 @@ impl<S: Stream> Served<S> {
         self.pools[site].get_or_insert_with(|| relay.pools.pool(site, startup))
     }
 
+    /// A route for the session's read, unless it may have to wait.
+    fn route_at_once(&mut self) -> Option<Route> {
+        // A session's first read already avoids full pools.
+        for number in 0..self.pools.replicas.len() {
+            self.pool(SiteId::Replica(number));
+        }
+        let (read, now) = (self.session.wanted()?, self.clock.now(&self.relay));
+        let route = self.relay.route_at_once(&read, &mut self.watermark, &self.pools, now);
+        route.map_err(|undecided| self.undecided = Some(Box::new(undecided))).ok()
+    }
+
+    /// A connection, if one is idle that fits.
+    fn lease_at_once(&mut self, site: SiteId) -> Option<Event<'static>> {
+        let pool = self.pool(site).clone();
+        let (relay, settings) = (&self.relay, self.session.settings());
+        let server = relay.pools.take_at_once(&pool, &self.startup, settings, self.id)?;
+        relay.meters.sites[site].leased(Duration::ZERO);
+        Some(self.leased(&pool, server))
+    }
+
+    fn leased(&mut self, pool: &Pool, mut server: Box<Backend>) -> Event<'static> {
+        pool.refusals.borrow_mut().worked(self.now());
+        let up = server.lend();
+        self.runs_on(&server);
+        self.server = Some(server);
+        Event::Leased(up)
+    }
+
     async fn lease(&mut self, site: SiteId) -> Event<'static> {
         let pool = self.pool(site).clone();
-        let (relay, startup) = (&self.relay, &self.startup);
+        let (relay, startup) = (self.relay.clone(), &self.startup);
         let settings = self.session.settings();
         let meters = &relay.meters.sites[site];
-        let acquired = pin!(relay.pools.acquire(&pool, startup, settings, self.id));
-        let mut waited = None;
-        let acquired = unless_at_once(acquired, || {
-            let began = *waited.insert(Instant::now());
-            (meters.waits(), Waits::new(&self.info, began, Some(site)))
-        });
-        let acquired = acquired.await;
+        let began = Instant::now();
+        let waits = (meters.waits(), Waits::new(&self.info, began, Some(site)));
+        let acquired = relay.pools.acquire(&pool, startup, settings, self.id).await;
+        drop(waits);
         self.clock.passes();
-        meters.leased(waited.map_or(Duration::ZERO, |began| began.elapsed()));
+        meters.leased(began.elapsed());
         match acquired {
-            Ok(mut server) => {
-                pool.refusals.borrow_mut().worked(self.clock.now(relay));
-                let up = server.lend();
-                self.runs_on(&server);
-                self.server = Some(server);
-                Event::Leased(up)
-            }
+            Ok(server) => self.leased(&pool, server),
             Err(refusal) => {
                 if let SiteId::Replica(number) = site {
                     self.note_refused(number, &pool, &refusal);
@@ -670,21 +696,6 @@ impl<S: Stream> Served<S> {
         }
         let report = refusal.report(&self.relay.sites[site].name, &self.startup);
         self.relay.pools.tell_refusal(site, &report.message);
-    }
-}
-
-/// Does some work; holds on to something from when it turns out to wait until it is done.
-async fn unless_at_once<T, Held>(
-    mut work: Pin<&mut impl Future<Output = T>>,
-    hold: impl FnOnce() -> Held,
-) -> T {
-    let first = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
-    match first {
-        Poll::Ready(done) => done,
-        Poll::Pending => {
-            let _held = hold();
-            work.await
-        }
     }
 }
 

@@ -92,7 +92,7 @@ impl From<&'static str> for Crossed {
 
 /// Where a session is with its blocks.
 struct Scene {
-    block: Option<Block>,
+    block: Option<Box<Block>>,
     own: OwnSettings,
     changed_own: Option<Box<ChangedOwn>>,
     settings: Settings,
@@ -274,7 +274,7 @@ impl Session {
         match bound {
             Bound::Begin { text: begin, is_of_one_snapshot } => {
                 let starts = first_word(&begin).eq_ignore_ascii_case(b"start");
-                self.block = Some(Block {
+                self.block = Some(Box::new(Block {
                     begin,
                     has_run: false,
                     has_failed: false,
@@ -283,7 +283,7 @@ impl Session {
                     has_waited: false,
                     steps: Vec::new(),
                     changed: None,
-                });
+                }));
                 Crossed::from(if starts { "START TRANSACTION" } else { "BEGIN" })
             }
             Bound::Commit => {
@@ -335,7 +335,7 @@ impl Session {
         self.leave_settings(commits);
         self.ends_own_changes(commits);
         let block = self.block.take();
-        let sets = block.iter().flat_map(Block::sets).collect::<Vec<_>>();
+        let sets = block.iter().flat_map(|block| block.sets()).collect::<Vec<_>>();
         Crossed {
             command: if commits { "COMMIT" } else { "ROLLBACK" },
             reports: reports(sets.into_iter(), commits),

@@ -311,7 +311,7 @@ impl Session {
         if by_protocol.is_none() && !self.names.has_by_sql(name) {
             return SessionEffect::anything(); // code has prepared it
         }
-        let mut effect = self.names.sql_effects.clone();
+        let mut effect = self.names.sql_effects();
         for statement in by_protocol.iter().flat_map(|(_, facts)| &facts.statements) {
             effect.merge(&statement.session);
         }

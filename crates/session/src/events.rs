@@ -17,7 +17,7 @@ use hihooi_wire::backend::Report;
 use crate::consistency::Consistency;
 use crate::described::Columns;
 use crate::own_types::{Needs, Objects};
-use crate::route::Route;
+use crate::route::{Placed, Route};
 use crate::session::may_take;
 use crate::sites::SiteId;
 use crate::state::MeaningfulSettings;
@@ -96,7 +96,7 @@ pub enum Action {
     /// Idle connections to other databases are to be closed: one of them may be about to be dropped.
     CloseOtherDatabases,
     /// Where the session's statements run from now on.
-    Note(Route),
+    Note(Placed),
     /// One more of these at a site.
     Count(SiteId, Counter),
     /// A read took so long.

@@ -9,16 +9,19 @@ use hihooi_sql::{Analysis, SearchPath, SessionEffect};
 
 use crate::events::Prepared;
 
-/// The session's prepared statements.
+/// The session's prepared statements. (Most sessions idle without any.)
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct Names(Option<Box<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
     by_protocol: AHashMap<Bytes, Name>,
     /// Under what the facts of these were found.
     found: Option<Found>,
     /// Names that SQL gave.
     by_sql: AHashSet<Box<str>>,
     /// What statements that SQL prepared may leave.
-    pub(crate) sql_effects: SessionEffect,
+    sql_effects: SessionEffect,
     /// Changes in the unit so far.
     changes: Vec<Change>,
     /// What was sent that takes names away, if it is carried out.
@@ -55,14 +58,23 @@ struct Change {
 }
 
 impl Names {
+    fn known(&self) -> Option<&Known> {
+        self.0.as_deref()
+    }
+
+    fn known_mut(&mut self) -> &mut Known {
+        self.0.get_or_insert_default()
+    }
+
     /// The statement that the client prepared by the protocol under this name.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Prepared>> {
-        self.by_protocol.get(name).map(|name| &name.prepared)
+        self.known()?.by_protocol.get(name).map(|name| &name.prepared)
     }
 
     /// What [`Names::get`] gave in front of the last so many changes of the unit.
     pub(crate) fn get_before(&self, name: &[u8], changes: usize) -> Option<&Arc<Prepared>> {
-        let last = &self.changes[self.changes.len().saturating_sub(changes)..];
+        let all = &self.known()?.changes;
+        let last = &all[all.len().saturating_sub(changes)..];
         match last.iter().find(|change| *change.name == *name) {
             Some(Change { before, .. }) => before.as_ref().map(|name| &name.prepared),
             None => self.get(name),
@@ -71,91 +83,101 @@ impl Names {
 
     /// Whether any statement that the client prepared by the protocol may be a DEALLOCATE.
     pub(crate) fn any_may_take(&self) -> bool {
-        self.any_may_take
+        self.known().is_some_and(|known| known.any_may_take)
     }
 
     /// All statements that the client prepared by the protocol, in the order in which it did, and
     /// their names.
     pub(crate) fn all(&self) -> Vec<(&Bytes, &Arc<Prepared>)> {
-        let mut all: Vec<_> = self.by_protocol.iter().collect();
+        let mut all: Vec<_> = self.known().iter().flat_map(|known| &known.by_protocol).collect();
         all.sort_unstable_by_key(|(_, of)| of.place);
         all.into_iter().map(|(name, of)| (name, &of.prepared)).collect()
     }
 
     /// Its facts if they are known and still so.
     pub(crate) fn facts(&self, name: &[u8], found: &Found) -> Option<Arc<Analysis>> {
-        let name = self.by_protocol.get(name).filter(|_| self.found.as_ref() == Some(found));
-        name?.facts.clone()
+        let known = self.known().filter(|known| known.found.as_ref() == Some(found))?;
+        known.by_protocol.get(name)?.facts.clone()
     }
 
     /// Remembers the facts of a statement.
     pub(crate) fn know(&mut self, name: &[u8], found: Found, facts: Arc<Analysis>) {
-        if self.found.as_ref() != Some(&found) {
-            self.by_protocol.values_mut().for_each(|name| name.facts = None);
-            self.found = Some(found);
+        let known = self.known_mut();
+        if known.found.as_ref() != Some(&found) {
+            known.by_protocol.values_mut().for_each(|name| name.facts = None);
+            known.found = Some(found);
         }
-        if let Some(name) = self.by_protocol.get_mut(name) {
+        if let Some(name) = known.by_protocol.get_mut(name) {
             name.facts = Some(facts);
         }
     }
 
     /// A name of the protocol means this from now on, as far as the unit succeeds.
     pub(crate) fn set(&mut self, name: Bytes, prepared: Option<Arc<Prepared>>) {
+        let known = self.known_mut();
         let before = match prepared {
             Some(prepared) => {
-                self.given += 1;
-                self.any_may_take |= prepared.may_take;
-                let given = Name { prepared, place: self.given, facts: None };
-                self.by_protocol.insert(name.clone(), given)
+                known.given += 1;
+                known.any_may_take |= prepared.may_take;
+                let given = Name { prepared, place: known.given, facts: None };
+                known.by_protocol.insert(name.clone(), given)
             }
-            None => self.by_protocol.remove(&name),
+            None => known.by_protocol.remove(&name),
         };
-        self.changes.push(Change { name, before });
+        known.changes.push(Change { name, before });
     }
 
     /// The unit has succeeded.
     pub(crate) fn keep_changes(&mut self) {
-        self.changes.clear();
+        if let Some(known) = &mut self.0 {
+            known.changes.clear();
+        }
     }
 
     /// The first part of the unit has succeeded, with so many changes.
     pub(crate) fn keep_first(&mut self, count: usize) {
-        self.changes.drain(..count.min(self.changes.len()));
+        if let Some(known) = &mut self.0 {
+            known.changes.drain(..count.min(known.changes.len()));
+        }
     }
 
     /// The unit has failed behind so many changes.
     pub(crate) fn undo_after(&mut self, done: usize) {
-        for change in self.changes.drain(done.min(self.changes.len())..).rev() {
+        let Some(known) = &mut self.0 else { return };
+        for change in known.changes.drain(done.min(known.changes.len())..).rev() {
             match change.before {
-                Some(before) => self.by_protocol.insert(change.name, before),
-                None => self.by_protocol.remove(&change.name),
+                Some(before) => known.by_protocol.insert(change.name, before),
+                None => known.by_protocol.remove(&change.name),
             };
         }
-        self.changes.clear();
+        known.changes.clear();
     }
 
     /// A name of the protocol is gone, whatever becomes of the unit.
     pub(crate) fn forget(&mut self, name: &[u8]) {
-        if !self.by_protocol.is_empty() {
-            self.by_protocol.remove(name);
+        if let Some(known) = &mut self.0
+            && !known.by_protocol.is_empty()
+        {
+            known.by_protocol.remove(name);
         }
     }
 
     /// Names will be gone if the server comes to it.
     pub(crate) fn go(&mut self, names: NamesGone) {
-        self.going.push_back(names);
+        self.known_mut().going.push_back(names);
     }
 
     /// Whether something was sent that takes names away, and wasn't carried out.
     pub(crate) fn may_go(&self) -> bool {
-        !self.going.is_empty()
+        self.known().is_some_and(|known| !known.going.is_empty())
     }
 
     /// The first of what was to take names away was carried out, whatever becomes of the unit.
     pub(crate) fn gone(&mut self) -> Option<NamesGone> {
-        let gone = self.going.pop_front()?;
+        let known = self.0.as_mut()?;
+        let gone = known.going.pop_front()?;
         match &gone {
-            NamesGone::All => self.by_protocol.retain(|name, _| name.is_empty()),
+            NamesGone::All => known.by_protocol.retain(|name, _| name.is_empty()),
             NamesGone::One(name) => self.forget(name),
         }
         Some(gone)
@@ -163,24 +185,34 @@ impl Names {
 
     /// The server won't come to the rest of what was to take names away.
     pub(crate) fn stay(&mut self) {
-        self.going.clear();
+        if let Some(known) = &mut self.0 {
+            known.going.clear();
+        }
     }
 
     /// SQL has prepared a statement that may leave this.
     pub(crate) fn prepared_by_sql(&mut self, name: &str, effect: &SessionEffect) {
-        self.by_sql.insert(name.into());
-        self.sql_effects.merge(effect);
+        let known = self.known_mut();
+        known.by_sql.insert(name.into());
+        known.sql_effects.merge(effect);
     }
 
     /// Whether SQL has prepared a statement of this name.
     pub(crate) fn has_by_sql(&self, name: &str) -> bool {
-        self.by_sql.contains(name)
+        self.known().is_some_and(|known| known.by_sql.contains(name))
+    }
+
+    /// What statements that SQL prepared may leave.
+    pub(crate) fn sql_effects(&self) -> SessionEffect {
+        self.known().map(|known| known.sql_effects.clone()).unwrap_or_default()
     }
 
     /// What SQL has prepared is gone.
     pub(crate) fn forget_sql(&mut self) {
-        self.by_sql.clear();
-        self.sql_effects = SessionEffect::default();
+        if let Some(known) = &mut self.0 {
+            known.by_sql.clear();
+            known.sql_effects = SessionEffect::default();
+        }
     }
 }
 

@@ -191,7 +191,7 @@ impl Session {
             "granularity" => Ok(self.own.granularity.as_str().to_owned()),
             "statement_routing" => Ok(on_off(self.own.statement_routing).to_owned()),
             "snapshot_routing" => Ok(on_off(self.own.snapshot_routing).to_owned()),
-            "last_route" => Ok(self.last_route.describe(env.site_name(self.last_route.site))),
+            "last_route" => Ok(self.last_route.0.describe(env.site_name(self.last_route.0.site))),
             "last_route_detail" => Ok(self.last_route_detail(env)),
             _ => Err(unknown(name)),
         }
@@ -199,7 +199,7 @@ impl Session {
 
     /// The write for which the last read waited, or because of which no replica was fresh.
     fn last_route_detail(&self, env: &dyn Env) -> String {
-        let Some(Decider { part, entry }) = self.last_route.decider else { return "-".to_owned() };
+        let Some(Decider { part, entry }) = self.last_route.1 else { return "-".to_owned() };
         let part = env.describe(part);
         match entry {
             Some(tsid) => format!("{part}: last written by transaction {tsid} of the log"),

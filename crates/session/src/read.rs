@@ -110,7 +110,7 @@ impl Session {
         if self.block.is_none() && self.isolation == Isolation::Serializable {
             return Err(Reason::Isolation);
         }
-        if self.block.as_ref().is_some_and(Block::has_failed) {
+        if self.block.as_deref().is_some_and(Block::has_failed) {
             return Err(Reason::ExplicitBlock); // a server says so
         }
         if env.is_catalog_stale() {

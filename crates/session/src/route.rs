@@ -167,6 +167,27 @@ impl Route {
         }
     }
 
+    /// What users see of it.
+    #[must_use]
+    pub fn placed(&self) -> Placed {
+        let Route { site, needed, applied, class, reason, .. } = *self;
+        Placed { site, needed, applied, class, reason }
+    }
+}
+
+/// Where a statement ran, as users see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// See [`Route`].
+    pub site: SiteId,
+    needed: Option<Tsid>,
+    applied: Option<Tsid>,
+    class: Option<Class>,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Placed {
     /// As `SHOW hihooi.last_route` tells it.
     #[must_use]
     pub fn describe(&self, site: &str) -> String {

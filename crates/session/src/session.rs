@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hihooi_replication::freshness::WriteId;
+use hihooi_replication::freshness::{Decider, WriteId};
 use hihooi_replication::items::Items;
 use hihooi_sql::{
     Analysis, Isolation, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
@@ -31,7 +31,7 @@ use crate::own_settings::{ChangedOwn, OwnSettings};
 use crate::passwords::{Held, Storing};
 use crate::portals::Fetching;
 use crate::relaying::Hold;
-use crate::route::{Reason, Route};
+use crate::route::{Placed, Reason, Route};
 use crate::sites::SiteId;
 use crate::snapshot::Snapshot;
 use crate::state::{CarriedSettings, Pin};
@@ -178,10 +178,10 @@ pub struct Session {
     pub(crate) fetching: Fetching,
     /// The unnamed portal was opened elsewhere than where the transaction is: it is gone.
     pub(crate) portal_elsewhere: bool,
-    /// A block that no server has begun.
-    pub(crate) block: Option<Block>,
+    /// A block that no server has begun. (Boxed, as what comes next: most sessions idle without one.)
+    pub(crate) block: Option<Box<Block>>,
     /// A transaction that only reads is open at a replica.
-    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) snapshot: Option<Box<Snapshot>>,
     /// Such transactions run on the primary: one of them failed at a replica.
     pub(crate) snapshots_at_primary: bool,
     pub(crate) pin: Option<Pin>,
@@ -194,7 +194,8 @@ pub struct Session {
     pub(crate) own: OwnSettings,
     /// What the transaction block that is open has changed of them.
     pub(crate) changed_own: Option<Box<ChangedOwn>>,
-    pub(crate) last_route: Route,
+    /// Where the last statement ran, and what decided that.
+    pub(crate) last_route: (Placed, Option<Decider>),
     /// What begins or ends a transaction was bound to a portal, which may yet be executed.
     pub(crate) has_bound_control: bool,
     /// Writes whose COMMIT was sent.
@@ -247,7 +248,7 @@ impl Session {
             effects: SessionEffect::default(),
             own: opened.own,
             changed_own: None,
-            last_route: Route::primary(Reason::NoReplica),
+            last_route: (Route::primary(Reason::NoReplica).placed(), None),
             has_bound_control: false,
             flight: Flight::default(),
             writes_begun: 0,
@@ -775,8 +776,8 @@ impl Session {
 
     /// Notes where a unit runs.
     pub(crate) fn note_route(&mut self, route: Route, out: &mut Actions) {
-        self.last_route = route;
-        out.push_back(Action::Note(route));
+        self.last_route = (route.placed(), route.decider);
+        out.push_back(Action::Note(route.placed()));
     }
 
     /// Why a unit that isn't routed runs on the primary.

@@ -27,7 +27,7 @@ const SERIALIZATION_FAILURE: &str = "40001";
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     /// As the client opened it.
-    block: Block,
+    block: Box<Block>,
     /// Where it is.
     route: Route,
     /// What ends it was sent: what comes behind that in its unit is another transaction's.
@@ -70,7 +70,7 @@ impl Session {
 
     /// Whether the client's block has been begun nowhere, and its first read is to take a snapshot.
     pub(crate) fn takes_snapshot(&self) -> bool {
-        self.block.as_ref().is_some_and(Block::is_of_one_snapshot)
+        self.block.as_deref().is_some_and(Block::is_of_one_snapshot)
     }
 
     /// Whether a replica may run a statement, as far as the statement goes, as the first of a block or outside of one; the
@@ -90,7 +90,8 @@ impl Session {
     pub(crate) fn took_snapshot(&mut self) {
         let Some(work) = &self.work else { return };
         let route = Route { dispatched: None, reason: Reason::Snapshot, ..work.route };
-        self.snapshot = self.block.take().map(|block| Snapshot { block, route, ends: false });
+        let block = self.block.take();
+        self.snapshot = block.map(|block| Box::new(Snapshot { block, route, ends: false }));
         if let Some(up) = &mut self.up {
             up.has_snapshot = true;
         }
@@ -177,7 +178,8 @@ impl Session {
     /// What ends the transaction comes with more, which is another transaction's: the primary runs it all, in a transaction
     /// as this one.
     fn end_at_primary(&mut self, has_failed: bool, work: &mut Work, out: &mut Actions) {
-        let Some(Snapshot { mut block, .. }) = self.snapshot.take() else { return };
+        let Some(snapshot) = self.snapshot.take() else { return };
+        let mut block = snapshot.block;
         block.has_run(has_failed);
         self.block = Some(block);
         self.discard(out);
@@ -210,8 +212,9 @@ impl Session {
         let was_open = std::mem::replace(&mut self.open, Open::No) == Open::Running;
         // Whatever becomes of its end, the transaction is over then.
         let ends = waits && self.work.as_deref().is_some_and(Work::ends);
-        if let Some(Snapshot { block, .. }) = self.snapshot.take().filter(|_| !ends) {
-            self.block = Some(block.lost(report.clone(), waits || was_open));
+        if let Some(snapshot) = self.snapshot.take().filter(|_| !ends) {
+            let block = snapshot.block.lost(report.clone(), waits || was_open);
+            self.block = Some(Box::new(block));
         }
         if ends {
             self.ends_own_changes(false);
@@ -234,8 +237,8 @@ impl Session {
 
     /// The connection to the replica with the session's snapshot is lost.
     pub(crate) fn snapshot_is_lost(&mut self, why: &str, out: &mut Actions) {
-        if let Some(Snapshot { route, .. }) = &self.snapshot {
-            out.push_back(Action::Count(route.site, Counter::Error));
+        if let Some(snapshot) = &self.snapshot {
+            out.push_back(Action::Count(snapshot.route.site, Counter::Error));
         }
         let what = "the connection to the replica that had the transaction's snapshot was lost";
         self.lose_snapshot(lost(what).detail(why), out);

@@ -147,9 +147,19 @@ fn is_compared(front: &[u8]) -> bool {
     !is_named && front.last().is_some_and(|b| matches!(b, b'=' | b'<' | b'>'))
 }
 
+/// Whether a byte goes on with a word or number.
+const IN_WORD: [bool; 256] = {
+    let mut in_word = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        in_word[byte] = matches!(CLASSES[byte], Class::Word | Class::Digit | Class::Dollar);
+        byte += 1;
+    }
+    in_word
+};
+
 fn word_len(bytes: &[u8]) -> usize {
-    let in_word = |b: u8| matches!(CLASSES[b as usize], Class::Word | Class::Digit | Class::Dollar);
-    bytes.iter().position(|&b| !in_word(b)).unwrap_or(bytes.len())
+    bytes.iter().position(|&byte| !IN_WORD[byte as usize]).unwrap_or(bytes.len())
 }
 
 fn comment(bytes: &[u8]) -> usize {

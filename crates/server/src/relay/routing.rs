@@ -24,28 +24,27 @@ use crate::exports::Exported;
 /// No snapshot is asked for at a replica that is more entries behind another: it would take too long to come there.
 const NEAR_ENTRIES: u64 = 256;
 
-impl Relay {
-    /// A route for a read that any fresh replica may serve, asked for at `now`; waits for one if that pays. The
-    /// watermark is the session's.
-    pub async fn route_read(
-        &self,
-        read: ReadRequest<'_>,
-        watermark: &mut Option<Watermark>,
-        pools: &OwnPools,
-        now: Duration,
-    ) -> Route {
-        Route { class: read.items.class(), ..self.route_by_need(read, watermark, pools, now).await }
-    }
+/// What was known when no replica was fresh enough for a read.
+pub struct Undecided {
+    need: Need,
+    commits: u64,
+}
 
-    async fn route_by_need(
+impl Relay {
+    /// A route for a read that any fresh replica may serve, asked for at `now`, unless it may have to wait for one. The
+    /// watermark is the session's.
+    ///
+    /// # Errors
+    /// No replica is fresh enough: see [`Relay::route_later`].
+    pub fn route_at_once(
         &self,
-        read: ReadRequest<'_>,
+        read: &ReadRequest<'_>,
         watermark: &mut Option<Watermark>,
         pools: &OwnPools,
         now: Duration,
-    ) -> Route {
+    ) -> Result<Route, Undecided> {
         let must_see = read.consistency.must_see(read.items);
-        let (mut need, commits) = {
+        let (need, commits) = {
             let freshness = self.freshness.borrow();
             let need = match read.consistency {
                 Consistency::Session => {
@@ -55,21 +54,39 @@ impl Relay {
             };
             (need, freshness.last_commits().commits())
         };
-        let is_checked_snapshot = read.takes_snapshot && read.consistency.is_checked_snapshot();
-        let is_checked = is_checked_snapshot || read.consistency.is_checked(read.items);
-        let dispatched = |sent: Tsid| is_checked.then_some(Dispatched { commits, sent });
-        match self.choose(&need, &read, pools, now) {
+        let route = match self.choose(&need, read, pools, now) {
             // What commits now may show itself before the snapshot is taken, as it did.
-            Choice::Replica(_) if is_checked_snapshot && read.is_again => {}
+            Choice::Replica(_) if is_checked_snapshot(read) && read.is_again => None,
             Choice::Replica(candidate) => {
                 let sent = self.replicas[candidate.number].sent();
-                return found(candidate, &need, dispatched(sent), Reason::Fresh);
+                Some(found(candidate, &need, dispatched(read, commits, sent), Reason::Fresh))
             }
-            Choice::NoReplica => return Route::primary(self.why_none(&read)),
-            Choice::NotFresh => {}
-        }
+            Choice::NoReplica => Some(Route::primary(self.why_none(read))),
+            Choice::NotFresh => None,
+        };
+        let route = route.map(|route| Route { class: read.items.class(), ..route });
+        route.ok_or(Undecided { need, commits })
+    }
+
+    /// The same when no replica was fresh enough: waits for one if that pays.
+    pub async fn route_later(
+        &self,
+        read: ReadRequest<'_>,
+        undecided: Undecided,
+        pools: &OwnPools,
+    ) -> Route {
+        Route { class: read.items.class(), ..self.wait_if_it_pays(read, undecided, pools).await }
+    }
+
+    async fn wait_if_it_pays(
+        &self,
+        read: ReadRequest<'_>,
+        Undecided { mut need, commits }: Undecided,
+        pools: &OwnPools,
+    ) -> Route {
+        let must_see = read.consistency.must_see(read.items);
         let decider = Some(self.freshness.borrow().decider(must_see));
-        if is_checked_snapshot {
+        if is_checked_snapshot(&read) {
             let limit = Duration::from_millis(read.wait_ms);
             let exported = self.route_to_exported(&read, pools);
             if let Ok(Some(route)) = tokio::time::timeout(limit, exported).await {
@@ -84,7 +101,8 @@ impl Relay {
             // Whichever it will be.
             let sent = self.replicas.iter().map(|replica| replica.sent()).min().unwrap_or_default();
             if let Some(candidate) = self.wait_for_replica(&mut need, &read, pools).await {
-                let found = found(candidate, &need, dispatched(sent), Reason::Waited);
+                let dispatched = dispatched(&read, commits, sent);
+                let found = found(candidate, &need, dispatched, Reason::Waited);
                 return Route { decider, ..found };
             }
         }
@@ -297,6 +315,17 @@ impl Relay {
 /// Of what a replica must have all rows to serve a read: what a transaction will read from its snapshot isn't known yet.
 fn to_follow<'a>(read: &ReadRequest<'a>) -> &'a Items {
     if read.takes_snapshot { &Items::Everything } else { read.items }
+}
+
+/// Whether a snapshot is only taken if it shows no two transactions in another order than the primary did.
+fn is_checked_snapshot(read: &ReadRequest<'_>) -> bool {
+    read.takes_snapshot && read.consistency.is_checked_snapshot()
+}
+
+/// What tells later whether a read's answer shows two transactions in another order, if that is to be told.
+fn dispatched(read: &ReadRequest<'_>, commits: u64, sent: Tsid) -> Option<Dispatched> {
+    let is_checked = is_checked_snapshot(read) || read.consistency.is_checked(read.items);
+    is_checked.then_some(Dispatched { commits, sent })
 }
 
 /// Whether a replica shows what every read must show, and may be read.
