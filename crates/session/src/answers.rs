@@ -205,12 +205,15 @@ impl Answers {
         self.error.take()
     }
 
-    /// The prepared statement that this message describes, if it does.
+    /// The prepared statement whose parameters or columns this message describes, if it does.
     #[must_use]
     pub fn describes(&self, tag: u8) -> Option<&Arc<Prepared>> {
         match self.queue.front() {
             Some((Sent::DescribeStatement(Some(prepared)), _))
-                if matches!(tag, tag::ROW_DESCRIPTION | tag::NO_DATA) =>
+                if matches!(
+                    tag,
+                    tag::PARAMETER_DESCRIPTION | tag::ROW_DESCRIPTION | tag::NO_DATA
+                ) =>
             {
                 Some(prepared)
             }

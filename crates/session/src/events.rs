@@ -187,8 +187,10 @@ pub struct Prepared {
     pub server_name: Box<[u8]>,
     /// Its text.
     pub query: Bytes,
-    /// Its parameter types as on the wire.
-    pub types: Bytes,
+    /// Its parameter types as its client declared them, as on the wire.
+    declared: Bytes,
+    /// All of them, as servers found them out, if a client was told.
+    pub told_types: OnceLock<Bytes>,
     /// Under what it was prepared.
     pub meaning: Meaning,
     /// It may be a DEALLOCATE: looked for once, since it matters at every Bind.
@@ -203,14 +205,30 @@ impl Prepared {
     pub fn new(id: u64, query: Bytes, types: Bytes, meaning: Meaning) -> Prepared {
         let may_take = may_take(&query);
         let server_name = server_name(id).into();
-        Prepared { id, server_name, query, types, meaning, may_take, columns: OnceLock::new() }
+        Prepared {
+            id,
+            server_name,
+            query,
+            declared: types,
+            told_types: OnceLock::new(),
+            meaning,
+            may_take,
+            columns: OnceLock::new(),
+        }
     }
 
     /// As servers know it.
     #[must_use]
     pub fn named(&self) -> Named<'_> {
-        let Prepared { id, server_name, query, types, .. } = self;
-        Named { id: *id, server_name, query, types }
+        let Prepared { id, server_name, query, .. } = self;
+        Named { id: *id, server_name, query, types: self.types() }
+    }
+
+    /// Its parameter types, as on the wire. What a client was told stays so, whatever becomes of the schema: it binds
+    /// values of these types, perhaps in binary. What it was not told, the next server finds out anew.
+    #[must_use]
+    pub fn types(&self) -> &Bytes {
+        self.told_types.get().unwrap_or(&self.declared)
     }
 }
 

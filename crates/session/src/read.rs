@@ -158,7 +158,7 @@ impl Session {
                     items.extend(statement.reads_with(&RunValues::of(op)));
                 }
             }
-            wanted.own_types |= own_types::any_own(&prepared.types);
+            wanted.own_types |= own_types::any_own(prepared.types());
             wanted.statement = prepared.id;
         }
         if self.has_written(&items, env) {
@@ -241,7 +241,7 @@ fn describes_portal(op: &Op, portal: &[u8]) -> bool {
 pub(crate) fn can_be_sent(what: &What, objects: Option<&Objects>) -> bool {
     let What::Unit(unit) = what else { return true };
     let mut prepared = unit.ops.iter().filter_map(Op::prepared);
-    prepared.all(|(prepared, _)| own_types::to_replica(&prepared.types, objects).is_some())
+    prepared.all(|(prepared, _)| own_types::to_replica(prepared.types(), objects).is_some())
 }
 
 /// Whether rows are asked for in binary.

@@ -268,7 +268,7 @@ fn take(
         }
     }
     if let Some(prepared) = described {
-        note_columns(tag, body, &prepared, is_us, verdict.relay, server)?;
+        note_described(tag, body, &prepared, is_us, verdict.relay, server)?;
     }
     Ok(match verdict.event {
         Event::Nothing | Event::Complete | Event::Row => None,
@@ -299,8 +299,8 @@ fn take(
     })
 }
 
-/// What a statement returns was told: to its client, or to the session, which asked whether it is still that.
-fn note_columns(
+/// What a statement takes and returns was told: to its client, or to the session, which asked whether it still returns that.
+fn note_described(
     tag: u8,
     body: &[u8],
     prepared: &Prepared,
@@ -309,14 +309,18 @@ fn note_columns(
     server: &mut Upstream,
 ) -> Result<(), ProtocolError> {
     let mut body = Cow::Borrowed(body);
-    let mut columns = None;
     let objects = server.objects.as_deref();
-    if !server.is_replica || own_types::needs(tag, &body, true, objects)?.is_none() {
-        if server.is_replica {
-            own_types::to_primary(tag, body.to_mut(), objects)?;
-        }
-        columns = Some(Columns::read(tag, &body)?);
+    let is_known = !server.is_replica || own_types::needs(tag, &body, true, objects)?.is_none();
+    if server.is_replica && is_known {
+        own_types::to_primary(tag, body.to_mut(), objects)?;
     }
+    if tag == tag::PARAMETER_DESCRIPTION {
+        if is_told && is_known {
+            let _ = prepared.told_types.set(Bytes::copy_from_slice(&body));
+        }
+        return Ok(());
+    }
+    let columns = if is_known { Some(Columns::read(tag, &body)?) } else { None };
     match columns {
         columns if is_us => server.answers.compare(prepared, columns.as_ref()),
         Some(columns) if is_told => drop(prepared.columns.set(columns)),

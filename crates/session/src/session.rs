@@ -157,8 +157,8 @@ pub struct Session {
     pub(crate) phase: Phase,
     /// (Boxed: it is large, and taken out and put back at each step.)
     pub(crate) work: Option<Box<Work>>,
-    /// A message that comes after the work.
-    next: Option<Message>,
+    /// A message that comes after the work, or belongs to its COPY.
+    pub(crate) next: Option<Message>,
     pub(crate) hold: Hold,
     pub(crate) names: Names,
     pub(crate) settings: Arc<CarriedSettings>,
@@ -486,8 +486,10 @@ impl Session {
         match message.tag {
             // In a failed unit, up to its Sync.
             tag::QUERY | tag::FUNCTION_CALL if self.is_skipping() => {}
-            tag::QUERY | tag::FUNCTION_CALL if !self.gathered.is_empty() => {
-                // What the client sent without Sync runs first.
+            tag::QUERY | tag::FUNCTION_CALL | tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL
+                if !self.gathered.is_empty() && !self.is_skipping() =>
+            {
+                // What the client sent without Sync runs first: it may be a COPY.
                 self.next = Some(message);
                 self.run_gathered(env, out);
             }

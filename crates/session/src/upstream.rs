@@ -246,7 +246,7 @@ impl Upstream {
     /// Asks what a statement that a client prepared elsewhere returns here, before it is used.
     pub fn write_description(&mut self, prepared: &Arc<Prepared>) {
         let name = &*prepared.server_name;
-        let types = &*self.types_here(&prepared.types);
+        let types = &*self.types_here(prepared.types());
         // Closed first: it may be there although we forgot it.
         frontend::close(Target::Statement, name, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Us);

@@ -35,7 +35,7 @@ impl<'a> RunValues<'a> {
             return RunValues::of_text(op.text());
         };
         let bind = Bind::read(message.body()).map_or(&[][..], |bind| bind.rest);
-        RunValues { text: &prepared.query, types: &prepared.types, bind, ..RunValues::default() }
+        RunValues { text: &prepared.query, types: prepared.types(), bind, ..RunValues::default() }
     }
 
     fn find(&self, number: u16) -> Result<Option<Parameter<'a>>, ProtocolError> {

@@ -100,6 +100,8 @@ pub struct Connection {
     copies: Option<Copying>,
     /// With the number of their columns when they were prepared.
     statements: BTreeMap<Vec<u8>, (String, usize)>,
+    /// Their parameters' types, as ParameterDescription has them.
+    types: BTreeMap<Vec<u8>, Vec<u8>>,
     sql_statements: BTreeMap<String, String>,
     savepoints: Vec<Savepoint>,
     portals: BTreeMap<Vec<u8>, String>,
@@ -157,6 +159,7 @@ impl Connection {
             skips: false,
             copies: None,
             statements: BTreeMap::new(),
+            types: BTreeMap::new(),
             sql_statements: BTreeMap::new(),
             savepoints: Vec::new(),
             portals: BTreeMap::new(),
@@ -416,7 +419,9 @@ impl Connection {
                 if !name.is_empty() && self.statements.contains_key(&name) {
                     return Err(("42P05", "prepared statement already exists".to_owned()));
                 }
+                let types = parameter_types(&query, parse.types);
                 self.statements.insert(name, (query, columns));
+                self.types.insert(parse.statement.to_vec(), types);
                 self.say(|out| backend::empty(tag::PARSE_COMPLETE, out));
             }
             sent::BIND => {
@@ -437,9 +442,10 @@ impl Connection {
                     self.not_failed(&query)?; // the types of columns may have to be looked up
                 }
                 if target == Target::Statement {
+                    let types = self.types.get(name).cloned().unwrap_or_default();
                     self.say(|out| {
                         frontend::message(tag::PARAMETER_DESCRIPTION, out, |out| {
-                            out.extend_from_slice(&[0, 0]);
+                            out.extend_from_slice(&types);
                         });
                     });
                 }
@@ -896,6 +902,19 @@ fn parsed(query: &str) -> Result<(), Failure> {
 fn append_of(query: &str) -> Option<(&str, i64)> {
     let (table, value) = query.strip_prefix("update ")?.split_once(" set v = v || ")?;
     Some((table, value.parse().ok()?))
+}
+
+/// As ParameterDescription has them: of those that a Parse doesn't declare, `int4`.
+fn parameter_types(query: &str, declared: &[u8]) -> Vec<u8> {
+    const INT4: u32 = 23;
+    let count = (1..=9).rev().find(|number| query.contains(&format!("${number}"))).unwrap_or(0);
+    let declared = declared.get(2..).unwrap_or_default();
+    let declared = declared.chunks_exact(4).filter_map(|oid| oid.try_into().ok());
+    let mut oids: Vec<u32> = declared.map(u32::from_be_bytes).collect();
+    oids.resize(count.max(oids.len()), 0);
+    let mut types = (oids.len() as u16).to_be_bytes().to_vec();
+    types.extend(oids.iter().flat_map(|&oid| if oid == 0 { INT4 } else { oid }.to_be_bytes()));
+    types
 }
 
 fn returns_rows(query: &str) -> bool {

@@ -333,3 +333,61 @@ fn a_batch_of_wide_statements_is_described() {
     assert_eq!(session.route().site(), "primary");
     session.run("DROP TABLE wide");
 }
+
+/// So do its parameters' types: its client binds what it was told, in binary, whatever becomes of the table.
+#[test]
+fn i1_a_statement_whose_parameters_were_described_keeps_their_types() {
+    let _alone = alone();
+    let cluster = small_pools();
+    cluster.connect().run("CREATE TABLE p (id int PRIMARY KEY, v int)");
+    cluster.connect().run("INSERT INTO p SELECT n, 3 FROM generate_series(0, 7) n");
+    cluster.caught_up();
+    let mut clients: Vec<_> = (0..8).map(|_| cluster.connect()).collect();
+    for client in &mut clients {
+        prepare(client, b"set", "UPDATE p SET v = $2 WHERE id = $1");
+        prepare(client, b"get", "SELECT count(*) FROM p WHERE id = $1 AND v = $2");
+    }
+    let bind = |name: &[u8], values: [i32; 2]| {
+        let mut out = BytesMut::new();
+        frontend::message(frontend::tag::BIND, &mut out, |out| {
+            out.extend_from_slice(b"\0");
+            out.extend_from_slice(name);
+            out.extend_from_slice(b"\0\0\x01\0\x01\0\x02");
+            for value in values {
+                out.extend_from_slice(&4i32.to_be_bytes());
+                out.extend_from_slice(&value.to_be_bytes());
+            }
+            out.extend_from_slice(&[0, 0]);
+        });
+        frontend::execute(b"", 0, &mut out);
+        frontend::sync(&mut out);
+        out
+    };
+    let run = |client: &mut Session, name: &[u8], values| {
+        client.send(&bind(name, values)).expect("sent");
+        client.answers().expect("an answer").pop().expect("one")
+    };
+    run(&mut clients[0], b"set", [0, 7]);
+    cluster.connect().run("ALTER TABLE p ALTER v TYPE real, ALTER id TYPE bigint");
+    cluster.caught_up();
+    let connections = std::thread::scope(|scope| {
+        let runs = clients.iter_mut().zip(0..).map(|(client, id)| {
+            scope.spawn(move || {
+                let set = run(client, b"set", [id, 42]).command;
+                (set, run(client, b"get", [id, 42]).rows)
+            })
+        });
+        runs.collect::<Vec<_>>()
+            .into_iter()
+            .map(|run| run.join().expect("it runs"))
+            .collect::<Vec<_>>()
+    });
+    for (set, found) in connections {
+        assert_eq!(set, "UPDATE 1");
+        assert_eq!(found, [[Some("1".to_owned())]]);
+    }
+    assert_eq!(
+        cluster.connect().value("SELECT string_agg(v::text, ',') FROM p"),
+        ["42"; 8].join(",")
+    );
+}

@@ -182,7 +182,8 @@ impl Session {
             return;
         };
         while work.copy == CopyIn::Fed {
-            match down.buffered() {
+            let next = self.next.take();
+            match next.map_or_else(|| down.buffered(), |next| Ok(Some(next))) {
                 Ok(Some(message)) => match message.tag {
                     tag::SYNC | tag::FLUSH => {} // ignored during COPY, as servers do
                     tag::TERMINATE => down.gone = true,
