@@ -543,11 +543,22 @@ pub async fn cancel(address: &Address, key: &BackendKey) -> Result<()> {
     Ok(())
 }
 
+/// Characters that are kept of what a server says in an error: functions may raise messages of any length, and they are
+/// logged and shown.
+const MESSAGE_LEN_MAX: usize = 2_000;
+
 /// The error in a server's ErrorResponse.
 #[must_use]
 pub fn server_error(body: &[u8]) -> Error {
     match ErrorFields::read(body) {
-        Ok(fields) => Error::Server(Box::new(fields)),
+        Ok(mut fields) => {
+            for (_, text) in &mut fields.fields {
+                if let Some((end, _)) = text.char_indices().nth(MESSAGE_LEN_MAX) {
+                    text.replace_range(end.., " …");
+                }
+            }
+            Error::Server(Box::new(fields))
+        }
         Err(error) => error.into(),
     }
 }

@@ -815,7 +815,9 @@ CREATE FUNCTION hihooi.note_index(i oid, its_table jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- (How long that took isn't known: 10 MB a second.)
     PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'CREATE INDEX', 'settings', '{}'::jsonb,
+        'took_ms', (SELECT pg_table_size(indrelid) / 10000 FROM pg_index WHERE indexrelid = i),
             'role', m.role, 'version', current_setting('server_version_num')::int / 10000,
             'objects', jsonb_build_array(its_table - 'description'), 'create', m.command))
         FROM hihooi.make_index(i) m;

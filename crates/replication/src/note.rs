@@ -84,7 +84,7 @@ pub struct Command {
     /// Tables whose rows come anew, behind this note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Vec<String>>,
-    /// How long its transaction had taken by then, in ms; not known of what hihooi found later.
+    /// How long its transaction had taken by then, in ms; an estimate, or not known, of what hihooi found later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
     /// Other notes brought all that it did: nothing is run.

@@ -394,3 +394,45 @@ fn a_value_that_a_replica_cannot_read_sets_its_table_aside() {
     );
     cluster.assert_equal("SELECT * FROM u");
 }
+
+/// A table that is emptied runs functions of constants, which may fail; and a superuser's path may be empty.
+#[test]
+fn whatever_emptying_a_table_runs_stops_nobody() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE ROLE mallory; CREATE SCHEMA m AUTHORIZATION mallory; SET ROLE mallory");
+    session.run(
+        "CREATE FUNCTION m.is_replica() RETURNS bool LANGUAGE plpgsql AS
+             $$BEGIN RETURN current_setting('session_replication_role') = 'replica'; END$$;
+         CREATE TABLE m.flag (a int);
+         CREATE FUNCTION m.f(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+             IF m.is_replica() AND EXISTS (SELECT FROM m.flag) THEN RAISE '%', repeat('no', 5000); END IF;
+             RETURN v; END$$;
+         CREATE TABLE m.t (a int, b int); CREATE INDEX ON m.t ((a + m.f(1))); INSERT INTO m.t VALUES (1, 1)",
+    );
+    cluster.caught_up();
+    session.run("INSERT INTO m.flag VALUES (1); INSERT INTO m.t VALUES (2, 2)");
+    cluster.caught_up();
+    assert_eq!(set_aside(&cluster, "replica1"), "1");
+    assert!(cluster.show_replicas()["replica1"]["reason"].len() < 3_000);
+    session.run("CREATE TABLE m.u (a int); INSERT INTO m.u VALUES (1)");
+    cluster.caught_up();
+    cluster.assert_equal("SELECT * FROM m.u");
+
+    session.run("RESET ROLE; CREATE ROLE admin SUPERUSER; ALTER ROLE admin SET search_path = ''");
+    session.run("SET ROLE admin; CREATE FUNCTION public.f(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN v; END'");
+    session.run("CREATE TABLE public.s (v int); CREATE INDEX ON public.s (public.f(v)); INSERT INTO public.s VALUES (1)");
+    session.run("SELECT set_config('search_path', '\"A b\",pg_catalog , \"\"', false); ALTER ROLE admin SET search_path FROM CURRENT");
+    session.run("SET search_path = public");
+    session.run("CREATE TABLE public.s2 (v int); CREATE INDEX ON public.s2 (public.f(v)); INSERT INTO public.s2 VALUES (1)");
+    cluster.caught_up();
+    cluster.assert_equal("SELECT * FROM s, s2");
+    assert_eq!(
+        (cluster.state("replica1"), set_aside(&cluster, "replica1")),
+        ("serving".into(), "1".into())
+    );
+}

@@ -227,8 +227,11 @@ const PATH: &str = r#"
             join pg_catalog.pg_roles o on o.oid = c.relowner
         where c.oid = $1::oid
     ), listed(name, place) as (
-        select name, place from wanted, pg_catalog.unnest(pg_catalog.parse_ident(
-            pg_catalog.replace(path, ', ', '.'), false)) with ordinality p(name, place)
+        select case when pg_catalog.starts_with(p.word[1], '"')
+                then pg_catalog.replace(pg_catalog.substr(p.word[1], 2, pg_catalog.length(p.word[1]) - 2), '""', '"')
+                else pg_catalog.lower(p.word[1]) end, place
+        from wanted, pg_catalog.regexp_matches(path, '"(?:[^"]|"")*"|[^",[:space:]]+', 'g')
+            with ordinality p(word, place)
     ), harmless(relation) as (
         select c.oid from listed l join pg_catalog.pg_namespace n on n.nspname = l.name
             join pg_catalog.pg_class c on c.relnamespace = n.oid

@@ -55,7 +55,7 @@ use crate::site::{Replica, State};
 use handle::{ApplierStatus, HoldState, Repaired, Requested};
 use round::{End, Round};
 use set_aside::Blame;
-use work::Again;
+use work::{Again, Refusal};
 
 /// Connections that write to a replica, unless told otherwise.
 pub const CONNECTIONS: usize = 4;
@@ -74,6 +74,8 @@ const TRY_PASSING: [Duration; 5] = [
     Duration::from_secs(20),
     Duration::from_secs(30),
 ];
+/// An entry at which so many rounds in a row lose their connections is refused.
+const LOSSES_MAX: u32 = 10;
 /// Pauses between attempts to reach a replica.
 const RETRY_MS_MIN: u64 = 100;
 const RETRY_MS_MAX: u64 = 2_000;
@@ -136,6 +138,7 @@ async fn run(
     let mut pause_ms = RETRY_MS_MIN;
     // The entry that couldn't be applied last, and how often in a row.
     let (mut refused, mut times) = (Tsid::ZERO, 0);
+    let mut losses = Losses::default();
     let recent = Arc::default();
     loop {
         // Connections to a site that doesn't answer would only pile up there.
@@ -153,7 +156,10 @@ async fn run(
         let end = match unless_silent(&config.replica, started).await {
             Ok(mut round) => {
                 pause_ms = RETRY_MS_MIN;
-                let running = async { Err(round.run(&mut requests).await) };
+                let running = async {
+                    let end = round.run(&mut requests).await;
+                    Err(losses.count(end, round.next()))
+                };
                 let Err(end) = unless_silent::<Infallible>(&config.replica, running).await;
                 round.end().await;
                 end
@@ -210,6 +216,31 @@ async fn run(
                 status.set_refused(Tsid::ZERO);
             }
         }
+    }
+}
+
+/// Connections that were lost at one entry, though the server answers: something in the entry ends them, such as a function
+/// of rows that lets a timeout strike.
+#[derive(Default)]
+struct Losses {
+    at: Tsid,
+    times: u32,
+}
+
+impl Losses {
+    /// How a round ended, at this entry: whoever lost the connection there often enough in a row gives the entry up.
+    fn count(&mut self, end: End, next: Option<(Tsid, Option<Refusal>)>) -> End {
+        let (End::Lost(reason), Some((at, awaited))) = (&end, next) else { return end };
+        self.times = if at == self.at { self.times + 1 } else { 1 };
+        self.at = at;
+        if self.times < LOSSES_MAX {
+            return end;
+        }
+        let reason = format!("the connection is lost whenever it is applied: {reason}");
+        let blame = awaited.and_then(|refusal| refusal.blame);
+        let again = Again::AtAnyTime;
+        let told = format!("entry {at}: {reason}");
+        End::Diverged(told, Some(Refusal { tsid: at, reason, again, blame }))
     }
 }
 
@@ -281,5 +312,24 @@ async fn wait_for_attempt(
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_are_lost_at_one_entry_over_and_over_give_it_up() {
+        let mut losses = Losses::default();
+        let mut lost = |at: Option<u64>| {
+            let next = at.map(|at| (Tsid(at), None));
+            matches!(losses.count(End::Lost("why".to_owned()), next), End::Diverged(_, Some(_)))
+        };
+        assert!(!(1..LOSSES_MAX).any(|_| lost(Some(7))));
+        assert!(!lost(Some(8)) && !lost(None), "another one, or none, is its turn");
+        assert!(!(2..LOSSES_MAX).any(|_| lost(Some(8))));
+        assert!(lost(Some(8)) && lost(Some(8)));
+        assert!(!lost(Some(9)));
     }
 }

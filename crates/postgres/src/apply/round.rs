@@ -212,6 +212,14 @@ impl<'a> Round<'a> {
         })
     }
 
+    /// The entry that is to be applied next, if it is there, and what functions run for it.
+    pub(super) fn next(&self) -> Option<(Tsid, Option<Refusal>)> {
+        let next = self.schedule.applied().next();
+        let worker = self.schedule.oldest_executing();
+        let awaited = worker.and_then(|worker| self.running[worker].awaited());
+        (next <= *self.durable.borrow()).then_some((next, awaited))
+    }
+
     /// Applies until the round ends.
     pub(super) async fn run(&mut self, requests: &mut watch::Receiver<Requested>) -> End {
         match self.apply(requests).await {

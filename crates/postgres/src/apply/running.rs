@@ -13,23 +13,15 @@ use super::work::{Again, Refusal};
 
 /// How long functions that rows run may take in one operation, if nothing else can be done meanwhile.
 const ROWS_LIMIT: Duration = Duration::from_secs(30);
-/// So many times as long as at the primary, and as anybody may hold up applying, a transaction with DDL may take. (It may
-/// build indexes, on a slower server.)
+/// A command of DDL may take so many times as long as its transaction did at the primary, and as anybody may hold up
+/// applying. (It may build indexes, on a slower server.)
 const DDL_TIMES: u32 = 10;
 
-/// What functions a connection may wait for.
+/// What functions a connection waits for: of rows, or of a command.
 #[derive(Debug)]
 pub(super) struct Running {
     max_delay: Duration,
-    awaited: Mutex<Awaited>,
-}
-
-#[derive(Debug, Default)]
-struct Awaited {
-    /// Those of rows, whose answers have not all come.
-    rows: Option<Limited>,
-    /// Those of the entry's DDL.
-    ddl: Option<Limited>,
+    awaited: Mutex<Option<Limited>>,
 }
 
 #[derive(Debug)]
@@ -45,7 +37,7 @@ impl Running {
         Running { max_delay, awaited: Mutex::default() }
     }
 
-    /// A change of rows is sent that runs functions.
+    /// A change is sent that runs functions of a table.
     pub(super) fn are_to_run(&self, tsid: Tsid, what: &What) {
         let Some(relation) = what.relation().cloned() else { return };
         let blame = Some(Blame { relation, cause: Cause::Code });
@@ -55,43 +47,42 @@ impl Running {
             what.words(),
             limit.as_secs()
         );
-        let refusal = Refusal { tsid, reason, again: Again::Never, blame };
-        let since = Instant::now();
-        self.lock().rows.get_or_insert(Limited { since, limit, refusal });
+        self.set(limit, Refusal { tsid, reason, again: Again::Never, blame });
     }
 
-    /// All answers about rows are there.
-    pub(super) fn have_run(&self) {
-        self.lock().rows = None;
-    }
-
-    /// An entry with DDL is executed, whose transaction took so long at the primary.
+    /// A command is executed, whose transaction took so long at the primary.
     pub(super) fn is_to_follow(&self, tsid: Tsid, took: Duration) {
-        let limit = (took + self.max_delay) * DDL_TIMES;
+        let limit = took.saturating_add(self.max_delay).saturating_mul(DDL_TIMES);
         let reason = format!(
             "its DDL takes longer than {} s here, and took {} ms at most at the primary",
             limit.as_secs(),
             took.as_millis()
         );
-        let refusal = Refusal { tsid, reason, again: Again::Never, blame: None };
-        let since = Instant::now();
-        self.lock().ddl.get_or_insert(Limited { since, limit, refusal });
+        self.set(limit, Refusal { tsid, reason, again: Again::Never, blame: None });
     }
 
-    /// The entry is executed.
-    pub(super) fn is_done(&self) {
-        *self.lock() = Awaited::default();
+    /// All answers are there.
+    pub(super) fn have_run(&self) {
+        *self.lock() = None;
     }
 
     /// Why the oldest entry, which has been that for so long, is to be given up.
     pub(super) fn overdue(&self, waited: Duration) -> Option<Refusal> {
-        let awaited = self.lock();
-        let both = [&awaited.rows, &awaited.ddl].into_iter().flatten();
-        let mut overdue = both.filter(|it| it.since.elapsed().min(waited) >= it.limit);
-        overdue.next().map(|it| it.refusal.clone())
+        let is_overdue = |it: &&Limited| it.since.elapsed().min(waited) >= it.limit;
+        self.lock().as_ref().filter(is_overdue).map(|it| it.refusal.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Awaited> {
+    /// What is waited for, as if it were overdue.
+    pub(super) fn awaited(&self) -> Option<Refusal> {
+        self.lock().as_ref().map(|it| it.refusal.clone())
+    }
+
+    /// (The first counts: what is sent behind it waits for it.)
+    fn set(&self, limit: Duration, refusal: Refusal) {
+        self.lock().get_or_insert(Limited { since: Instant::now(), limit, refusal });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Limited>> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -90,6 +90,8 @@ pub(super) struct Session {
     has_run_code: bool,
     /// What functions may run now.
     running: Arc<Running>,
+    /// How long the entry's transaction had taken at the primary when it told of its last command.
+    took: Duration,
     followed: Followed,
     /// The last notes.
     recent: Arc<Recent>,
@@ -144,6 +146,7 @@ impl Session {
             failed: None,
             has_run_code: false,
             running,
+            took: Duration::ZERO,
             followed: Followed::default(),
             recent: Arc::clone(recent),
             path: None,
@@ -194,6 +197,7 @@ impl Session {
         self.connection.buffer().truncate(begin);
         self.expected.clear();
         self.gathered = None;
+        self.running.have_run();
         // Among it may be the Parse of statements.
         self.forget();
         true
@@ -211,12 +215,6 @@ impl Session {
     /// Runs a group's changes, without committing; whether what they change in the end was tried and refused.
     /// After a failure the transaction is rolled back.
     pub(super) async fn execute(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
-        let done = self.try_ways(group).await;
-        self.running.is_done();
-        done
-    }
-
-    async fn try_ways(&mut self, group: &Group) -> std::result::Result<bool, Failure> {
         self.start(group);
         let (mut is_net_refused, mut first) = (false, None::<Refusal>);
         loop {
@@ -390,11 +388,7 @@ impl Session {
             }
         }
         noted.into_iter().for_each(|command| self.followed.expect(command));
-        // What isn't known of one of them isn't known of the transaction.
-        let took_ms: Option<Vec<u64>> = took_ms.into_iter().collect();
-        if let Some(took_ms) = took_ms.and_then(|all| all.into_iter().max()) {
-            self.running.is_to_follow(header.tsid, Duration::from_millis(took_ms));
-        }
+        self.took = Duration::from_millis(took_ms.into_iter().flatten().max().unwrap_or(0));
         Ok(())
     }
 
@@ -682,11 +676,13 @@ impl Session {
     async fn truncate(&mut self, tsid: Tsid, ids: &[RelId], restart: bool) -> Result<()> {
         let mut relations = Vec::with_capacity(ids.len());
         let mut guards = Vec::with_capacity(ids.len());
-        let mut path = None;
+        let (mut path, mut runs_code) = (None, false);
         let mut set_aside = restricted::Array::default();
         for &id in ids {
             let Some(relation) = self.described(tsid, id) else { return Ok(()) };
             let Some(table) = self.table(tsid, &relation).await? else { return Ok(()) };
+            // Empty indexes are built, and functions of constants run for that.
+            runs_code |= table.runs_code();
             guards.push(table.guard.clone().filter(|_| !table.is_set_aside));
             if table.is_set_aside {
                 set_aside.push(Some(id.0.to_string().as_bytes()));
@@ -708,6 +704,9 @@ impl Session {
             _ => {
                 self.carry_out();
                 self.use_path(tsid, path.as_deref());
+                if runs_code {
+                    self.running.are_to_run(tsid, &what);
+                }
                 self.send(&text, [].into_iter(), Expected { tsid, rows: None, what });
             }
         }
@@ -821,9 +820,12 @@ impl Session {
         }
         self.forget();
         self.has_run_code = true;
+        self.running.is_to_follow(tsid, self.took);
         set_aside::empty_for_ddl(&mut self.connection).await?;
         let done = self.followed.follow(&mut self.connection, note).await;
-        self.note_followed(tsid, done)
+        self.note_followed(tsid, done)?;
+        self.running.have_run();
+        Ok(())
     }
 
     /// Creates a table whose rows come next.
@@ -834,8 +836,11 @@ impl Session {
             return Ok(());
         }
         self.forget();
+        self.running.is_to_follow(tsid, self.took);
         let done = self.followed.create_for_rows(&mut self.connection, relation).await;
-        self.note_followed(tsid, done)
+        self.note_followed(tsid, done)?;
+        self.running.have_run();
+        Ok(())
     }
 
     /// Sends and reads when much has gathered.
