@@ -91,6 +91,18 @@ impl OwnTypes {
     }
 }
 
+/// OIDs of the types whose values name objects (`regclass`), and of their arrays: what is sent as a name is turned into the
+/// OID that the object has at the server that reads it.
+const NAMING: [u32; 18] = [
+    24, 2_202, 2_203, 2_204, 2_205, 2_206, 4_089, 4_096, 4_191, 1_008, 2_207, 2_208, 2_209, 2_210,
+    2_211, 4_090, 4_097, 4_192,
+];
+
+/// Whether any of a statement's parameters, as Parse has them, is of a type whose values name objects.
+pub fn any_naming(body: &[u8]) -> bool {
+    oids(body).any(|oid| NAMING.contains(&oid))
+}
+
 /// Whether any of a statement's parameters is of a user's type: their number and their OIDs, as Parse
 /// and ParameterDescription have them.
 #[must_use]

@@ -158,6 +158,9 @@ impl Session {
                     items.extend(statement.reads_with(&RunValues::of(op)));
                 }
             }
+            if own_types::any_naming(prepared.types()) {
+                return Err(Reason::Unsafe);
+            }
             wanted.own_types |= own_types::any_own(prepared.types());
             wanted.statement = prepared.id;
         }

@@ -18,6 +18,7 @@ mod relations;
 mod scan;
 mod utility;
 
+pub(crate) use expressions::{is_system_column, names_catalog_objects};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -261,24 +261,32 @@ GROUP BY e.relation";
 /// Checks of the domains that a table's columns contain. They run when it is written, and where a value is turned
 /// into the type of a column that is read (`coalesce(c, 'x')`).
 ///
+/// Where a column contains a type whose values name objects (`regclass`), there is a mention of such a type: what the values
+/// are, in binary or as `oid`, depends on the server.
+///
 /// Types below 16384 are PostgreSQL's own and contain no user's domain.
 pub const CHECKS: &str = "\
-WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
+WITH RECURSIVE named(typ) AS (
+    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?reg' AND typname !~ '^_?reg(config|dictionary)$'
+), parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
     UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
     UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
-              WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+              WHERE t.oid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+                AND (a.atttypid >= 16384 OR a.atttypid IN (SELECT typ FROM named))
     UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
     UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
+), told(typ, expression) AS (
+    SELECT contypid, pg_get_expr(conbin, 0) FROM pg_constraint WHERE contype = 'c' AND contypid >= 16384
+    UNION ALL SELECT typ, 'NULL::pg_catalog.regclass' FROM named
 ), contains(container, typ) AS (
-    SELECT contypid, contypid FROM pg_constraint
-    WHERE contype = 'c' AND contypid >= 16384
+    SELECT typ, typ FROM told
   UNION
     SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
 ), checked(relation, expression) AS (
-    SELECT DISTINCT a.attrelid, pg_get_expr(k.conbin, 0)
+    SELECT DISTINCT a.attrelid, k.expression
     FROM contains c
-    JOIN pg_constraint k ON k.contypid = c.typ AND k.contype = 'c'
+    JOIN told k ON k.typ = c.typ
     JOIN pg_attribute a ON a.atttypid = c.container AND a.attnum > 0 AND NOT a.attisdropped
 )
 SELECT k.relation::text, coalesce(string_agg(k.expression, ', '), '')
@@ -287,24 +295,29 @@ WHERE c.relkind IN ('r', 'p', 'm', 'f') AND c.relpersistence <> 't' AND c.relnam
       (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
 GROUP BY k.relation";
 
-/// Checks of domains, for each type that is or contains such a domain.
+/// Checks of domains, for each type that is or contains such a domain; or a mention of `regclass`, as for [`CHECKS`].
 pub const DOMAINS: &str = "\
-WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
+WITH RECURSIVE named(typ) AS (
+    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?reg' AND typname !~ '^_?reg(config|dictionary)$'
+), parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
     UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
     UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
-              WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+              WHERE t.oid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+                AND (a.atttypid >= 16384 OR a.atttypid IN (SELECT typ FROM named))
     UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
     UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
+), told(typ, expression) AS (
+    SELECT contypid, pg_get_expr(conbin, 0) FROM pg_constraint WHERE contype = 'c' AND contypid >= 16384
+    UNION ALL SELECT typ, 'NULL::pg_catalog.regclass' FROM named
 ), contains(container, typ) AS (
-    SELECT contypid, contypid FROM pg_constraint
-    WHERE contype = 'c' AND contypid >= 16384
+    SELECT typ, typ FROM told
   UNION
     SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
 )
-SELECT t.typname::text, string_agg(DISTINCT pg_get_expr(k.conbin, 0), ', ')
+SELECT t.typname::text, string_agg(DISTINCT k.expression, ', ')
 FROM contains c
-JOIN pg_constraint k ON k.contypid = c.typ AND k.contype = 'c'
+JOIN told k ON k.typ = c.typ
 JOIN pg_type t ON t.oid = c.container
 JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')
@@ -322,12 +335,15 @@ SELECT n.nspname::text, p.proname::text,
             WHEN s.compiled THEN 'internal' ELSE 'sql' END,
        (p.prokind = 'f' AND p.pronargs >= 1 AND p.pronargs - p.pronargdefaults <= 1
         AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0]
-                    AND t.typtype NOT IN ('b', 'e', 'r', 'm')))::text,
+                    AND (t.typtype NOT IN ('b', 'e', 'r', 'm') OR p.provariadic <> 0)))::text,
        p.prorettype::regtype::text,
        concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
                             WHEN l.lanname NOT IN ('c', 'internal')
                             THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
-                       pg_get_expr(p.proargdefaults, 0)),
+                       pg_get_expr(p.proargdefaults, 0),
+                       (SELECT string_agg('NULL::' || t.typname, '; ') FROM pg_type t
+                        WHERE t.oid = ANY (p.proargtypes) AND t.oid < 16384 AND t.typname ~ '^_?reg' AND t.typname !~ '^_?reg(config|dictionary)$'
+                          AND l.lanname NOT IN ('c', 'internal'))),
        (SELECT string_agg(t.typname, E'\\n') FROM pg_type t WHERE t.oid >= 16384
         AND t.oid = ANY (p.proargtypes::oid[] || p.proallargtypes || p.prorettype))
 FROM pg_proc p
@@ -352,18 +368,24 @@ JOIN pg_proc p ON p.oid = o.oprcode
 JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE o.oid >= 16384 AND n.nspname <> 'pg_catalog'";
 
-/// Users' casts whose function is not of `pg_catalog`, for their target type and the domains over it;
+/// Users' casts whose function is not of `pg_catalog`, for their target type and all types that contain it;
 /// the first column is whether PostgreSQL applies them unasked, in assignments or everywhere.
 pub const CASTS: &str = "\
-WITH RECURSIVE casts(implicit, target, function) AS (
+WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
+    SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
+    UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem <> 0
+    UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
+              WHERE t.oid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL SELECT rngsubtype, rngtypid FROM pg_range
+    UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range
+), casts(implicit, target, function) AS (
     SELECT c.castcontext <> 'e', c.casttarget, p.proname
     FROM pg_cast c
     JOIN pg_proc p ON p.oid = c.castfunc
     JOIN pg_namespace n ON n.oid = p.pronamespace
     WHERE c.oid >= 16384 AND n.nspname <> 'pg_catalog'
   UNION
-    SELECT c.implicit, t.oid, c.function
-    FROM casts c JOIN pg_type t ON t.typbasetype = c.target
+    SELECT c.implicit, p.whole, c.function FROM casts c JOIN parts p ON p.part = c.target
 )
 SELECT c.implicit::text, t.typname::text, c.function::text
 FROM casts c JOIN pg_type t ON t.oid = c.target";

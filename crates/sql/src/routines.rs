@@ -10,6 +10,7 @@ use std::collections::HashSet;
 
 use ahash::RandomState;
 
+use crate::analysis::{is_system_column, names_catalog_objects};
 use crate::builtins::Builtin;
 use crate::catalog::{Catalog, Class, Map, Routine};
 use crate::catalog_builder::{Builder, Function, Volatility};
@@ -194,9 +195,8 @@ fn word_means(
         "execute" => return Routine::Opaque,
         // Without one of these no table is read.
         "from" | "table" | "join" => return Routine::Reads,
-        "information_schema" | "tablesample" | "ctid" | "xmin" | "xmax" | "cmin" | "cmax"
-        | "tableoid" | "regclass" | "regproc" | "regprocedure" | "regtype" | "regoper"
-        | "regoperator" | "regnamespace" | "regrole" | "regcollation" => return Routine::Primary,
+        "information_schema" | "tablesample" => return Routine::Primary,
+        _ if is_system_column(word) || names_catalog_objects(word) => return Routine::Primary,
         _ => {}
     }
     match is_call.then(|| catalog.builtins.get(word)).flatten() {

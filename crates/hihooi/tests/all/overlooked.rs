@@ -535,3 +535,73 @@ fn i3_what_is_written_in_a_way_that_does_not_show() {
     );
     cluster.assert_verified();
 }
+
+/// Functions that are called without being named as such; and names of objects, which have other OIDs at each server.
+#[test]
+fn i3_what_is_read_in_a_way_that_does_not_show() {
+    let _alone = alone();
+    // Objects that come behind have other OIDs there.
+    shared().connect().run("CREATE TEMPORARY TABLE takes_an_oid ()");
+    schema("read_so");
+    let mut session = shared().connect();
+    session.run("SET search_path = read_so");
+    session.run(
+        "CREATE TABLE other (id int PRIMARY KEY, n int); INSERT INTO other VALUES (1, 1);
+         CREATE FUNCTION rf(int) RETURNS int STABLE LANGUAGE sql AS 'SELECT n FROM read_so.t WHERE id = $1';
+         CREATE FUNCTION af(int[]) RETURNS int STABLE LANGUAGE sql AS 'SELECT n FROM read_so.t WHERE id = 1';
+         CREATE FUNCTION vf(VARIADIC other[]) RETURNS int STABLE LANGUAGE sql AS 'SELECT n FROM read_so.t WHERE id = 1';
+         CREATE TYPE c AS (n int);
+         CREATE FUNCTION mkc(int) RETURNS c STABLE LANGUAGE sql AS 'SELECT row(n)::read_so.c FROM read_so.t WHERE id = $1';
+         CREATE CAST (int AS c) WITH FUNCTION mkc(int);
+         CREATE TYPE w AS (a c); CREATE DOMAIN d AS c;
+         CREATE TABLE named (id int PRIMARY KEY, c regclass, o oid);
+         INSERT INTO named VALUES (1, 'other', 'other'::regclass);
+         CREATE TABLE named_too (id int PRIMARY KEY, c regclass[]); INSERT INTO named_too VALUES (1, '{other}');
+         CREATE DOMAIN object AS regclass;
+         CREATE FUNCTION oid_of(regclass) RETURNS oid IMMUTABLE LANGUAGE sql AS 'SELECT $1::oid'",
+    );
+    let still = Still::now();
+    session.run("UPDATE t SET n = 7 WHERE id = 1");
+    for read in [
+        "SELECT rf(1)",
+        "SELECT (1).rf",
+        "SELECT (id).rf FROM other WHERE id = 1",
+        "SELECT (array[1]).af",
+        "SELECT other.vf FROM other WHERE id = 1",
+        "SELECT ((array[1]::_c)[1]).n",
+        "SELECT ((array[1]::_d)[1]).n",
+        "SELECT ((row(1)::w).a).n",
+        "SELECT (((array[row(1)]::w[])[1]).a).n",
+    ] {
+        assert_eq!(session.value(read), "7", "{read}: {}", session.route().text);
+    }
+    drop(still);
+    shared().caught_up();
+    let oid = shared().direct("primary").value("SELECT 'read_so.other'::regclass::oid");
+    let xmin = shared().direct("primary").value("SELECT xmin FROM read_so.t WHERE id = 1");
+    for _ in 0..3 {
+        for (read, value) in [
+            ("SELECT id FROM named WHERE c = o", "1"),
+            ("SELECT c::oid FROM named", &oid),
+            ("SELECT max(c::oid) FROM named", &oid),
+            ("SELECT c::oid[] FROM named_too", &format!("{{{oid}}}")),
+            ("SELECT '{other}'::_regclass::oid[]", &format!("{{{oid}}}")),
+            ("SELECT 'other'::object::oid", &oid),
+            ("SELECT oid_of('other')", &oid),
+            ("SELECT (t).xmin FROM t WHERE id = 1", &xmin),
+            ("SELECT (t.*).xmin FROM t WHERE id = 1", &xmin),
+        ] {
+            assert_eq!(session.value(read), value, "{read}: {}", session.route().text);
+        }
+    }
+    session.run("SET search_path = read_so");
+    let mut out = BytesMut::new();
+    let types = [&[0, 1][..], &2205u32.to_be_bytes()].concat();
+    Parse { statement: b"", query: b"SELECT $1::oid", types: &types }.write(&mut out);
+    frontend::bind(b"", b"", [Some(&b"other"[..])].into_iter(), &mut out);
+    frontend::execute(b"", 0, &mut out);
+    frontend::sync(&mut out);
+    session.send(&out).expect("sent");
+    let answers = session.answers().expect("an oid");
+    assert_eq!(answers[0].rows, [[Some(oid)]]);
+}

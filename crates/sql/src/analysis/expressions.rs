@@ -346,15 +346,16 @@ pub(super) fn last_name(names: &NodeList) -> Option<&str> {
     names.iter().next_back().and_then(|node| node.as_str())
 }
 
-fn is_system_column(name: &str) -> bool {
+pub(crate) fn is_system_column(name: &str) -> bool {
     matches!(name, "ctid" | "xmin" | "xmax" | "cmin" | "cmax" | "tableoid")
 }
 
 /// The OID alias types (manual, section 8.19). Those of text search are left out: views print
 /// their configuration with such a cast, and what it names is the same everywhere.
-fn names_catalog_objects(name: &str) -> bool {
+pub(crate) fn names_catalog_objects(name: &str) -> bool {
+    // (An array's type has an underscore in front.)
     matches!(
-        name,
+        name.strip_prefix('_').unwrap_or(name),
         "regclass"
             | "regcollation"
             | "regnamespace"

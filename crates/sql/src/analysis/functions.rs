@@ -4,7 +4,7 @@
 use pg_raw_parse::nodes::FuncCall;
 use pg_raw_parse::{ConstValue, Node};
 
-use super::expressions::last_name;
+use super::expressions::{is_system_column, last_name};
 use super::scan::Scan;
 use crate::builtins::Builtin;
 use crate::catalog::UserFunction;
@@ -66,9 +66,14 @@ impl<'t> Scan<'_, 't> {
         }
     }
 
-    /// `(expression).name`: as for a row, and a built-in function may be meant too.
+    /// `(expression).name` may mean name(expression), whatever type that has; or a column of a whole row.
     pub fn field(&mut self, name: &str) {
-        self.row_function(name);
+        if is_system_column(name) {
+            self.primary_only(Unsafe::SystemColumn);
+        }
+        if let Some(routine) = self.users(name).iter().map(|f| f.routine).max() {
+            self.routine(routine, self.catalog.leaves.of_name(name));
+        }
         if let Some(builtin) = self.catalog.builtins.get(name) {
             self.builtin(builtin, None);
         }
