@@ -1368,6 +1368,11 @@ BEGIN
         PERFORM hihooi.note_unnoted(coalesce((SELECT hash FROM hihooi.told WHERE what = 'unnoted'), '0')::oid);
         PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
     END IF;
+    -- An extension's objects get the default privileges of the moment, and are too many to tell of: at replicas that moment
+    -- is the commit. (Autovacuum gives way; nobody else takes this lock.)
+    IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'ALTER DEFAULT PRIVILEGES') THEN
+        LOCK TABLE hihooi.owners IN SHARE UPDATE EXCLUSIVE MODE;
+    END IF;
     PERFORM hihooi.set_depth(depth + 1);
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
         || tg_tag)::text, true);

@@ -25,6 +25,8 @@ impl Session {
         let has_one = self.up.as_ref().is_some_and(|up| up.status == Status::Block);
         has_one
             && self.transaction.is_read_committed
+            // Behind a query SET TRANSACTION is an error, which the primary has to know.
+            && self.transaction.has_read
             && self.own.statement_routing
             && self.open == Open::No
             && self.snapshot.is_none()

@@ -87,6 +87,7 @@ impl Session {
         self.add_effects(statement, env);
         self.cross_own(&statement.kind);
         self.transaction.is_read_committed &= keeps_meaning(&statement.kind);
+        self.transaction.has_read |= matches!(statement.kind, Kind::Read | Kind::Write);
         self.transaction.everywhere |=
             statement.is_write() && hinted_level(text) == Some(Consistency::Sync);
         if is_unsure {

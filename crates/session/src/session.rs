@@ -14,7 +14,8 @@ use bytes::BytesMut;
 use hihooi_replication::freshness::{Decider, WriteId};
 use hihooi_replication::items::Items;
 use hihooi_sql::{
-    Analysis, Isolation, Kind, Replica, SearchPath, SessionCommand, SessionEffect, Statement,
+    Analysis, Discard, Isolation, Kind, Replica, SearchPath, SessionCommand, SessionEffect,
+    Statement,
 };
 use hihooi_wire::backend::{self, Report, Status};
 use hihooi_wire::frontend::{Bind, Parse, tag};
@@ -545,7 +546,7 @@ impl Session {
         }
     }
 
-    /// Whether what was bound is a DEALLOCATE: what its names mean then is known when it has run.
+    /// Whether what was bound is a DEALLOCATE, or DISCARD ALL: what its names mean then is known when it has run.
     fn takes_statements(&mut self, env: &dyn Env) -> bool {
         let bound = self.gathered.iter().rev().find(|message| message.tag == tag::BIND);
         let Some(Ok(bind)) = bound.map(|message| Bind::read(message.body())) else { return false };
@@ -561,7 +562,8 @@ impl Session {
             },
         };
         let takes = |statement: &Statement| {
-            matches!(statement.kind, Kind::Session(SessionCommand::Deallocate(_)))
+            let Kind::Session(command) = &statement.kind else { return false };
+            matches!(command, SessionCommand::Deallocate(_) | SessionCommand::Discard(Discard::All))
         };
         may_take(&query) && self.analyse(&query, env).statements.iter().any(takes)
     }
@@ -849,10 +851,11 @@ pub(crate) fn shadow(text: &[u8]) -> String {
     text.iter().map(|&byte| if byte.is_ascii() { char::from(byte) } else { 'x' }).collect()
 }
 
-/// Whether a text may be a DEALLOCATE; at first sight, since most are not.
+/// Whether a text may be a DEALLOCATE, or DISCARD ALL; at first sight, since most are not.
 pub(crate) fn may_take(text: &[u8]) -> bool {
     let first = text.trim_ascii_start().first();
-    matches!(first, Some(b'd' | b'D' | b'-' | b'/' | b';')) && mentions(text, b"deallocate")
+    matches!(first, Some(b'd' | b'D' | b'-' | b'/' | b';'))
+        && (mentions(text, b"deallocate") || mentions(text, b"discard"))
 }
 
 /// Whether a text holds a word, in any case.

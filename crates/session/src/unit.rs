@@ -188,6 +188,8 @@ pub struct Transaction {
     pub commit_writes: bool,
     /// It began at READ COMMITTED: each of its statements has a snapshot of its own.
     pub is_read_committed: bool,
+    /// It has had a snapshot: its modes can't be changed any more.
+    pub has_read: bool,
     /// It ran DDL: the catalog doesn't describe what it sees.
     pub has_ddl: bool,
     /// A COMMIT was bound whose portal has not been executed.
@@ -211,6 +213,7 @@ impl Transaction {
             writes,
             commit_writes: self.commit_writes || other.commit_writes,
             is_read_committed: self.is_read_committed && other.is_read_committed,
+            has_read: self.has_read || other.has_read,
             has_ddl: self.has_ddl || other.has_ddl,
             has_bound_commit: self.has_bound_commit || other.has_bound_commit,
             may_hide: self.may_hide || other.may_hide,

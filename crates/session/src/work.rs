@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hihooi_sql::{Analysis, Statement};
+use hihooi_sql::{Analysis, Kind, Statement};
 use hihooi_wire::backend::{ErrorFields, Report, Severity, Status};
 
 use crate::answers::{Audience, Sent};
@@ -151,6 +151,13 @@ impl Work {
             What::Unit(unit) => unit.ops.iter().find_map(Op::statement),
             What::Storing(_) => None,
         }
+    }
+
+    /// Whether it is a query without a statement, for which a transaction takes no snapshot.
+    pub(crate) fn is_empty_query(&self) -> bool {
+        let What::Query(Query { message, .. }) = &self.what else { return false };
+        message.tag == hihooi_wire::frontend::tag::QUERY
+            && !self.runs_any(|one| one.kind != Kind::Empty)
     }
 
     /// Whether any of the statements that run is such a one.

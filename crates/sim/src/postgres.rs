@@ -758,6 +758,11 @@ impl Connection {
                 }
                 self.done("DEALLOCATE");
             }
+            "discard" if query == "discard all" => {
+                self.statements.clear();
+                self.sql_statements.clear();
+                self.done("DISCARD ALL");
+            }
             "discard" => self.done("DISCARD"),
             // Of a portal that had more rows; there are none.
             "rest" => self.done("SELECT 0"),

@@ -1,7 +1,7 @@
 //! What a role without rights may do at the primary is all that it may do at replicas, although
 //! replicas are written by a superuser.
 
-use crate::harness::{alone, shared};
+use crate::harness::{alone, eventually, shared, target_is_plain};
 
 /// Tries by all ways to become the superuser who carries out its owner's DDL, and if that works
 /// makes its owner one. A refusal is what happens at the primary, and makes no difference.
@@ -186,6 +186,42 @@ fn verifying_runs_no_functions_as_superuser() {
     );
     root.run("DROP SCHEMA greedy3 CASCADE; DROP ROLE greedy3");
 }
+
+/// The objects of an extension have the default privileges that were in force when its transaction committed.
+#[test]
+fn extensions_objects_get_no_other_privileges_at_replicas() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let (mut maker, mut other) = (shared().connect(), shared().connect());
+    let available = "SELECT count(*) FROM pg_available_extensions WHERE name = 'hstore'";
+    if maker.number(available) == 0 {
+        return;
+    }
+    maker
+        .run("DROP EXTENSION IF EXISTS hstore; DROP ROLE IF EXISTS favoured; CREATE ROLE favoured");
+    maker.run("BEGIN; CREATE EXTENSION hstore");
+    let waits = std::thread::spawn(move || {
+        other.run("ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO favoured");
+        other.run("CREATE FUNCTION behind_it() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    });
+    eventually("it waits, or has not", || {
+        waits.is_finished() || shared().direct("primary").number(WAITS) > 0
+    });
+    maker.run("COMMIT");
+    waits.join().expect("it goes on");
+    shared().caught_up();
+    shared().assert_equal(
+        "SELECT proname, proacl::text FROM pg_proc WHERE proname IN ('akeys', 'behind_it')",
+    );
+    maker.run("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM favoured");
+    maker.run("DROP FUNCTION behind_it; DROP EXTENSION hstore; DROP ROLE favoured");
+}
+
+/// How many sessions wait for a lock of ours.
+const WAITS: &str =
+    "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'hihooi.owners'::regclass";
 
 fn assert_nobody(role: &str, after: &str) {
     let is_super = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{role}'");

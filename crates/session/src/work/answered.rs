@@ -228,9 +228,11 @@ impl Session {
                 out.push_back(Action::Count(site, Counter::Read));
                 let failed = self.has_failed_there();
                 let setting = self.work.as_ref().and_then(|work| work.setting.as_ref());
+                let is_empty = self.work.as_ref().is_some_and(|work| work.is_empty_query());
                 match (&mut self.block, setting) {
                     // It leaves the block as it was, and something in the session.
                     (Some(_), Some(setting)) if !failed => self.effects.merge(&setting.effect()),
+                    (Some(_), _) if is_empty && !failed => {}
                     (Some(block), _) => block.has_run(failed),
                     (None, _) => {}
                 }
