@@ -16,6 +16,8 @@ const ROWS_LIMIT: Duration = Duration::from_secs(30);
 /// A command of DDL may take so many times as long as its transaction did at the primary, and as anybody may hold up
 /// applying. (It may build indexes, on a slower server.)
 const DDL_TIMES: u32 = 10;
+/// But not less than this, however little anybody may hold up applying.
+const DDL_LIMIT_MIN: Duration = Duration::from_secs(10);
 
 /// What functions a connection waits for: of rows, or of a command.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Running {
     /// A command is executed, whose transaction took so long at the primary.
     pub(super) fn is_to_follow(&self, tsid: Tsid, took: Duration) {
         let limit = took.saturating_add(self.max_delay).saturating_mul(DDL_TIMES);
+        let limit = limit.max(DDL_LIMIT_MIN);
         let reason = format!(
             "its DDL takes longer than {} s here, and took {} ms at most at the primary",
             limit.as_secs(),
