@@ -206,6 +206,7 @@ impl Login {
         .with("application_name", application)
         .with("search_path", "pg_catalog")
         .with("default_transaction_read_only", "off")
+        .with("role", "none")
     }
 
     /// Adds start-up parameters.

@@ -1108,6 +1108,18 @@ BEGIN
             CONTINUE;
         END IF;
         BEGIN
+            -- (Who waited for it, with the lock of the note, could deadlock with others who drop or alter the table.)
+            FOR attempt IN 1..10 LOOP
+                BEGIN
+                    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', made.relation::regclass);
+                    EXIT;
+                EXCEPTION WHEN lock_not_available THEN
+                    IF attempt = 10 THEN
+                        RAISE;
+                    END IF;
+                    PERFORM pg_sleep(0.01);
+                END;
+            END LOOP;
             PERFORM hihooi.set_identity(made.relation);
         EXCEPTION WHEN OTHERS THEN
             is_complete := false;

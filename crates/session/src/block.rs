@@ -413,6 +413,9 @@ impl Session {
                 | Op::DescribeStatement { prepared: Some((prepared, facts)), .. }
                 | Op::Bind { prepared: Some((prepared, facts)), .. } => {
                     let [statement] = &*facts.statements else { return None };
+                    if prepared.types().iter().any(|&byte| byte != 0) {
+                        return None; // there are parameters, which only servers check
+                    }
                     let of_this = self.bound(statement, &prepared.query, env)?;
                     if let Op::Bind { message, .. } = op {
                         if !binds_nothing(message.body()) {
@@ -421,6 +424,7 @@ impl Session {
                         bound = Some(of_this);
                     }
                 }
+                Op::Portal(message) if !is_unnamed_portal(message) => return None,
                 Op::Portal(message) if message.tag == tag::EXECUTE => {
                     return bound.map(|bound| (index + 1, bound));
                 }
@@ -508,6 +512,13 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether a Describe, an Execute or a Close is about the unnamed portal.
+fn is_unnamed_portal(message: &Message) -> bool {
+    // Its name comes first; a Describe or a Close says before that of what it is.
+    let at = usize::from(message.tag != tag::EXECUTE);
+    message.body().get(at) == Some(&0)
 }
 
 /// Whether a Bind has no values.

@@ -199,6 +199,8 @@ pub struct Session {
     pub(crate) last_route: (Placed, Option<Decider>),
     /// What begins or ends a transaction was bound to a portal, which may yet be executed.
     pub(crate) has_bound_control: bool,
+    /// A COPY of the client's data was bound to a portal, which may yet be executed.
+    pub(crate) has_bound_copy: bool,
     /// Writes whose COMMIT was sent.
     pub(crate) flight: Flight,
     pub(crate) writes_begun: u64,
@@ -251,6 +253,7 @@ impl Session {
             changed_own: None,
             last_route: (Route::primary(Reason::NoReplica).placed(), None),
             has_bound_control: false,
+            has_bound_copy: false,
             flight: Flight::default(),
             writes_begun: 0,
             numbers_at: None,

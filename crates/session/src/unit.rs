@@ -12,7 +12,7 @@ use hihooi_replication::ids::Xid;
 use hihooi_replication::items::Items;
 use hihooi_sql::{Analysis, Ddl, Isolation, Kind, SessionCommand, Statement, TransactionModes};
 use hihooi_wire::backend::Status;
-use hihooi_wire::frontend::{self, tag};
+use hihooi_wire::frontend::{self, Bind, tag};
 
 use crate::answers::Audience;
 use crate::consistency::Consistency;
@@ -259,6 +259,14 @@ fn leaves_control(ops: &[Op]) -> bool {
     (0..ops.len()).any(|at| ops[at].binds_control() && is_left(ops, at))
 }
 
+/// Whether a COPY of the client's data may be made ready, but not run right behind that.
+fn leaves_copy(ops: &[Op]) -> bool {
+    let may_copy = |op: &Op| {
+        op.statement().is_some_and(|one| matches!(one.kind, Kind::CopyIn | Kind::Unparsable))
+    };
+    (0..ops.len()).any(|at| may_copy(&ops[at]) && is_left(ops, at))
+}
+
 /// Whether the portal of a Bind isn't executed right behind it.
 fn is_left(ops: &[Op], at: usize) -> bool {
     let Op::Bind { message, .. } = &ops[at] else { return false };
@@ -285,6 +293,21 @@ pub(crate) enum Written {
     Whole,
 }
 
+/// Whether a portal is executed that was bound in an earlier piece of the unit, or in an earlier unit: it may be a COPY's.
+fn executes_earlier_portal(ops: &[Op]) -> bool {
+    let binds = |op: &Op, name: &[u8]| match op {
+        Op::Bind { message, .. } => Bind::read(message.body()).is_ok_and(|it| it.portal == name),
+        _ => false,
+    };
+    ops.iter().enumerate().any(|(at, op)| match op {
+        Op::Portal(message) if message.tag == tag::EXECUTE => {
+            frontend::read_execute(message.body())
+                .is_ok_and(|(name, _)| !ops[..at].iter().any(|op| binds(op, name)))
+        }
+        _ => false,
+    })
+}
+
 impl Session {
     /// Writes a unit from the message `next` on, up to where its answers have to be waited for.
     pub(crate) fn write_unit(
@@ -304,6 +327,7 @@ impl Session {
             }
         }
         self.has_bound_control |= *next == 0 && leaves_control(&unit.ops);
+        self.has_bound_copy |= *next == 0 && leaves_copy(&unit.ops);
         if self.has_bound_control && *next == 0 {
             // Where transactions begin and end isn't known before the answers say so.
             let write = self.begin_write(Items::Everything, true, out);
@@ -326,7 +350,9 @@ impl Session {
             up.write_close_unnamed_portal(); // a simple query leaves none in its transaction
         }
         self.unit_is_open();
-        let copies = unit.audience == Audience::Client && unit.ops.iter().any(is_copy);
+        let copies = unit.audience == Audience::Client
+            && (unit.ops.iter().any(is_copy)
+                || self.has_bound_copy && executes_earlier_portal(&unit.ops));
         if unit.ends == Ends::Flush || copies {
             up.write_flush();
             return Written::Flushed;

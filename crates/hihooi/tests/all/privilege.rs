@@ -187,6 +187,26 @@ fn verifying_runs_no_functions_as_superuser() {
     root.run("DROP SCHEMA greedy3 CASCADE; DROP ROLE greedy3");
 }
 
+/// A login may become another role at once, as groups that own a schema have it; even the superuser that hihooi is.
+#[test]
+fn roles_that_become_others_at_login_can_log_in() {
+    let _alone = alone();
+    let mut root = shared().connect();
+    root.run("CREATE ROLE group_owner; CREATE ROLE member LOGIN IN ROLE group_owner");
+    root.run(
+        "ALTER ROLE member SET role = 'group_owner'; ALTER ROLE postgres SET role = 'group_owner'",
+    );
+    shared().caught_up();
+    let mut member = shared().connect_with(&[("user", "member")]);
+    assert_eq!(member.value("SELECT current_user || ' ' || session_user"), "group_owner member");
+    let mut owner = shared().connect();
+    assert_eq!(owner.value("SELECT current_user"), "group_owner");
+    owner.run("RESET ROLE; SET ROLE postgres; CREATE TABLE made_as_postgres (id int)");
+    owner.run("DROP TABLE made_as_postgres; ALTER ROLE postgres RESET role");
+    root.run("ALTER ROLE member RESET role; DROP ROLE member; DROP ROLE group_owner");
+    shared().caught_up();
+}
+
 /// The objects of an extension have the default privileges that were in force when its transaction committed.
 #[test]
 fn extensions_objects_get_no_other_privileges_at_replicas() {

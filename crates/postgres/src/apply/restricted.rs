@@ -127,9 +127,10 @@ pub(super) struct Work(Array);
 impl Work {
     /// Adds a statement and the number of rows that it must change, if that is checked.
     pub(super) fn push(&mut self, rows: Option<u64>, text: &[u8]) {
-        let rows = rows.map(|rows| rows.to_string());
+        // (No NULL: what that means in an array depends on array_nulls, which a client may have set.)
+        let rows = rows.map_or("-1".to_owned(), |rows| rows.to_string());
         let mut step = Array::default();
-        step.push(rows.as_ref().map(|rows| rows.as_bytes()));
+        step.push(Some(rows.as_bytes()));
         step.push(Some(text));
         self.0.push_array(&step);
     }
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(work.text(), b"{}");
         work.push(Some(1), b"a \"b\" '\\'");
         work.push(None, b"");
-        assert_eq!(work.text(), br#"{{"1","a \"b\" '\\'"},{NULL,""}}"#);
+        assert_eq!(work.text(), br#"{{"1","a \"b\" '\\'"},{"-1",""}}"#);
     }
 
     #[test]

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS hihooi.set_aside (
 REVOKE ALL ON hihooi.set_aside FROM PUBLIC;
 
 -- Carries out the statements of the setting hihooi.work, which is read once, before any of them:
--- pairs of the rows that a statement must touch (or NULL) and its text. An error says in front
+-- pairs of the rows that a statement must touch (or -1) and its text. An error says in front
 -- which statement it is about, counted from 0.
 CREATE FUNCTION hihooi.carry_out() RETURNS pg_catalog.int4 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,7 +40,7 @@ BEGIN
     FOREACH step SLICE 1 IN ARRAY work LOOP
         EXECUTE step[2];
         GET DIAGNOSTICS touched = ROW_COUNT;
-        IF touched OPERATOR(pg_catalog.<>) step[1]::pg_catalog.int8 THEN
+        IF step[1] OPERATOR(pg_catalog.<>) '-1' AND touched OPERATOR(pg_catalog.<>) step[1]::pg_catalog.int8 THEN
             RAISE EXCEPTION USING ERRCODE = 'HH000', MESSAGE =
                 pg_catalog.format('changed %s rows, expected %s', touched, step[1]);
         END IF;

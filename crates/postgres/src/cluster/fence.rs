@@ -73,8 +73,11 @@ impl Fence {
         site: &str,
         connection: &mut Connection,
     ) -> Result<BackendRecord, Error> {
-        let answer = connection.query(BACKEND_START).await?;
-        let start = answer.value().map(str::to_owned).ok_or_else(|| {
+        // (ALTER ROLE … SET role may give the session another role, which doesn't see it.)
+        let text = format!("BEGIN; SET LOCAL ROLE NONE; {BACKEND_START}; COMMIT");
+        let answers = connection.simple(&text).await?;
+        let start = answers.iter().find_map(|answer| answer.value());
+        let start = start.map(str::to_owned).ok_or_else(|| {
             connection::Error::Protocol("the server gave no start time of a backend".to_owned())
         })?;
         Ok(self.record_backend(site, connection.key().process, start).await?)

@@ -312,6 +312,7 @@ impl Session {
             session.land(up, out);
             session.transaction_goes_on(up.status, !up.failed && !up.answers.has_rolled_back());
             session.has_bound_control &= up.status != Status::Idle;
+            session.has_bound_copy &= up.status != Status::Idle;
             // What may have committed by itself is asked about when it has succeeded; a transaction was
             // asked in front of its commit, if it was written by the extended protocol.
             let is_raw = matches!(work.what, What::Query(_));

@@ -23,6 +23,23 @@ SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
+-- case: a client for which no array has NULLs
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+SET array_nulls = off;
+CREATE TABLE n (a int PRIMARY KEY);
+INSERT INTO n VALUES (1);
+ALTER TABLE n ADD c float DEFAULT random();
+RESET array_nulls;
+RESET ROLE;
+CREATE TABLE g (g int GENERATED ALWAYS AS (3) STORED);
+INSERT INTO g DEFAULT VALUES;
+UPDATE g SET g = DEFAULT;
+DELETE FROM g;
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
 -- case: SQL functions of one name
 CREATE ROLE follow_joe;
 GRANT ALL ON SCHEMA :schema TO follow_joe;
