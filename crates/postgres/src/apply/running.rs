@@ -1,5 +1,6 @@
-//! Functions that don't end at a replica, though they did at the primary, where they saw other settings or another role:
-//! what they hold up is given up, so that nobody who may create one can stop a replica for good.
+//! Limits for functions that rows and DDL run at a replica. One that ended at the primary may never end here, where it sees
+//! other settings or another role. When its time is over, the replica sets the table aside or refuses the entry, so that
+//! nobody who may create a function can stop a replica for good.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
