@@ -64,6 +64,16 @@ CREATE TABLE IF NOT EXISTS hihooi.noted_query (
 REVOKE ALL ON hihooi.noted_query FROM PUBLIC;
 GRANT SELECT ON hihooi.noted_query TO PUBLIC;
 
+-- Bodies of SQL functions that ran when a command began in them which may replace, rename or drop them.
+CREATE TABLE IF NOT EXISTS hihooi.former_body (
+    transaction xid8 NOT NULL,
+    name name NOT NULL,
+    body text NOT NULL
+);
+CREATE INDEX IF NOT EXISTS former_body_transaction ON hihooi.former_body (transaction);
+REVOKE ALL ON hihooi.former_body FROM PUBLIC;
+GRANT SELECT ON hihooi.former_body TO PUBLIC;
+
 -- Writes a note. (Without reading the table, which a plan does that finds it small: two transactions
 -- that are SERIALIZABLE would conflict over it.)
 CREATE FUNCTION hihooi.write_note(event text, body jsonb) RETURNS void
@@ -407,6 +417,27 @@ AS $$
     FROM pg_class c WHERE c.oid = t
 $$;
 
+-- The SQL functions whose names stand in a call stack, and the statement of them that runs if they stand at its top. With
+-- what they were before this transaction replaced, renamed or dropped them.
+CREATE FUNCTION hihooi.running(context text) RETURNS TABLE (name name, body text, number text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+        SELECT f.proname, f.prosrc, substring(substr(context, 1 + length(f.frame)) FROM '^([0-9]+)([[:cntrl:]]|$)')
+        FROM (
+            SELECT a.proname, a.prosrc, format('SQL function "%s" statement ', a.proname) AS frame
+            FROM (
+                SELECT p.proname, p.prosrc FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+                    WHERE l.lanname = 'sql'
+                UNION SELECT b.name, b.body FROM hihooi.former_body b
+                    WHERE b.transaction = pg_current_xact_id_if_assigned()
+            ) a
+        ) f
+        WHERE strpos(context, f.frame) > 0;
+END
+$$;
+
 -- The body of the SQL function that runs, and which of its statements: PostgreSQL tells only the name.
 -- Where functions of one name have different bodies that may hold the command, nobody can tell them
 -- apart, and one of them may be somebody else's.
@@ -420,17 +451,14 @@ BEGIN
         RETURN NULL;
     END IF;
     WITH named AS (
-        SELECT p.prosrc, f.number, p.proname, (
-                SELECT bool_and(p.prosrc ~* format('[[:<:]]%s[[:>:]]', word))
+        SELECT r.*, (
+                SELECT bool_and(r.body ~* format('[[:<:]]%s[[:>:]]', word))
                 FROM string_to_table(tag, ' ') word) AS fits
-        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang,
-            LATERAL (SELECT substring(substr(context, 1 + length(
-                format('SQL function "%s" statement ', p.proname))) FROM '^([0-9]+)([[:cntrl:]]|$)')) f(number)
-        WHERE l.lanname = 'sql' AND f.number IS NOT NULL
-          AND starts_with(context, format('SQL function "%s" statement ', p.proname)))
-    SELECT count(DISTINCT (prosrc, number)) AS count, min(prosrc) AS body, min(number) AS number,
-            min(proname::text) AS name
-        INTO found FROM named WHERE fits OR NOT EXISTS (SELECT FROM named WHERE fits);
+        FROM hihooi.running(context) r
+        WHERE r.number IS NOT NULL AND starts_with(context, format('SQL function "%s" statement ', r.name)))
+    SELECT count(DISTINCT (n.body, n.number)) AS count, min(n.body) AS body, min(n.number) AS number,
+            min(n.name::text) AS name
+        INTO found FROM named n WHERE fits OR NOT EXISTS (SELECT FROM named WHERE fits);
     IF found.count > 1 THEN
         RAISE 'several SQL functions are called "%" and have other bodies, so % in one of them can''t be'
             ' replicated', found.name, tag
@@ -904,6 +932,7 @@ AS $$
     DELETE FROM hihooi.identity h
     WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
     DELETE FROM hihooi.noted_query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
+    DELETE FROM hihooi.former_body WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -1367,12 +1396,20 @@ $$;
 -- children that it changes. (It must not write in front of DROP INDEX CONCURRENTLY, which is the first
 -- command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_messages = 'C'
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     depth constant int := hihooi.depth();
+    context text;
 BEGIN
+    IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)' THEN
+        GET DIAGNOSTICS context = PG_CONTEXT;
+        IF strpos(context, chr(10) || 'SQL function "') > 0 THEN
+            INSERT INTO hihooi.former_body
+                SELECT DISTINCT pg_current_xact_id(), r.name, r.body FROM hihooi.running(context) r;
+        END IF;
+    END IF;
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
     END IF;

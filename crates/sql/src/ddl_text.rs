@@ -1,6 +1,7 @@
 //! The text of DDL, to be executed at another server: splits it into commands, and removes what applies to one
 //! server only. Each changed text is checked with PostgreSQL's parser.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +10,7 @@ use pg_raw_parse::nodes::{AlterTableCmd, AlterTableStmt, ColumnDef};
 use pg_raw_parse::raw::{AlterTableType, ConstrType, ObjectType};
 
 use crate::analysis::range_of;
-use crate::lexer::{Token, TokenKind, tokens};
+use crate::lexer::{Token, TokenKind, tokens, tokens_if};
 
 /// Where the statements of a text stand in it; `None` if it has a syntax error.
 #[must_use]
@@ -41,6 +42,49 @@ pub fn pieces(text: &str) -> Vec<Range<usize>> {
         pieces.push(0..text.len());
     }
     pieces
+}
+
+/// The text with all backslashes of its string constants in such as E'…', whose meaning doesn't depend on
+/// `standard_conforming_strings` (manual, section 4.1.2.2). `is_conforming` tells whether that was on when the text was parsed.
+#[must_use]
+pub fn with_escape_strings(text: &str, is_conforming: bool) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let all: Vec<Token<'_>> = tokens_if(text, is_conforming).collect();
+    let is_plain = |token: &Token<'_>| {
+        token.kind == TokenKind::String && token.text.starts_with(['\'', 'n', 'N'])
+    };
+    let mut changed = String::with_capacity(text.len() + 8);
+    let mut rest = &all[..];
+    while let Some((first, behind)) = rest.split_first() {
+        // A string constant may consist of several, each in a line of its own.
+        let is_part = |token: &&Token<'_>| token.kind == TokenKind::Space || is_plain(token);
+        let is_string = first.kind == TokenKind::String;
+        let more = if is_string { behind.iter().take_while(is_part).count() } else { 0 };
+        let (parts, behind) = rest.split_at(1 + more);
+        rest = behind;
+        let has_backslash = |part: &Token<'_>| is_plain(part) && part.text.contains('\\');
+        if !is_plain(first) || !parts.iter().any(has_backslash) {
+            parts.iter().for_each(|part| changed.push_str(part.text));
+            continue;
+        }
+        changed.push_str(if first.text.starts_with('\'') { "E" } else { "nchar E" });
+        for part in parts {
+            let string = part.text.trim_start_matches(['n', 'N']);
+            match is_plain(part) && is_conforming {
+                true => changed.push_str(&string.replace('\\', "\\\\")),
+                false => changed.push_str(string),
+            }
+        }
+    }
+    changed.into()
+}
+
+/// Whether a text consists of the same tokens, if `standard_conforming_strings` is on or off.
+#[must_use]
+pub fn is_cut_alike(text: &str) -> bool {
+    tokens_if(text, true).eq(tokens_if(text, false))
 }
 
 /// A value that existing rows have in a column that ALTER TABLE added.
@@ -268,6 +312,40 @@ mod tests {
         for (text, values, expected) in cases {
             assert_eq!(with_values(text, &values).as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn backslashes_mean_the_same_under_any_setting() {
+        let as_parsed = |text, is_conforming| with_escape_strings(text, is_conforming).into_owned();
+        let cases = [
+            (r"select 'a\b'", r"select E'a\\b'", r"select E'a\b'"),
+            (
+                r"select 'a', E'\t', $$\$$, '\t'",
+                r"select 'a', E'\t', $$\$$, E'\\t'",
+                r"select 'a', E'\t', $$\$$, E'\t'",
+            ),
+            (r"select N'\a'", r"select nchar E'\\a'", r"select nchar E'\a'"),
+            (
+                "select 'a' -- \\\n 'b\\c'",
+                "select E'a' -- \\\n 'b\\\\c'",
+                "select E'a' -- \\\n 'b\\c'",
+            ),
+            ("select E'a'\n '\\'b'", "select E'a'\n '\\'b'", "select E'a'\n '\\'b'"),
+            (r"select 'it\'s'", r"select E'it\\'s'", r"select E'it\'s'"),
+            (
+                r"select U&'\0061', b'\', '\'",
+                r"select U&'\0061', b'\', E'\\'",
+                r"select U&'\0061', b'\', E'\'",
+            ),
+        ];
+        for (text, on, off) in cases {
+            assert_eq!(
+                (as_parsed(text, true), as_parsed(text, false)),
+                (on.to_owned(), off.to_owned()),
+                "{text}"
+            );
+        }
+        assert!(is_cut_alike(r"select 'a\b\\'") && !is_cut_alike(r"select 'it\'s'"));
     }
 
     #[test]

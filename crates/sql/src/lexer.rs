@@ -34,17 +34,37 @@ pub enum TokenKind {
 /// The tokens of a text, spaces and comments included; their texts joined give the text back.
 /// Assumes standard_conforming_strings. Something unfinished extends to the end of the text.
 pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
+    tokens_if(text, true)
+}
+
+/// The same, if `standard_conforming_strings` is on or off.
+pub(crate) fn tokens_if(text: &str, is_conforming: bool) -> impl Iterator<Item = Token<'_>> {
     let mut start = 0;
+    // A string constant goes on behind a line break, with the escapes that it began with.
+    let mut last: Option<bool> = None;
+    let mut continued = None;
     std::iter::from_fn(move || {
         let rest = &text[start..];
-        let (kind, len) = token(rest)?;
+        let (kind, len) = token(rest, continued.unwrap_or(!is_conforming))?;
         let token = Token { kind, text: &rest[..len], start };
         start += len;
+        match kind {
+            TokenKind::Space if token.text.contains(['\n', '\r']) => continued = last,
+            TokenKind::Space => {}
+            TokenKind::String if token.text.starts_with(['\'', 'n', 'N']) => {
+                last = Some(continued.take().unwrap_or(!is_conforming));
+            }
+            _ => {
+                let is_escaped = kind == TokenKind::String && token.text.starts_with(['e', 'E']);
+                (last, continued) = (is_escaped.then_some(true), None);
+            }
+        }
         Some(token)
     })
 }
 
-fn token(rest: &str) -> Option<(TokenKind, usize)> {
+/// The first token of a text. A backslash escapes in strings without a prefix if `escapes`.
+fn token(rest: &str, escapes: bool) -> Option<(TokenKind, usize)> {
     let bytes = rest.as_bytes();
     let first = *bytes.first()?;
     let second = bytes.get(1).copied().unwrap_or(0);
@@ -54,12 +74,13 @@ fn token(rest: &str) -> Option<(TokenKind, usize)> {
         }
         b'-' if second == b'-' => (TokenKind::Space, run(bytes, |b| b != b'\n' && b != b'\r')),
         b'/' if second == b'*' => (TokenKind::Space, comment_len(bytes)),
-        b'\'' => (TokenKind::String, quoted_len(bytes, 0, false)),
+        b'\'' => (TokenKind::String, quoted_len(bytes, 0, escapes)),
         b'"' => (TokenKind::Quoted, quoted_len(bytes, 0, false)),
         b'e' | b'E' if second == b'\'' => (TokenKind::String, quoted_len(bytes, 1, true)),
-        b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if second == b'\'' => {
+        b'b' | b'B' | b'x' | b'X' if second == b'\'' => {
             (TokenKind::String, quoted_len(bytes, 1, false))
         }
+        b'n' | b'N' if second == b'\'' => (TokenKind::String, quoted_len(bytes, 1, escapes)),
         b'u' | b'U' if second == b'&' && bytes.get(2) == Some(&b'\'') => {
             (TokenKind::String, quoted_len(bytes, 2, false))
         }

@@ -336,6 +336,49 @@ fn a_table_that_is_set_aside_can_be_altered() {
     assert_eq!((value, &*site), ("8".to_owned(), "primary"));
 }
 
+/// A read that doesn't end keeps the rows that it may see, and thereby DDL from being applied. Ending it is less than replacing
+/// the replica.
+#[test]
+fn an_old_read_of_a_table_that_is_set_aside_makes_way() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let (cluster, mut session) = start(1);
+    session.run(
+        "INSERT INTO app.u SELECT n, n / 9 FROM generate_series(2, 9) n; ALTER TABLE app.t ADD w int;
+         CREATE FUNCTION app.slow(v int) RETURNS int STABLE LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_sleep(30 * v); RETURN 1; END'",
+    );
+    session
+        .run("DROP INDEX app.t_f; INSERT INTO app.t SELECT n, 1, 1 FROM generate_series(1, 9) n");
+    session.run("CREATE INDEX t_f ON app.t (app.f(v)) WHERE v > 1");
+    cluster.caught_up();
+    let mut reader = cluster.connect();
+    eventually("it is read there", || {
+        runs_at_replica(&mut reader, "SELECT count(*) FROM app.u", "9")
+    });
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(move || {
+            reader
+                .simple("SELECT app.slow(v), repeat('x', 9000) FROM app.u ORDER BY id")
+                .map(|_| ())
+        });
+        std::thread::sleep(ms(1000));
+        session.run("INSERT INTO app.t VALUES (10, 2, NULL); UPDATE app.t SET w = id");
+        session.run("CREATE UNIQUE INDEX ON app.t (w)");
+        let serves = || {
+            let replica = &cluster.show_replicas()["replica1"];
+            (&*replica["state"], &*replica["lag_entries"], &*replica["tables_set_aside"])
+                == ("serving", "0", "1")
+        };
+        eventually("the replica goes on", serves);
+        assert_eq!(cluster.show_replicas()["replica1"]["rebuilds"], "0");
+        let error = reads.join().expect("it reads").expect_err("it had rows");
+        assert_eq!(error.code(), "40001");
+    });
+}
+
 /// No statement of ours runs functions of a table's owner with a superuser's rights.
 #[test]
 fn nobody_gets_rights_by_a_table_that_is_set_aside() {

@@ -5,12 +5,14 @@
 //! there may be several interpretations (*readings*). They are returned here with the most likely first. The
 //! applier uses the one after which the objects are as the primary described them.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{Command, Drop, Object};
 use hihooi_sql::ddl_text::{
-    AddedValue, granted_kind, pieces, statements, with_values, without_tablespaces,
+    AddedValue, granted_kind, is_cut_alike, pieces, statements, with_escape_strings, with_values,
+    without_tablespaces,
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
@@ -69,7 +71,7 @@ pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
     if let Some(create) = &command.create {
         return vec![create.clone()];
     }
-    let found = sources(command).into_iter().flat_map(|source| parts(command, source, memory));
+    let found = sources(command).into_iter().flat_map(|source| parts(command, &source, memory));
     let mut texts: Vec<String> = Vec::new();
     for text in found.flat_map(|text| at_replicas(command, &text)) {
         if !texts.contains(&text) {
@@ -84,18 +86,22 @@ pub(super) fn readings(command: &Command, memory: &mut Memory) -> Vec<String> {
 }
 
 /// A text that contains the command.
-enum Source<'a> {
-    /// Any statement of it may be the command.
-    Any(&'a str),
-    /// It is the statement of that number, from 1.
-    Nth(&'a str, usize),
+struct Source<'a> {
+    text: Cow<'a, str>,
+    /// Which of its statements is the command, from 1. Without, any may be.
+    number: Option<usize>,
 }
 
 fn sources(command: &Command) -> Vec<Source<'_>> {
-    let context = match (&command.context, &command.query) {
-        (Some(context), _) => context,
-        (None, Some(query)) => return vec![Source::Any(query)],
-        (None, None) => return Vec::new(),
+    let (texts, number) = texts(command);
+    let meanings = texts.into_iter().flat_map(|text| meanings(command, text));
+    meanings.map(|text| Source { text, number }).collect()
+}
+
+/// The texts that may contain the command, and which of their statements it is, if that is known.
+fn texts(command: &Command) -> (Vec<&str>, Option<usize>) {
+    let Some(context) = &command.context else {
+        return (command.query.as_deref().into_iter().collect(), None);
     };
     if let Some(text) = context.strip_prefix("SQL statement \"") {
         // It ends at a quote before the next frame or the end. After the first such place, the text may
@@ -106,31 +112,40 @@ fn sources(command: &Command) -> Vec<Source<'_>> {
             rest.is_empty() || FRAMES.iter().any(|frame| rest.starts_with(frame))
         };
         let most = if command.is_definer { 1 } else { READINGS_MAX };
-        return ends.filter(is_end).take(most).map(|at| Source::Any(&text[..at])).collect();
+        return (ends.filter(is_end).take(most).map(|at| &text[..at]).collect(), None);
     }
-    let body = command.body.as_ref().zip(command.statement);
-    body.map(|(body, number)| Source::Nth(body, number)).into_iter().collect()
+    let body = command.body.as_deref().filter(|_| command.statement.is_some());
+    (body.into_iter().collect(), command.statement)
+}
+
+/// What a text means if `standard_conforming_strings` was the command's when PostgreSQL parsed it, and if it was the
+/// other: it may have been changed since. That is considered if strings then have other contents, but end where they did, so that
+/// nothing becomes part of a command that was data; or if the text makes no sense otherwise.
+fn meanings<'a>(command: &Command, text: &'a str) -> Vec<Cow<'a, str>> {
+    let setting = command.settings.get("standard_conforming_strings");
+    let is_conforming = setting.is_none_or(|setting| setting != "off");
+    let as_parsed = |is_conforming| with_escape_strings(text, is_conforming);
+    let (own, other) = (as_parsed(is_conforming), as_parsed(!is_conforming));
+    let may_be_other =
+        own != other && (is_cut_alike(text) || !command.is_definer && statements(&own).is_none());
+    std::iter::once(own).chain(may_be_other.then_some(other)).collect()
 }
 
 /// The statements of a text that may be the command, likeliest first.
-fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<String> {
-    let (Source::Any(text) | Source::Nth(text, _)) = source;
-    // The parser misreads strings in which a backslash escapes.
-    let is_odd = text.contains('\\')
-        && command.settings.get("standard_conforming_strings").is_some_and(|v| v == "off");
-    let whole = is_odd.then(|| text.to_owned());
+fn parts(command: &Command, source: &Source<'_>, memory: &mut Memory) -> Vec<String> {
+    let text = &*source.text;
     if !memory.contains_key(text) {
         // The server understood what a client sent as a whole.
         let or_pieces = || command.context.is_none().then(|| pieces(text));
         let Some(ranges) = statements(text).or_else(or_pieces) else {
-            return whole.into_iter().collect();
+            return Vec::new();
         };
         memory.insert(text.to_owned(), Known::new(text, ranges));
     }
     let Known { statements, last } = memory.get_mut(text).expect("just put there");
     let part = |at: usize| text[statements[at].range.clone()].to_owned();
     let is_fit = |at: &usize| statements.get(*at).is_some_and(|one| one.is_of_tag(&command.tag));
-    if let Source::Nth(_, number) = source {
+    if let Some(number) = source.number {
         return number.checked_sub(1).filter(is_fit).map(part).into_iter().collect();
     }
     let mut fit: Vec<usize> = (0..statements.len()).filter(is_fit).collect();
@@ -139,7 +154,7 @@ fn parts(command: &Command, source: Source<'_>, memory: &mut Memory) -> Vec<Stri
         fit.sort_by_cached_key(|at| (!names(at), last.is_some_and(|last| *at <= last), *at));
         *last = Some(fit[0]);
     }
-    whole.into_iter().chain(fit.into_iter().take(READINGS_MAX).map(part)).collect()
+    fit.into_iter().take(READINGS_MAX).map(part).collect()
 }
 
 impl Statement {
@@ -267,7 +282,12 @@ pub(super) fn mends(
         }
         Some(mends)
     });
-    mends.flatten().collect()
+    mends.flatten().map(|mend| printed(&mend)).collect()
+}
+
+/// A command that contains what a server printed, under settings where that may mean something else.
+fn printed(text: &str) -> String {
+    with_escape_strings(text, true).into_owned()
 }
 
 /// Commands that give a command's objects, which are new, the primary's privileges. `here` is as for [`mends`].
@@ -403,7 +423,7 @@ pub(super) fn checks(command: &Command, here: &[Option<String>]) -> Vec<Check> {
             let alter = format!("{} {identity}", command.tag);
             let add = format!("{alter} ADD CONSTRAINT {name} {definition} NOT VALID");
             checks.push(Check {
-                add: (!is_here).then_some(add),
+                add: (!is_here).then(|| printed(&add)),
                 find: find_check(identity, name, is_domain),
                 validate: format!("{alter} VALIDATE CONSTRAINT {name}"),
                 mark: mark_valid(identity, name, is_domain),

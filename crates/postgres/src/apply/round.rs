@@ -52,7 +52,7 @@ const OVERDUE: Duration = Duration::from_millis(5);
 /// What waits for so long is no younger group's doing, and looked at less often.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 /// A statement that was cancelled has ended after so long, or its session is ended.
-const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 /// How often the flushed position is asked for.
 const FLUSHED_EVERY: Duration = Duration::from_secs(1);
 /// From 1970 to 2000, PostgreSQL's epoch.
@@ -139,7 +139,7 @@ impl<'a> Round<'a> {
         config: &'a Config,
         status: &'a Arc<ApplierStatus>,
         hold_state: &'a watch::Sender<HoldState>,
-        (repaired, refused_before): (Tsid, Tsid),
+        (repaired, refused_before, is_last_try): (Tsid, Tsid, bool),
         recent: &Arc<Recent>,
     ) -> Result<Round<'a>, End> {
         let site = &config.replica.site;
@@ -152,6 +152,9 @@ impl<'a> Round<'a> {
             tracing::info!(site = site.name, "prepared: {line}");
         }
         set_aside::tell(&config.replica, &mut control).await?;
+        if is_last_try {
+            set_aside::end_older_readers(&config.replica, &mut control).await?;
+        }
         progress::create_origins(&mut control, &config.origin, config.connections).await?;
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();

@@ -17,6 +17,7 @@ use hihooi_replication::items::RelId;
 
 use super::Config;
 use super::progress;
+use super::round::CANCEL_PATIENCE;
 use crate::connection::{Connection, Error, Result};
 use crate::site::{Replica, TablesSetAside};
 
@@ -170,6 +171,35 @@ pub(super) async fn empty_for_ddl(connection: &mut Connection) -> Result<()> {
             Err(lost) => return Err(lost),
         };
         connection.query(end).await?;
+    }
+    Ok(())
+}
+
+/// Ends whoever has kept [`empty_for_ddl`] from emptying a table by an older snapshot: what can't be applied may fail because
+/// of the table's rows. (A copy of the primary, which comes next, would end all readers.)
+pub(super) async fn end_older_readers(replica: &Replica, control: &mut Connection) -> Result<()> {
+    const OLDER: &str = "
+        select a.pid from pg_catalog.pg_stat_activity a
+        where a.backend_type = 'client backend' and a.backend_xmin is not null and a.pid <> pg_catalog.pg_backend_pid()
+          and coalesce(a.xact_start, '-infinity') <= (
+              select pg_catalog.max(since) from hihooi.set_aside where not is_emptied)";
+    for end in ["pg_cancel_backend($1)", "pg_terminate_backend($1, 1000)"] {
+        let older = control.query(OLDER).await?.rows;
+        if older.is_empty() {
+            break;
+        }
+        for process in older.into_iter().flatten().flatten() {
+            let site = &replica.site.name;
+            tracing::warn!(
+                site,
+                process,
+                end,
+                "it reads a table as it was before it was set aside"
+            );
+            replica.ends_session(process.parse().unwrap_or_default());
+            control.query_with(&format!("select pg_catalog.{end}"), &[Some(&process)]).await?;
+        }
+        tokio::time::sleep(CANCEL_PATIENCE).await;
     }
     Ok(())
 }

@@ -511,3 +511,33 @@ ALTER TABLE e ADD v text;
 DROP TABLE a;
 COMMIT;
 INSERT INTO e VALUES (1, 'x');
+
+-- case: a function in SQL that changes itself in front of its DDL
+CREATE FUNCTION replaced() RETURNS void LANGUAGE sql AS $$
+  CREATE OR REPLACE FUNCTION replaced() RETURNS void LANGUAGE sql AS 'SELECT';
+  CREATE TABLE a (id int PRIMARY KEY);
+$$;
+CREATE FUNCTION renamed() RETURNS void LANGUAGE sql AS $$
+  ALTER FUNCTION renamed() RENAME TO other;
+  CREATE TABLE b (id int PRIMARY KEY);
+$$;
+CREATE FUNCTION renamed(int) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION by_another() RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'DROP FUNCTION dropped()'; END $$;
+CREATE FUNCTION dropped() RETURNS void LANGUAGE sql AS $$
+  SELECT by_another();
+  CREATE TABLE c (id int PRIMARY KEY);
+$$;
+SELECT replaced();
+SELECT renamed();
+SELECT dropped();
+INSERT INTO a VALUES (1);
+INSERT INTO b VALUES (1);
+INSERT INTO c VALUES (1);
+
+-- case: a function in SQL that puts other DDL in its own place
+CREATE FUNCTION f() RETURNS void LANGUAGE sql AS $$
+  CREATE OR REPLACE FUNCTION f() RETURNS void LANGUAGE sql AS 'SELECT; CREATE TABLE b (id int PRIMARY KEY)';
+  CREATE TABLE a (id int PRIMARY KEY);
+$$;
+-- refused
+SELECT f();

@@ -31,6 +31,33 @@ INSERT INTO b VALUES (1);
 INSERT INTO c VALUES (1);
 INSERT INTO d VALUES (1);
 
+-- case: strings that were parsed under another setting
+CREATE FUNCTION plan() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+  CREATE TABLE c (id int PRIMARY KEY, v text DEFAULT 'x\\y');
+  COMMENT ON TABLE c IS 'a\tb';
+END $$;
+CREATE FUNCTION body() RETURNS void LANGUAGE sql AS $$
+  SET standard_conforming_strings = off;
+  CREATE TABLE d (id int PRIMARY KEY, v text DEFAULT 'x\\y', w text DEFAULT N'\z'
+    'u'
+    '\v');
+$$;
+SELECT plan();
+DROP TABLE c;
+SET escape_string_warning = off;
+SET standard_conforming_strings = off; CREATE TABLE a (id int PRIMARY KEY, v text DEFAULT 'x\\y');
+SELECT plan();
+-- lines
+SET standard_conforming_strings = on; CREATE TABLE b (id int PRIMARY KEY, v text DEFAULT 'x\\y');
+SET standard_conforming_strings = off;
+SET standard_conforming_strings = on; CREATE TABLE e (id int PRIMARY KEY, v text DEFAULT 'it\'s', w text DEFAULT '\\');
+SELECT body();
+INSERT INTO a VALUES (1);
+INSERT INTO b VALUES (1);
+INSERT INTO c VALUES (1);
+INSERT INTO d VALUES (1);
+INSERT INTO e VALUES (1);
+
 -- case: backslash_quote, quotes of every kind
 CREATE TABLE t (id int PRIMARY KEY, a text DEFAULT E'x\'y\\z\u00e4\x41', b text DEFAULT U&'d\0061t\+000061', c text DEFAULT U&'d!0061' UESCAPE '!', d text DEFAULT $$it's$$, e text DEFAULT $q$a $$ b$q$, f bit(8) DEFAULT X'1F', g text DEFAULT 'con'
   'catenated', h text DEFAULT N'national', i text DEFAULT 'Ünï€😀');
