@@ -143,6 +143,25 @@ BEGIN
 END
 $$;
 
+-- Makes the stream name a schema's tables by the name that it has got: before PostgreSQL 16 it goes on with the old one, until
+-- tables are published anew (on 14, until each is).
+CREATE FUNCTION hihooi.name_anew(schema oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    version constant int := current_setting('server_version_num')::int / 10000;
+    publication constant text := format('%I', 'hihooi_' || gen_random_uuid());
+BEGIN
+    IF version < 16 THEN
+        PERFORM hihooi.alter_unnoticed(format('CREATE PUBLICATION %s FOR TABLE %s', publication, (
+            SELECT string_agg(format('ONLY %s', oid::regclass), ', ') FROM pg_class
+            WHERE oid = 'hihooi.note'::regclass OR version < 15
+              AND relnamespace = schema AND relkind IN ('r', 'p') AND relpersistence = 'p')));
+        PERFORM hihooi.alter_unnoticed(format('DROP PUBLICATION %s', publication));
+    END IF;
+END
+$$;
+
 -- Gives a table the identity it needs.
 CREATE FUNCTION hihooi.set_identity(t oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -1618,6 +1637,9 @@ BEGIN
         END IF;
         IF tag = 'ALTER PUBLICATION' THEN
             PERFORM hihooi.keep_publication();
+        END IF;
+        IF tag = 'ALTER SCHEMA' THEN
+            PERFORM hihooi.name_anew(command.objid);
         END IF;
         CONTINUE WHEN hihooi.is_local(command.classid) OR command.schema_name = 'hihooi'
             OR command.object_type = 'schema' AND command.object_identity = 'hihooi';

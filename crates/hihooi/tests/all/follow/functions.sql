@@ -297,6 +297,45 @@ INSERT INTO t VALUES (1, 'A', '(1,2)', '{1}');
 DROP INDEX bb, c;
 INSERT INTO t VALUES (2, 'A', '(1,2)', '{1}');
 
+-- case: rows behind a schema with another name
+CREATE SCHEMA follow_s1;
+CREATE TABLE follow_s1.t (id int PRIMARY KEY, v text);
+INSERT INTO follow_s1.t VALUES (1);
+ALTER SCHEMA follow_s1 RENAME TO follow_s2;
+INSERT INTO follow_s2.t VALUES (2);
+UPDATE follow_s2.t SET v = 1;
+-- finally
+DROP SCHEMA follow_s2 CASCADE;
+
+-- case: rows in schemas that get other names
+CREATE SCHEMA follow_s1;
+CREATE TABLE follow_s1.t (id int PRIMARY KEY, v text);
+INSERT INTO follow_s1.t VALUES (1);
+BEGIN;
+INSERT INTO follow_s1.t VALUES (2);
+ALTER SCHEMA follow_s1 RENAME TO follow_s2;
+INSERT INTO follow_s2.t VALUES (3);
+CREATE SCHEMA follow_s1;
+CREATE TABLE follow_s1.t (id int PRIMARY KEY);
+INSERT INTO follow_s1.t VALUES (1);
+INSERT INTO follow_s2.t SELECT n FROM generate_series(4, 40) n;
+UPDATE follow_s2.t SET v = 'x' WHERE id < 3;
+COMMIT;
+INSERT INTO follow_s2.t VALUES (50);
+INSERT INTO follow_s1.t VALUES (2);
+BEGIN;
+ALTER SCHEMA follow_s1 RENAME TO follow_s3;
+ALTER SCHEMA follow_s2 RENAME TO follow_s1;
+ALTER SCHEMA follow_s3 RENAME TO follow_s2;
+DELETE FROM follow_s1.t WHERE id = 3;
+INSERT INTO follow_s2.t VALUES (3);
+COMMIT;
+INSERT INTO follow_s1.t VALUES (51);
+TRUNCATE follow_s2.t;
+-- finally
+DROP SCHEMA follow_s1 CASCADE;
+DROP SCHEMA follow_s2 CASCADE;
+
 -- case: schemas
 CREATE ROLE follow_a;
 CREATE SCHEMA follow_s1 AUTHORIZATION follow_a;
