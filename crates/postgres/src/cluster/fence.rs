@@ -74,7 +74,9 @@ impl Fence {
         connection: &mut Connection,
     ) -> Result<BackendRecord, Error> {
         // (ALTER ROLE … SET role may give the session another role, which doesn't see it.)
-        let text = format!("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL ROLE NONE; {BACKEND_START}; COMMIT");
+        let text = format!(
+            "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL ROLE NONE; {BACKEND_START}; COMMIT"
+        );
         let answers = connection.simple(&text).await?;
         let start = answers.iter().find_map(|answer| answer.value());
         let start = start.map(str::to_owned).ok_or_else(|| {
