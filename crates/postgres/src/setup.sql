@@ -66,11 +66,12 @@ GRANT SELECT ON hihooi.noted_query TO PUBLIC;
 
 -- Bodies of SQL functions that ran when a command began in them which may replace, rename or drop them.
 CREATE TABLE IF NOT EXISTS hihooi.former_body (
-    transaction xid8 NOT NULL,
+    transaction xid8,
+    hash text,
     name name NOT NULL,
-    body text NOT NULL
+    body text NOT NULL,
+    PRIMARY KEY (transaction, hash)
 );
-CREATE INDEX IF NOT EXISTS former_body_transaction ON hihooi.former_body (transaction);
 REVOKE ALL ON hihooi.former_body FROM PUBLIC;
 GRANT SELECT ON hihooi.former_body TO PUBLIC;
 
@@ -1426,7 +1427,9 @@ BEGIN
         GET DIAGNOSTICS context = PG_CONTEXT;
         IF strpos(context, chr(10) || 'SQL function "') > 0 THEN
             INSERT INTO hihooi.former_body
-                SELECT DISTINCT pg_current_xact_id(), r.name, r.body FROM hihooi.running(context) r;
+                SELECT pg_current_xact_id(), md5(concat_ws(' ', r.name, r.body)), r.name, r.body
+                FROM hihooi.running(context) r
+                ON CONFLICT DO NOTHING;
         END IF;
     END IF;
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN

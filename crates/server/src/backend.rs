@@ -12,7 +12,7 @@ use hihooi_log::BackendRecord;
 use hihooi_postgres::connection::{BackendKey, Parts};
 use hihooi_postgres::socket::Socket;
 use hihooi_session::downstream::Downstream;
-use hihooi_session::relaying::{self, Hold};
+use hihooi_session::relaying::{self, Hold, Lent};
 use hihooi_session::upstream::Upstream;
 use hihooi_wire::backend::Status;
 use tokio::time::Instant;
@@ -124,7 +124,7 @@ impl Backend {
             })
             .await?;
             while let (used, Some(_)) =
-                relaying::look_at(&input, &mut nobody, &mut up, &mut hold, &|| false)
+                relaying::look_at(&input, &mut nobody, &mut up, &mut hold, Lent::default())
                     .map_err(io::Error::other)?
             {
                 let _ = input.split_to(used);

@@ -71,6 +71,12 @@ impl Names {
         self.known()?.by_protocol.get(name).map(|name| &name.prepared)
     }
 
+    /// A name that the client gave to the statement that servers know by this id.
+    pub(crate) fn name_of(&self, id: u64) -> Option<Bytes> {
+        let mut all = self.known()?.by_protocol.iter();
+        all.find(|(_, known)| known.prepared.id == id).map(|(name, _)| name.clone())
+    }
+
     /// What [`Names::get`] gave in front of the last so many changes of the unit.
     pub(crate) fn get_before(&self, name: &[u8], changes: usize) -> Option<&Arc<Prepared>> {
         let all = &self.known()?.changes;

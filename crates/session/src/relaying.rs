@@ -14,7 +14,7 @@ use crate::downstream::{Downstream, OUTPUT_MAX};
 use crate::events::Prepared;
 use crate::mistakes::{Mistake, makes};
 use crate::own_types::{self, Needs};
-use crate::upstream::{Deferred, Upstream, commits_answer};
+use crate::upstream::{Deferred, SERVER_NAME, Upstream, commits_answer};
 
 /// Frames above this length are passed through in pieces.
 const WHOLE_FRAME_LEN_MAX: usize = 64 * 1024;
@@ -57,6 +57,21 @@ pub enum Hold {
     Drop,
 }
 
+/// What the session lends to those who look at an answer.
+#[derive(Clone, Copy)]
+pub struct Lent<'a> {
+    /// Whether the applier ended the server's session, because it held up applying.
+    pub was_ended: &'a dyn Fn() -> bool,
+    /// A name that the client gave to the prepared statement with this id.
+    pub name_of: &'a dyn Fn(u64) -> Option<Bytes>,
+}
+
+impl Default for Lent<'_> {
+    fn default() -> Self {
+        Lent { was_ended: &|| false, name_of: &|_| None }
+    }
+}
+
 /// So much of an answer is held back for portals that are bound behind it.
 const HELD_LEN_MAX: usize = 64 * 1024;
 
@@ -70,7 +85,7 @@ pub fn look_at(
     client: &mut Downstream,
     server: &mut Upstream,
     hold: &mut Hold,
-    was_ended: &dyn Fn() -> bool,
+    lent: Lent<'_>,
 ) -> Result<(usize, Option<Step>), ProtocolError> {
     let mut used = 0;
     while used < bytes.len() {
@@ -98,7 +113,7 @@ pub fn look_at(
         }
         used += head.len;
         let message = &rest[..head.len];
-        if let Some(step) = take(head.tag, message, client, server, hold, was_ended)? {
+        if let Some(step) = take(head.tag, message, client, server, hold, lent)? {
             return Ok((used, Some(step)));
         }
     }
@@ -196,13 +211,13 @@ fn take(
     client: &mut Downstream,
     server: &mut Upstream,
     hold: &mut Hold,
-    was_ended: &dyn Fn() -> bool,
+    lent: Lent<'_>,
 ) -> Result<Option<Step>, ProtocolError> {
     let body = frame::body(message);
     let mut was_in_the_way = false;
     if tag == tag::ERROR && server.is_replica {
         let fields = ErrorFields::read(body)?;
-        was_in_the_way = fields.code() == QUERY_CANCELED && was_ended();
+        was_in_the_way = fields.code() == QUERY_CANCELED && (lent.was_ended)();
         match *hold {
             Hold::No if server.has_snapshot && is_fatal(body) => {
                 return Ok(Some(Step::Refused(Box::new(fields))));
@@ -245,7 +260,8 @@ fn take(
         in_the_way().write(&mut client.output);
     } else if verdict.relay {
         settle_deferred(tag, at_commit, client, server);
-        client.output.extend_from_slice(message);
+        let own = if tag == tag::ERROR { with_own_name(message, lent) } else { None };
+        client.output.extend_from_slice(own.as_deref().unwrap_or(message));
         if server.is_replica {
             let at = client.output.len() - body.len();
             own_types::to_primary(tag, &mut client.output[at..], server.objects.as_deref())?;
@@ -297,6 +313,18 @@ fn take(
             Some(Step::Ready(status))
         }
     })
+}
+
+/// An error about a prepared statement, by the name that the client gave it; `None` of other errors.
+fn with_own_name(message: &[u8], lent: Lent<'_>) -> Option<Vec<u8>> {
+    let at = message.windows(SERVER_NAME.len()).position(|bytes| bytes == SERVER_NAME)?;
+    let digits = &message[at + SERVER_NAME.len()..];
+    let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let id = std::str::from_utf8(&digits[..len]).ok()?.parse().ok()?;
+    let mut own = [&message[..at], &(lent.name_of)(id)?, &digits[len..]].concat();
+    let len = u32::try_from(own.len() - 1).ok()?; // without its tag
+    own[1..5].copy_from_slice(&len.to_be_bytes());
+    Some(own)
 }
 
 /// What a statement takes and returns was told: to its client, or to the session, which asked whether it still returns that.
@@ -404,7 +432,7 @@ mod tests {
             server.answers.sent(Sent::DescribeStatement(None), Audience::Client);
         }
         let mut look = |bytes: &[u8], client: &mut Downstream| {
-            look_at(bytes, client, &mut server, &mut hold, &|| false).expect("frames")
+            look_at(bytes, client, &mut server, &mut hold, Lent::default()).expect("frames")
         };
         let one = description(1_000);
         let fit = OUTPUT_MAX / one.len();
@@ -429,7 +457,8 @@ mod tests {
                 (Downstream::default(), Upstream::default(), Hold::No);
             server.answers.sent(Sent::Query, Audience::Client);
             let mut look = |bytes: &[u8]| {
-                look_at(bytes, &mut client, &mut server, &mut hold, &|| false).expect("frames")
+                look_at(bytes, &mut client, &mut server, &mut hold, Lent::default())
+                    .expect("frames")
             };
             let (used, step) = look(&answer[..cut]);
             assert!(step.is_none() && used <= cut);

@@ -31,10 +31,13 @@ pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true)";
 /// An unnamed statement that is no client's; numbers of sequences that are no session's.
 pub const NOBODYS: u64 = 0;
 
+/// How names of prepared statements at servers begin. Their ids follow.
+pub(crate) const SERVER_NAME: &[u8] = b"hihooi_";
+
 /// The name at servers of the prepared statement with this id.
 #[must_use]
 pub fn server_name(id: u64) -> Vec<u8> {
-    format!("hihooi_{id}").into_bytes()
+    [SERVER_NAME, id.to_string().as_bytes()].concat()
 }
 
 /// A server's side of a session.

@@ -14,7 +14,7 @@ use crate::mistakes::{Mistake, makes};
 use crate::own_types::Needs;
 use crate::passwords::Storing;
 use crate::read::Wanted;
-use crate::relaying::{self, Hold, Step};
+use crate::relaying::{self, Hold, Lent, Step};
 use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session, unknown_outcome};
 use crate::sites::SiteId;
@@ -70,7 +70,8 @@ impl Session {
         let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
         let pid = up.pid;
         let was_ended = || env.was_ended(site, pid);
-        match relaying::look_at(bytes, &mut self.down, up, &mut self.hold, &was_ended) {
+        let lent = Lent { was_ended: &was_ended, name_of: &|id| self.names.name_of(id) };
+        match relaying::look_at(bytes, &mut self.down, up, &mut self.hold, lent) {
             Ok(looked) => looked,
             Err(error) => {
                 self.lost(&error.to_string(), env, out);

@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use hihooi_session::answers::{Audience, Sent};
 use hihooi_session::downstream::Downstream;
 use hihooi_session::own_types::Objects;
-use hihooi_session::relaying::{Hold, Step, look_at};
+use hihooi_session::relaying::{Hold, Lent, Step, look_at};
 use hihooi_session::upstream::Upstream;
 use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 use hihooi_wire::{frame, frontend};
@@ -192,8 +192,8 @@ impl Script {
         for piece in pieces {
             waiting.extend_from_slice(piece);
             loop {
-                let looked =
-                    look_at(&waiting, &mut client, &mut server, &mut hold, &|| self.was_ended);
+                let lent = Lent { was_ended: &|| self.was_ended, ..Lent::default() };
+                let looked = look_at(&waiting, &mut client, &mut server, &mut hold, lent);
                 let (used, step) = looked.expect("the protocol");
                 waiting.drain(..used);
                 match step {
@@ -315,7 +315,7 @@ fn i8_a_large_row_is_passed_in_pieces() {
     let mut server = Upstream::new(false, BACKEND, BytesMut::new());
     server.answers.sent(Sent::Query, Audience::Client);
     let head = &script.frames[..1_000];
-    let looked = look_at(head, &mut client, &mut server, &mut Hold::No, &|| false);
+    let looked = look_at(head, &mut client, &mut server, &mut Hold::No, Lent::default());
     assert_eq!(looked, Ok((1_000, None)));
     assert_eq!(client.output, head, "nothing is kept back");
     assert!(client.is_amid_message);
