@@ -15,7 +15,7 @@ TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HI
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
-	@echo 'make test-versions  what replicas follow, on PostgreSQL 14 and 18 (twenty minutes)'
+	@echo 'make test-versions  what replicas follow, on PostgreSQL 14, 16, 17 and 18 (forty minutes; VERSIONS=17 for one)'
 	@echo 'make test-drivers  14 drivers and frameworks, each through hihooi (DRIVERS="pgx pg" for some of them)'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
 	@echo 'make bench   measures it beside PgBouncer and plain PostgreSQL (figures: bench/runs)'
@@ -50,9 +50,12 @@ versions: setup
 test: setup versions
 	$(TEST_ENV) scripts/test
 
-# What replicas follow, case by case (crates/hihooi/tests/all/follow), and how they are replaced, on the oldest and the newest PostgreSQL.
-test-versions: setup versions
-	for version in 14 18; do \
+# What replicas follow, case by case (crates/hihooi/tests/all/follow), and how they are replaced, on the versions of PostgreSQL
+# that `make test` doesn't run it on.
+VERSIONS ?= 14 16 17 18
+test-versions: setup
+	for version in $(VERSIONS); do \
+	  scripts/fetch-postgres $$version >/dev/null || exit 1; \
 	  bin="$$PWD/.tools/postgresql-$$version/bin"; \
 	  HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin" scripts/test hihooi/follow hihooi/rebuilding || exit 1; \
 	done

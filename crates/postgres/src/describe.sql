@@ -370,9 +370,11 @@ BEGIN
     RETURN QUERY
     SELECT concat_ws(' ',
         -- (Appliers have set aside what is marked so: catalog.rs.)
-        format('constraint %I %s', k.conname, CASE k.confupdtype
-            WHEN 'h' THEN regexp_replace(pg_get_constraintdef(k.oid), ' NOT ENFORCED$',
+        format('constraint %I %s', k.conname, CASE
+            WHEN k.confupdtype = 'h' THEN regexp_replace(pg_get_constraintdef(k.oid), ' NOT ENFORCED$',
                 CASE WHEN k.convalidated THEN '' ELSE ' NOT VALID' END)
+            -- (PostgreSQL 17 fails on those of domains in its first minor versions.)
+            WHEN k.contype = 'n' AND k.contypid <> 0 THEN 'NOT NULL'
             ELSE pg_get_constraintdef(k.oid) END),
         CASE WHEN NOT k.convalidated THEN 'not validated' END,
         CASE WHEN NOT k.conislocal THEN 'not local' END,

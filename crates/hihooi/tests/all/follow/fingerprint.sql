@@ -23,7 +23,7 @@ SELECT format('column %s %s %I %s null %s default %s identity %s generated %s co
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind <> 'S' AND c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indexrelid = c.oid AND c.relkind = 'i' AND NOT x.indisvalid) ORDER BY 1;
 
-SELECT format('constraint %I on %s%s: %s valid %s local %s %s noinherit %s', conname, NULLIF(conrelid, 0)::regclass, NULLIF(contypid, 0)::regtype, CASE confupdtype WHEN 'h' THEN regexp_replace(pg_get_constraintdef(k.oid), ' NOT ENFORCED$', CASE WHEN convalidated THEN '' ELSE ' NOT VALID' END) ELSE pg_get_constraintdef(k.oid) END, convalidated, conislocal, coninhcount, connoinherit)
+SELECT format('constraint %I on %s%s: %s valid %s local %s %s noinherit %s', conname, NULLIF(conrelid, 0)::regclass, NULLIF(contypid, 0)::regtype, CASE WHEN confupdtype = 'h' THEN regexp_replace(pg_get_constraintdef(k.oid), ' NOT ENFORCED$', CASE WHEN convalidated THEN '' ELSE ' NOT VALID' END) WHEN contype = 'n' AND contypid <> 0 THEN 'NOT NULL' ELSE pg_get_constraintdef(k.oid) END, convalidated, conislocal, coninhcount, connoinherit)
 FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace WHERE n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
 
 -- Indexes that are not valid are the primary's alone.
