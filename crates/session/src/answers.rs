@@ -171,6 +171,12 @@ impl Answers {
         }
     }
 
+    /// Whether what comes now is the error of a Parse of the client's.
+    #[must_use]
+    pub fn fails_parse(&self, tag: u8) -> bool {
+        tag == tag::ERROR && matches!(self.queue.front(), Some((Sent::Parse(_), Audience::Client)))
+    }
+
     /// Whether what comes now answers a message that the session put into a unit of the client's.
     #[must_use]
     pub fn is_hidden(&self) -> bool {

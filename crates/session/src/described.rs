@@ -16,7 +16,7 @@ use crate::session::{Open, Session};
 use crate::sites::SiteId;
 use crate::state::{MeaningfulSettings, Pin};
 use crate::unit::Op;
-use crate::upstream::Upstream;
+use crate::upstream::{NamesDone, Upstream};
 use crate::work::{Then, What};
 
 /// PostgreSQL's words.
@@ -168,7 +168,7 @@ impl Session {
             let fields = ErrorFields::read(&error).unwrap_or_default();
             fields.write(&mut self.down.output);
             if self.open != Open::Running {
-                return self.skip(0);
+                return self.skip(NamesDone::default());
             }
             up.unit_failed(); // what is written is skipped, up to the Sync
             return self.write_described(env, out);

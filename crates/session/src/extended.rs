@@ -17,6 +17,7 @@ use crate::route::{Reason, Route};
 use crate::session::{End, Open, Phase, Session};
 use crate::settings_in_block::Setting;
 use crate::unit::{Ends, Op, Unit};
+use crate::upstream::NamesDone;
 use crate::work::{Query, What, Work};
 
 impl Session {
@@ -109,7 +110,7 @@ impl Session {
             return self.set_in_unit(setting, unit, env, out);
         }
         if let Err(report) = self.check(&unit) {
-            self.names.undo_after(0);
+            self.names.undo_after(NamesDone::default());
             return self.refuse_extended(&report, goes_on);
         }
         let first = unit.ops.iter().find_map(Op::statement);
@@ -306,7 +307,7 @@ impl Session {
         let command = commands.last().and_then(|facts| command_of(facts).cloned());
         for op in &unit.ops {
             if let Err(report) = self.run_own_op(op, command.as_ref(), env) {
-                self.names.undo_after(0);
+                self.names.undo_after(NamesDone::default());
                 return self.refuse_extended(&report, unit.ends == Ends::Flush);
             }
         }

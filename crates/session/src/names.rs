@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hihooi_sql::{Analysis, SearchPath, SessionEffect};
 
 use crate::events::Prepared;
+use crate::upstream::NamesDone;
 
 /// The session's prepared statements. (Most sessions idle without any.)
 #[derive(Debug, Default)]
@@ -147,16 +148,22 @@ impl Names {
         }
     }
 
-    /// The unit has failed behind so many changes.
-    pub(crate) fn undo_after(&mut self, done: usize) {
+    /// The unit has failed behind so many changes. (A Parse that fails takes the unnamed statement away.)
+    pub(crate) fn undo_after(&mut self, done: NamesDone) {
         let Some(known) = &mut self.0 else { return };
-        for change in known.changes.drain(done.min(known.changes.len())..).rev() {
+        let done_count = done.count.min(known.changes.len());
+        let failed = known.changes.get(done_count).filter(|_| done.parse_failed);
+        let takes_unnamed = failed.is_some_and(|change| change.name.is_empty());
+        for change in known.changes.drain(done_count..).rev() {
             match change.before {
                 Some(before) => known.by_protocol.insert(change.name, before),
                 None => known.by_protocol.remove(&change.name),
             };
         }
         known.changes.clear();
+        if takes_unnamed {
+            known.by_protocol.remove(&b""[..]);
+        }
     }
 
     /// A name of the protocol is gone, whatever becomes of the unit.
@@ -246,9 +253,9 @@ mod tests {
         assert_eq!(ids(&names), [Some(3), None]);
         let before = |changes| names.get_before(b"a", changes).map(|known| known.id);
         assert_eq!([0, 1, 2, 3, 4].map(before), [Some(3), Some(3), None, Some(1), Some(1)]);
-        names.undo_after(1);
+        names.undo_after(NamesDone { count: 1, parse_failed: false });
         assert_eq!(ids(&names), [Some(1), Some(2)]);
-        names.undo_after(0);
+        names.undo_after(NamesDone::default());
         assert_eq!(ids(&names), [Some(1), Some(2)], "what succeeded stays");
     }
 }

@@ -244,6 +244,7 @@ fn take(
     let is_us = server.answers.is_us();
     let is_simple = server.answers.is_simple();
     let changes_names = server.answers.changes_names(tag);
+    let fails_parse = server.answers.fails_parse(tag);
     let described = server.answers.describes(tag);
     // They stay as they were told first.
     let described = described.filter(|one| is_us || one.columns.get().is_none()).cloned();
@@ -278,7 +279,8 @@ fn take(
         }
         server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
         server.suspended |= tag == tag::PORTAL_SUSPENDED;
-        server.names_done += usize::from(changes_names);
+        server.names_done.count += usize::from(changes_names);
+        server.names_done.parse_failed |= fails_parse;
         if commits_answer(tag) && *hold == Hold::UntilRows {
             *hold = Hold::No;
         }

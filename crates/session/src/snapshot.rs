@@ -207,7 +207,7 @@ impl Session {
             _ => false,
         };
         let runs = self.is_unit_open() || matches!(self.phase, Phase::Answering(Then::Written(_)));
-        let answered = self.up.as_ref().filter(|_| runs).map_or(0, |up| up.names_done);
+        let answered = self.up.as_ref().filter(|_| runs).map(|up| up.names_done);
         // In the middle of a unit the client is told at once, and what is left of the unit is skipped.
         let was_open = std::mem::replace(&mut self.open, Open::No) == Open::Running;
         // Whatever becomes of its end, the transaction is over then.
@@ -225,7 +225,7 @@ impl Session {
             return self.end(End::Fatal(Report { severity: Severity::Fatal, ..report }), out);
         }
         if waits {
-            return self.refuse_after(&report, answered);
+            return self.refuse_after(&report, answered.unwrap_or_default());
         }
         self.phase = Phase::Idle;
         self.work = None;

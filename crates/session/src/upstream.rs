@@ -69,8 +69,8 @@ pub struct Upstream {
     xid_prepared: bool,
     /// Rest of a large frame that is passed through in pieces.
     pub passing: Passing,
-    /// How many Parse and Close of the client were answered since the unit began.
-    pub names_done: usize,
+    /// What was answered of the client's Parse and Close since the unit began.
+    pub names_done: NamesDone,
     /// Whether a statement failed since the unit began.
     pub failed: bool,
     /// Clients' own names that mean something at the server, up to the end of the unit or block.
@@ -147,6 +147,15 @@ pub struct Passing {
     pub relay: bool,
 }
 
+/// What was answered of the messages that change the names of prepared statements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NamesDone {
+    /// How many succeeded.
+    pub count: usize,
+    /// The next one is a Parse, and failed.
+    pub parse_failed: bool,
+}
+
 impl Upstream {
     /// The side of a connection that was just opened; `input` came behind the server's welcome.
     #[must_use]
@@ -156,7 +165,7 @@ impl Upstream {
 
     /// A unit of the client begins.
     pub fn begin_unit(&mut self) {
-        self.names_done = 0;
+        self.names_done = NamesDone::default();
         self.failed = false;
         self.defers_rows = false;
         self.is_in_block = false;

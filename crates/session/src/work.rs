@@ -32,7 +32,7 @@ use crate::settings_in_block::{HasSet, Setting, reports, write_reports};
 use crate::simple::{How, drops_database, ends_transaction};
 use crate::sites::SiteId;
 use crate::unit::{Ends, Op, Unit, Written, may_define};
-use crate::upstream::Upstream;
+use crate::upstream::{NamesDone, Upstream};
 use crate::values::RunValues;
 
 /// What is to be done.
@@ -91,8 +91,8 @@ pub(crate) struct Work {
     pub(crate) copy: CopyIn,
     /// The session had its connection already.
     was_held: bool,
-    /// The unit failed after so many changes of names had been answered.
-    pub(crate) failed_after: Option<usize>,
+    /// The unit failed after these changes of names had been answered.
+    pub(crate) failed_after: Option<NamesDone>,
     storing: Option<Storing>,
     /// It makes a setting in a block that no server has begun.
     pub(crate) setting: Option<Box<Setting>>,
@@ -412,12 +412,12 @@ impl Session {
 
     /// Tells the client an error in place of the answer to what it sent.
     pub(crate) fn refuse(&mut self, report: &Report) {
-        self.refuse_after(report, 0);
+        self.refuse_after(report, NamesDone::default());
     }
 
-    /// Tells the client an error in place of the rest of the answer to what it sent: so many changes of names were
+    /// Tells the client an error in place of the rest of the answer to what it sent: these changes of names were
     /// answered.
-    pub(crate) fn refuse_after(&mut self, report: &Report, answered: usize) {
+    pub(crate) fn refuse_after(&mut self, report: &Report, answered: NamesDone) {
         if self.work.is_some() {
             report.write(&mut self.down.output);
             self.skip(answered);
@@ -425,7 +425,7 @@ impl Session {
     }
 
     /// The client was told an error in place of the rest of the answer.
-    pub(crate) fn skip(&mut self, answered: usize) {
+    pub(crate) fn skip(&mut self, answered: NamesDone) {
         let Some(work) = self.work.take() else { return };
         self.phase = Phase::Idle;
         self.names.undo_after(answered);

@@ -20,7 +20,7 @@ use crate::session::{End, Open, Phase, Session, unknown_outcome};
 use crate::sites::SiteId;
 use crate::state::Pin;
 use crate::unit::{Ends, Written};
-use crate::upstream::{FOLLOW, Upstream};
+use crate::upstream::{FOLLOW, NamesDone, Upstream};
 
 impl Session {
     /// Looks at what the server sent.
@@ -145,7 +145,7 @@ impl Session {
         let (Some(work), Some(up)) = (&mut self.work, &mut self.up) else { return };
         work.discarded = discarded;
         out.push_back(Action::Count(work.route.site, Counter::Discarded));
-        up.names_done = 0;
+        up.names_done = NamesDone::default();
         self.down.output.clear();
         self.hold = Hold::Drop;
     }
