@@ -233,7 +233,7 @@ fn extensions_objects_get_no_other_privileges_at_replicas() {
     waits.join().expect("it goes on");
     shared().caught_up();
     shared().assert_equal(
-        "SELECT proname, proacl::text FROM pg_proc WHERE proname IN ('akeys', 'behind_it')",
+        "SELECT proname, proacl::text FROM pg_proc WHERE proname IN ('akeys', 'behind_it') ORDER BY 1",
     );
     maker.run("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM favoured");
     maker.run("DROP FUNCTION behind_it; DROP EXTENSION hstore; DROP ROLE favoured");
