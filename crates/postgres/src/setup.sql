@@ -163,6 +163,35 @@ BEGIN
 END
 $$;
 
+-- Waits for the transactions that have written to these tables, and lets no others write: a row is told as of the moment when
+-- it was written, and its transaction is to come before what changes the meaning of that.
+CREATE FUNCTION hihooi.await_writers(tables oid[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    names constant text := (SELECT string_agg(format('ONLY %s', oid::regclass), ', ' ORDER BY oid) FROM pg_class
+        WHERE oid = ANY (tables) AND relkind = 'r' AND relpersistence = 'p');
+BEGIN
+    IF names IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE %s IN SHARE MODE', names);
+    END IF;
+END
+$$;
+
+-- The tables in whose rows there are values of a type.
+CREATE FUNCTION hihooi.tables_with(t oid) RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE uses(type) AS (
+        SELECT t
+        UNION
+        SELECT y.oid FROM uses u JOIN pg_type p ON p.oid = u.type JOIN pg_type y ON y.oid = p.typarray OR y.typbasetype = p.oid
+            OR y.typtype = 'c' AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = y.typrelid AND a.atttypid = p.oid)
+            OR y.oid IN (SELECT r.rngtypid FROM pg_range r WHERE r.rngsubtype = p.oid
+                         UNION ALL SELECT r.rngmultitypid FROM pg_range r WHERE r.rngsubtype = p.oid))
+    SELECT array_agg(DISTINCT a.attrelid) FROM pg_attribute a JOIN uses u ON u.type = a.atttypid WHERE NOT a.attisdropped
+$$;
+
 -- Gives a table the identity it needs.
 CREATE FUNCTION hihooi.set_identity(t oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -1454,6 +1483,9 @@ BEGIN
                 JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'm'
             WHERE NOT hihooi.is_indexing(c.oid);
     END IF;
+    IF tg_tag = 'ALTER TYPE' THEN
+        PERFORM set_config('hihooi.labels', (SELECT count(*) FROM pg_enum)::text, true);
+    END IF;
     IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
@@ -1642,7 +1674,15 @@ BEGIN
             PERFORM hihooi.keep_publication();
         END IF;
         IF tag = 'ALTER SCHEMA' THEN
+            PERFORM hihooi.await_writers(ARRAY(SELECT oid FROM pg_class WHERE relnamespace = command.objid));
             PERFORM hihooi.name_anew(command.objid);
+        END IF;
+        -- (ADD VALUE changes no value.)
+        IF tag = 'ALTER TYPE' THEN
+            PERFORM hihooi.await_writers(hihooi.tables_with(oid)) FROM pg_type
+            WHERE command.classid = 'pg_class'::regclass AND typrelid = command.objid AND typtype = 'c'
+               OR command.classid = 'pg_type'::regclass AND oid = command.objid AND typtype = 'e'
+                AND (SELECT count(*) FROM pg_enum) = current_setting('hihooi.labels')::bigint;
         END IF;
         CONTINUE WHEN hihooi.is_local(command.classid) OR command.schema_name = 'hihooi'
             OR command.object_type = 'schema' AND command.object_identity = 'hihooi';

@@ -40,6 +40,8 @@ const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT hihooi";
 const RELEASE: &str = "RELEASE SAVEPOINT hihooi";
 /// A command whose effect is not part of any description.
 const REFRESH: &str = "REFRESH MATERIALIZED VIEW";
+/// SQLSTATE of a DROP of something that another object needs.
+const DEPENDENT_OBJECTS: &str = "2BP01";
 /// SQLSTATEs of objects that do not exist: tables, functions, schemas, others.
 const UNDEFINED: [&str; 4] = ["42P01", "42883", "3F000", "42704"];
 
@@ -499,11 +501,40 @@ fn array(values: &[String]) -> String {
     String::from_utf8_lossy(&array.text()).into_owned()
 }
 
+/// Drops what a command has dropped. Members of an extension are dropped by its own script only, which the note of ALTER
+/// EXTENSION executes here, too.
 async fn dropped(connection: &mut Connection, gone: &note::Drop) -> Done {
     let texts = replay::drops(gone);
     let words = statement_words(&texts.join("; "));
-    let ran = run(connection, &gone.role, &[], &texts).await;
-    ran.map_err(|error| Failed::Error(words, error))
+    connection.query(SAVEPOINT).await?;
+    let mut ran = run(connection, &gone.role, &[], &texts).await;
+    if ran.as_ref().is_err_and(|error| error.code() == Some(DEPENDENT_OBJECTS)) {
+        connection.query(ROLLBACK).await?;
+        let rest = without_members(connection, gone).await?;
+        ran = run(connection, &gone.role, &[], &replay::drops(&rest)).await;
+    }
+    ran.map_err(|error| Failed::Error(words, error))?;
+    connection.query(RELEASE).await?;
+    Ok(())
+}
+
+/// The same without the objects that belong to an extension here.
+async fn without_members(connection: &mut Connection, gone: &note::Drop) -> Result<note::Drop> {
+    const MEMBERS: &str = "
+        select i.type, i.identity from pg_catalog.pg_depend d,
+            pg_catalog.pg_identify_object(d.classid, d.objid, 0) i
+        where d.refclassid = 'pg_catalog.pg_extension'::regclass and d.deptype = 'e'";
+    let members = connection.query(MEMBERS).await?.rows;
+    let is_member = |object: &note::Dropped| {
+        members.iter().any(|member| {
+            let is =
+                |at: usize, text: &str| member.get(at).is_some_and(|v| v.as_deref() == Some(text));
+            is(0, &object.kind) && is(1, &object.identity)
+        })
+    };
+    let mut rest = gone.clone();
+    rest.objects.retain(|object| !is_member(object));
+    Ok(rest)
 }
 
 /// Creates the table that receives the rows of a materialized view. It belongs to the view's owner, as

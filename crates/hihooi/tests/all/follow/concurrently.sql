@@ -179,6 +179,62 @@ COMMIT;
 -- session: 1
 INSERT INTO t VALUES (1002, 'after');
 
+-- case: schemas swap their names beside an open writer
+CREATE SCHEMA follow_s1;
+CREATE SCHEMA follow_s2;
+CREATE TABLE follow_s1.t (id int PRIMARY KEY);
+CREATE TABLE follow_s2.t (id int PRIMARY KEY);
+-- session: 2
+BEGIN;
+INSERT INTO follow_s1.t VALUES (1);
+-- session: 1
+-- background
+BEGIN; ALTER SCHEMA follow_s1 RENAME TO follow_s3; ALTER SCHEMA follow_s2 RENAME TO follow_s1; COMMIT;
+-- session: 2
+INSERT INTO follow_s1.t VALUES (2);
+COMMIT;
+-- session: 1
+INSERT INTO follow_s1.t VALUES (3);
+INSERT INTO follow_s3.t VALUES (4);
+-- expect: 3
+SELECT count(*) FROM follow_s3.t;
+-- finally
+DROP SCHEMA follow_s1 CASCADE;
+DROP SCHEMA follow_s3 CASCADE;
+
+-- case: values of an enum swap their names beside an open writer
+CREATE TYPE e AS ENUM ('a', 'b');
+CREATE DOMAIN d AS e;
+CREATE TABLE t (id int PRIMARY KEY, v d, w e[]);
+INSERT INTO t VALUES (0, 'a', '{a,b}');
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1, 'a', '{a}');
+-- session: 3
+ALTER TYPE e ADD VALUE 'c';
+-- session: 1
+-- background
+BEGIN; ALTER TYPE e RENAME VALUE 'a' TO 'x'; ALTER TYPE e RENAME VALUE 'b' TO 'a'; ALTER TYPE e RENAME VALUE 'x' TO 'b'; COMMIT;
+-- session: 2
+INSERT INTO t VALUES (2, 'b', '{b}');
+COMMIT;
+-- session: 1
+INSERT INTO t VALUES (3, 'a', '{c}');
+
+-- case: a composite type changes beside an open writer
+CREATE TYPE c AS (x int, y text);
+CREATE TABLE t (id int PRIMARY KEY, v c, w c[]);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1, ROW(1, 'q'), ARRAY[ROW(2, 'r')]::c[]);
+-- session: 1
+-- background
+ALTER TYPE c DROP ATTRIBUTE y, ADD ATTRIBUTE z text;
+-- session: 2
+COMMIT;
+-- session: 1
+INSERT INTO t VALUES (2, ROW(1, 'q'), NULL);
+
 -- case: writes go on while an index is dropped
 CREATE TABLE t (id int PRIMARY KEY, v text);
 CREATE UNIQUE INDEX i ON t (v);

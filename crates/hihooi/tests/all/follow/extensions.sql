@@ -57,6 +57,17 @@ ALTER EXTENSION cube DROP TABLE t;
 ALTER EXTENSION cube DROP FUNCTION f();
 INSERT INTO t VALUES (2);
 
+-- case: updates whose scripts drop members
+CREATE EXTENSION hstore SCHEMA :schema VERSION '1.4';
+CREATE TABLE t (id int PRIMARY KEY, h hstore);
+INSERT INTO t VALUES (1, 'a=>1');
+ALTER EXTENSION hstore UPDATE TO '1.6';
+INSERT INTO t VALUES (2, 'b=>2');
+ALTER EXTENSION hstore UPDATE;
+CREATE EXTENSION cube SCHEMA :schema VERSION '1.2';
+ALTER EXTENSION cube UPDATE;
+INSERT INTO t VALUES (3, 'c=>3');
+
 -- case: foreign data
 CREATE EXTENSION file_fdw SCHEMA :schema;
 CREATE SERVER follow_files FOREIGN DATA WRAPPER file_fdw;
