@@ -1684,6 +1684,14 @@ BEGIN
                OR command.classid = 'pg_type'::regclass AND oid = command.objid AND typtype = 'e'
                 AND (SELECT count(*) FROM pg_enum) = current_setting('hihooi.labels')::bigint;
         END IF;
+        -- Tables may have columns of this one's row type.
+        IF tag = 'ALTER TABLE' AND command.classid = 'pg_class'::regclass THEN
+            PERFORM hihooi.await_writers(hihooi.tables_with(y.oid)) FROM pg_type y
+            WHERE y.typrelid = command.objid AND EXISTS (
+                SELECT FROM pg_depend d
+                WHERE d.refclassid = 'pg_type'::regclass AND d.refobjid IN (y.oid, y.typarray)
+                  AND d.classid IN ('pg_class'::regclass, 'pg_type'::regclass) AND d.deptype = 'n');
+        END IF;
         CONTINUE WHEN hihooi.is_local(command.classid) OR command.schema_name = 'hihooi'
             OR command.object_type = 'schema' AND command.object_identity = 'hihooi';
         IF command.classid = 'pg_class'::regclass THEN

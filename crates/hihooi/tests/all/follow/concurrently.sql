@@ -235,6 +235,21 @@ COMMIT;
 -- session: 1
 INSERT INTO t VALUES (2, ROW(1, 'q'), NULL);
 
+-- case: a table whose row type is a column's type changes beside an open writer
+CREATE TABLE r (x int, y text);
+CREATE TABLE t (id int PRIMARY KEY, v r, w r[]);
+INSERT INTO t VALUES (0, ROW(1, 'p'), NULL);
+-- session: 2
+BEGIN;
+INSERT INTO t VALUES (1, ROW(1, 'q'), ARRAY[ROW(2, 'r')]::r[]);
+-- session: 1
+-- background
+ALTER TABLE r ADD z int;
+-- session: 2
+COMMIT;
+-- session: 1
+INSERT INTO t VALUES (2, ROW(1, 'q', 3), NULL);
+
 -- case: writes go on while an index is dropped
 CREATE TABLE t (id int PRIMARY KEY, v text);
 CREATE UNIQUE INDEX i ON t (v);
