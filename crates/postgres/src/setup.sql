@@ -152,12 +152,12 @@ AS $$
 DECLARE
     version constant int := current_setting('server_version_num')::int / 10000;
     publication constant text := format('%I', 'hihooi_' || gen_random_uuid());
+    tables constant text[] := ARRAY(SELECT format('ONLY %s', oid::regclass) FROM pg_class
+        WHERE version < 16 AND relnamespace = schema AND relkind = 'r' AND relpersistence = 'p'
+        ORDER BY oid LIMIT CASE version WHEN 15 THEN 1 END);
 BEGIN
-    IF version < 16 THEN
-        PERFORM hihooi.alter_unnoticed(format('CREATE PUBLICATION %s FOR TABLE %s', publication, (
-            SELECT string_agg(format('ONLY %s', oid::regclass), ', ') FROM pg_class
-            WHERE oid = 'hihooi.note'::regclass OR version < 15
-              AND relnamespace = schema AND relkind IN ('r', 'p') AND relpersistence = 'p')));
+    IF cardinality(tables) > 0 THEN
+        PERFORM hihooi.alter_unnoticed(format('CREATE PUBLICATION %s FOR TABLE %s', publication, array_to_string(tables, ', ')));
         PERFORM hihooi.alter_unnoticed(format('DROP PUBLICATION %s', publication));
     END IF;
 END
@@ -180,16 +180,18 @@ $$;
 
 -- The tables in whose rows there are values of a type.
 CREATE FUNCTION hihooi.tables_with(t oid) RETURNS oid[]
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 AS $$
+    -- Arrays, domains and ranges depend on a type, and relations with such columns, whose row types are types again.
     WITH RECURSIVE uses(type) AS (
         SELECT t
         UNION
-        SELECT y.oid FROM uses u JOIN pg_type p ON p.oid = u.type JOIN pg_type y ON y.oid = p.typarray OR y.typbasetype = p.oid
-            OR y.typtype = 'c' AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = y.typrelid AND a.atttypid = p.oid)
-            OR y.oid IN (SELECT r.rngtypid FROM pg_range r WHERE r.rngsubtype = p.oid
-                         UNION ALL SELECT r.rngmultitypid FROM pg_range r WHERE r.rngsubtype = p.oid))
-    SELECT array_agg(DISTINCT a.attrelid) FROM pg_attribute a JOIN uses u ON u.type = a.atttypid WHERE NOT a.attisdropped
+        SELECT CASE d.classid WHEN 'pg_type'::regclass THEN d.objid ELSE c.reltype END
+        FROM uses u JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid = u.type
+            LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+        WHERE d.classid IN ('pg_type'::regclass, 'pg_class'::regclass))
+    SELECT array_agg(DISTINCT d.objid) FROM uses u JOIN pg_depend d
+        ON d.refclassid = 'pg_type'::regclass AND d.refobjid = u.type AND d.classid = 'pg_class'::regclass AND d.objsubid > 0
 $$;
 
 -- Gives a table the identity it needs.

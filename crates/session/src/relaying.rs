@@ -72,6 +72,10 @@ impl Default for Lent<'_> {
     }
 }
 
+/// SQLSTATE of a Bind with a wrong number of values.
+const PROTOCOL_VIOLATION: &str = "08P01";
+/// SQLSTATE of a text that isn't valid in its encoding.
+const INVALID_TEXT: &str = "22021";
 /// So much of an answer is held back for portals that are bound behind it.
 const HELD_LEN_MAX: usize = 64 * 1024;
 
@@ -262,9 +266,9 @@ fn take(
     } else if verdict.relay {
         settle_deferred(tag, at_commit, client, server);
         let own = if tag == tag::ERROR { with_own_name(message, lent) } else { None };
+        let at = client.output.len() + message.len() - body.len();
         client.output.extend_from_slice(own.as_deref().unwrap_or(message));
         if server.is_replica {
-            let at = client.output.len() - body.len();
             own_types::to_primary(tag, &mut client.output[at..], server.objects.as_deref())?;
         }
         if tag == tag::READY_FOR_QUERY && server.is_in_block {
@@ -280,7 +284,9 @@ fn take(
         server.said_goodbye |= tag == tag::ERROR && is_fatal(body);
         server.suspended |= tag == tag::PORTAL_SUSPENDED;
         server.names_done.count += usize::from(changes_names);
-        server.names_done.parse_failed |= fails_parse;
+        // (A text in another encoding is refused before the Parse begins.)
+        server.names_done.parse_failed |=
+            fails_parse && ErrorFields::read(body)?.code() != INVALID_TEXT;
         if commits_answer(tag) && *hold == Hold::UntilRows {
             *hold = Hold::No;
         }
@@ -319,6 +325,10 @@ fn take(
 
 /// An error about a prepared statement, by the name that the client gave it; `None` of other errors.
 fn with_own_name(message: &[u8], lent: Lent<'_>) -> Option<Vec<u8>> {
+    let fields = ErrorFields::read(frame::body(message)).ok()?;
+    if fields.code() != PROTOCOL_VIOLATION {
+        return None;
+    }
     let at = message.windows(SERVER_NAME.len()).position(|bytes| bytes == SERVER_NAME)?;
     let digits = &message[at + SERVER_NAME.len()..];
     let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -443,6 +453,31 @@ mod tests {
         }
         assert!(client.untold() < OUTPUT_MAX, "more is read");
         assert_eq!(look(&one, &mut client), (0, Some(Step::Bound { all: false })));
+    }
+
+    /// At a replica, too, where what names types is changed behind it; and only where the server means the statement.
+    #[test]
+    fn i1_an_error_names_the_statement_as_the_client_did() {
+        let told = |code: &str, name: &'static [u8]| {
+            let message = "statement \"hihooi_123456\" requires 1".to_owned();
+            let fields = vec![(b'C', code.to_owned()), (b'M', message)];
+            let mut error = BytesMut::new();
+            ErrorFields { fields }.write(&mut error);
+            let (mut client, mut server) = (Downstream::default(), Upstream::default());
+            server.is_replica = true;
+            server.answers.sent(Sent::Query, Audience::Client);
+            let name_of = |id| (id == 123_456).then(|| Bytes::from_static(name));
+            let lent = Lent { name_of: &name_of, ..Lent::default() };
+            look_at(&error, &mut client, &mut server, &mut Hold::No, lent).expect("frames");
+            let head = frame::peek(&client.output).expect("a frame").expect("a whole one");
+            assert_eq!(head.len, client.output.len());
+            ErrorFields::read(frame::body(&client.output)).expect("fields").message().to_owned()
+        };
+        assert_eq!(told("08P01", b"a"), "statement \"a\" requires 1");
+        assert_eq!(told("08P01", b""), "statement \"\" requires 1");
+        let long = b"a name that is longer than the server's";
+        assert!(told("08P01", long).contains("longer than"));
+        assert!(told("22P02", b"a").contains("hihooi_123456"));
     }
 
     /// Rows of a long result are copied together, as far as they came whole.
