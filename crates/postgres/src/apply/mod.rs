@@ -151,7 +151,7 @@ async fn run(
         if requested.stop || nobody_holds_it {
             return;
         }
-        let before = (repaired.read(), refused, times > TRY_AGAIN.len() - 1);
+        let before = (repaired.read(), refused, times >= TRY_AGAIN.len());
         let started = Round::start(config, status, hold_state, before, &recent);
         let end = match unless_silent(&config.replica, started).await {
             Ok(mut round) => {

@@ -152,9 +152,6 @@ impl<'a> Round<'a> {
             tracing::info!(site = site.name, "prepared: {line}");
         }
         set_aside::tell(&config.replica, &mut control).await?;
-        if is_last_try {
-            set_aside::end_older_readers(&config.replica, &mut control).await?;
-        }
         progress::create_origins(&mut control, &config.origin, config.connections).await?;
         let (outcome_sender, outcomes) = mpsc::channel(config.connections * worker::ORDERS_LEN);
         let mut tasks = JoinSet::new();
@@ -175,6 +172,9 @@ impl<'a> Round<'a> {
         }
         let applied = progress::position(&mut control, &config.origin, true).await?;
         check_position(config, applied)?;
+        if is_last_try && applied < refused_before {
+            set_aside::end_older_readers(&config.replica, &mut control).await?;
+        }
         status.flushed.store(applied.0, Ordering::Release);
         let keeper = Connection::open(&login).await?;
         let prefix = config.origin.clone();
