@@ -75,6 +75,17 @@ CREATE TABLE IF NOT EXISTS hihooi.former_body (
 REVOKE ALL ON hihooi.former_body FROM PUBLIC;
 GRANT SELECT ON hihooi.former_body TO PUBLIC;
 
+-- What stored generated columns call (functions, text search configurations and dictionaries), by a hash of its definition:
+-- when it changes, the former one is known no more.
+CREATE TABLE IF NOT EXISTS hihooi.generating (
+    class oid,
+    object oid,
+    hash text NOT NULL,
+    PRIMARY KEY (class, object)
+);
+REVOKE ALL ON hihooi.generating FROM PUBLIC;
+GRANT SELECT ON hihooi.generating TO PUBLIC;
+
 -- Writes a note. (Without reading the table, which a plan does that finds it small: two transactions
 -- that are SERIALIZABLE would conflict over it.)
 CREATE FUNCTION hihooi.write_note(event text, body jsonb) RETURNS void
@@ -380,6 +391,15 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Partition it by list, or by hash of another column.';
     END IF;
+    -- (tableoid; hashenum and hashenumextended.)
+    SELECT a.attname AS name INTO bad FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE a.attrelid = t AND a.attgenerated <> '' AND d.adbin::text ~ ':(varattno -6|funcid (3515|3414)) ';
+    IF FOUND THEN
+        RAISE 'column "%" of table % is generated from OIDs, which are others at each server, so it can''t be replicated',
+            bad.name, t::regclass
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Generate it from names or values (an enum''s text, by a CASE expression), or compute it in queries.';
+    END IF;
 END
 $$;
 
@@ -434,6 +454,90 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'It isn''t IMMUTABLE: give it what it asks for as an argument.';
     END IF;
+END
+$$;
+
+-- What decides the results of a function, a text search configuration or dictionary. (Which search_path is set matters no more
+-- than the caller's does.)
+CREATE FUNCTION hihooi.hash_of_called(class oid, object oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT md5(CASE class
+        WHEN 'pg_proc'::regclass THEN (
+            SELECT concat_ws(' ', p.prosrc, p.probin, pg_get_function_sqlbody(p.oid), p.prolang, p.proisstrict,
+                ARRAY(SELECT c FROM unnest(p.proconfig) c WHERE NOT starts_with(c, 'search_path=')))
+            FROM pg_proc p WHERE p.oid = object)
+        WHEN 'pg_ts_config'::regclass THEN (
+            SELECT string_agg(concat_ws(' ', m.maptokentype, m.mapseqno, m.mapdict), ',' ORDER BY m.maptokentype, m.mapseqno)
+            FROM pg_ts_config_map m WHERE m.mapcfg = object)
+        ELSE (SELECT concat_ws(' ', d.dicttemplate, d.dictinitoption) FROM pg_ts_dict d WHERE d.oid = object)
+        END)
+$$;
+
+-- What the stored generated columns of a table call, or those of all tables (NULL): in their expressions, in SQL-standard
+-- bodies, and by a name in the text of a body. (PostgreSQL's own functions don't change.)
+CREATE FUNCTION hihooi.calls(t oid) RETURNS TABLE (class oid, object oid, hash text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE used(class, object) AS (
+        SELECT d.refclassid, d.refobjid
+        FROM pg_attribute a JOIN pg_attrdef v ON v.adrelid = a.attrelid AND v.adnum = a.attnum
+            -- (In PostgreSQL 14 the column itself depends on what generates it.)
+            JOIN pg_depend d ON (d.classid, d.objid, d.objsubid) IN (
+                ('pg_attrdef'::regclass, v.oid, 0), ('pg_class'::regclass, a.attrelid, a.attnum))
+        WHERE a.attgenerated = 's' AND NOT a.attisdropped AND (t IS NULL OR a.attrelid = t)
+        UNION
+        SELECT n.class, n.object FROM used u, LATERAL (
+            SELECT d.refclassid, d.refobjid FROM pg_depend d
+                WHERE u.class = 'pg_proc'::regclass AND d.classid = u.class AND d.objid = u.object
+            UNION ALL
+            SELECT u.class, p.oid
+                FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang AND l.lanname NOT IN ('internal', 'c')
+                    JOIN pg_proc p ON p.oid >= 16384 AND strpos(lower(f.prosrc), lower(p.proname)) > 0
+                        AND f.prosrc ~* format('[[:<:]]%s[[:>:]]"?[[:space:]]*[(]',
+                        regexp_replace(p.proname, '[^[:alnum:]_]', '.', 'g'))
+                WHERE u.class = 'pg_proc'::regclass AND f.oid = u.object AND f.oid >= 16384
+            UNION ALL
+            SELECT 'pg_ts_dict'::regclass, m.mapdict FROM pg_ts_config_map m
+                WHERE u.class = 'pg_ts_config'::regclass AND m.mapcfg = u.object
+        ) n(class, object)
+    )
+    SELECT u.class, u.object, hihooi.hash_of_called(u.class, u.object)
+    FROM used u
+    WHERE u.class = 'pg_proc'::regclass AND u.object >= 16384
+       OR u.class IN ('pg_ts_config'::regclass, 'pg_ts_dict'::regclass)
+$$;
+
+-- Raises an error if a command changed what stored generated columns call, and there are rows: an UPDATE computes such a column
+-- anew only if it names a column that the expression uses, and no replica can see that in the row.
+CREATE FUNCTION hihooi.check_generating(c oid, o oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    tables oid[];
+    bad oid;
+BEGIN
+    IF NOT EXISTS (SELECT FROM hihooi.generating g
+        WHERE g.class = c AND g.object = o AND g.hash IS DISTINCT FROM hihooi.hash_of_called(c, o))
+    THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(a.attrelid) INTO tables
+        FROM (SELECT DISTINCT attrelid FROM pg_attribute WHERE attgenerated = 's' AND NOT attisdropped) a
+        WHERE EXISTS (SELECT FROM hihooi.calls(a.attrelid) k WHERE k.class = c AND k.object = o);
+    PERFORM hihooi.await_writers(tables);
+    SELECT r.oid INTO bad FROM pg_class r
+        WHERE r.oid = ANY (tables) AND r.relkind = 'r' AND r.relpersistence = 'p' AND pg_relation_size(r.oid) > 0
+        ORDER BY 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE '% can''t be changed, since a stored generated column of table % uses it, which has rows',
+            pg_describe_object(c, o, 0), bad::regclass
+        USING ERRCODE = 'feature_not_supported',
+            DETAIL = 'PostgreSQL keeps the values that are stored, and computes them anew when rows are updated in some ways.',
+            HINT = 'In one transaction: drop the column, make the change, add the column again.';
+    END IF;
+    DELETE FROM hihooi.generating WHERE class = c AND object = o;
+    INSERT INTO hihooi.generating SELECT k.* FROM unnest(tables) t, hihooi.calls(t) k ON CONFLICT DO NOTHING;
 END
 $$;
 
@@ -984,6 +1088,7 @@ AS $$
     WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
     DELETE FROM hihooi.noted_query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
     DELETE FROM hihooi.former_body WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
+    DELETE FROM hihooi.generating g WHERE pg_describe_object(g.class, g.object, 0) IS NULL;
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -1452,8 +1557,25 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     depth constant int := hihooi.depth();
+    around constant text := (nullif(current_setting('hihooi.tags', true), '')::text[])[depth];
     context text;
+    frames text;
 BEGIN
+    -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
+    IF around = 'REFRESH MATERIALIZED VIEW' THEN
+        GET DIAGNOSTICS context = PG_CONTEXT;
+        frames := hihooi.outside(context);
+        frames := rtrim(left(frames, length(frames) - length(current_setting('hihooi.refresh_stack'))), chr(10));
+        IF frames !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_' OR strpos(frames, chr(10)) > 0 THEN
+            RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tg_tag
+            USING ERRCODE = 'feature_not_supported',
+                HINT = 'Run it before or after REFRESH, in the same transaction.';
+        END IF;
+    END IF;
+    IF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
+        GET DIAGNOSTICS context = PG_CONTEXT;
+        PERFORM set_config('hihooi.refresh_stack', hihooi.outside(context), true);
+    END IF;
     IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)' THEN
         GET DIAGNOSTICS context = PG_CONTEXT;
         IF strpos(context, chr(10) || 'SQL function "') > 0 THEN
@@ -1704,6 +1826,13 @@ BEGIN
         IF command.classid = 'pg_class'::regclass OR tag = 'CREATE FUNCTION' THEN
             PERFORM hihooi.check_computed(command.classid, command.objid);
         END IF;
+        IF command.classid = 'pg_class'::regclass AND EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid = command.objid AND attgenerated = 's')
+        THEN
+            INSERT INTO hihooi.generating SELECT * FROM hihooi.calls(command.objid) ON CONFLICT DO NOTHING;
+        ELSIF command.classid IN ('pg_proc'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass) THEN
+            PERFORM hihooi.check_generating(command.classid, command.objid);
+        END IF;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
@@ -1869,6 +1998,8 @@ $$;
 INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EXISTS (SELECT FROM hihooi.told)
     ON CONFLICT DO NOTHING;
 DELETE FROM hihooi.told WHERE what = 'owners';
+
+INSERT INTO hihooi.generating SELECT * FROM hihooi.calls(NULL) ON CONFLICT DO NOTHING;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;

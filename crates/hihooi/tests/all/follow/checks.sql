@@ -208,6 +208,16 @@ COMMIT;
 DROP INDEX j; -- invalid, as after any CREATE INDEX CONCURRENTLY that failed
 INSERT INTO t VALUES (2, 2);
 
+-- case: generated columns from OIDs
+CREATE TYPE e AS ENUM ('a', 'b');
+-- refused
+CREATE TABLE t (id int PRIMARY KEY, o oid GENERATED ALWAYS AS (tableoid) STORED);
+CREATE TABLE t (id int PRIMARY KEY, v e);
+-- refused
+ALTER TABLE t ADD h int GENERATED ALWAYS AS (hashenum(v)) STORED;
+ALTER TABLE t ADD h int GENERATED ALWAYS AS (CASE v WHEN 'a' THEN 1 ELSE 2 END) STORED;
+INSERT INTO t VALUES (1, 'a'), (2, 'b');
+
 -- case: index over a function that reads a table
 -- until: 16
 CREATE TABLE conf (v int);
