@@ -527,7 +527,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM hihooi.calls(a.attrelid) k WHERE k.class = c AND k.object = o);
     PERFORM hihooi.await_writers(tables);
     SELECT r.oid INTO bad FROM pg_class r
-        WHERE r.oid = ANY (tables) AND r.relkind = 'r' AND r.relpersistence = 'p' AND pg_relation_size(r.oid) > 0
+        WHERE r.oid = ANY (tables) AND r.relkind = 'r' AND r.relpersistence <> 't' AND pg_relation_size(r.oid) > 0
         ORDER BY 1 LIMIT 1;
     IF FOUND THEN
         RAISE '% can''t be changed, since a stored generated column of table % uses it, which has rows',
@@ -1559,31 +1559,28 @@ DECLARE
     depth constant int := hihooi.depth();
     around constant text := (nullif(current_setting('hihooi.tags', true), '')::text[])[depth];
     context text;
-    frames text;
+    stack text;
 BEGIN
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    stack := hihooi.outside(context);
     -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
     IF around = 'REFRESH MATERIALIZED VIEW' THEN
-        GET DIAGNOSTICS context = PG_CONTEXT;
-        frames := hihooi.outside(context);
-        frames := rtrim(left(frames, length(frames) - length(current_setting('hihooi.refresh_stack'))), chr(10));
-        IF frames !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_' OR strpos(frames, chr(10)) > 0 THEN
+        stack := rtrim(left(stack, length(stack) - length(current_setting('hihooi.refresh_stack'))), chr(10));
+        IF stack !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_' OR strpos(stack, chr(10)) > 0 THEN
             RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tg_tag
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'Run it before or after REFRESH, in the same transaction.';
         END IF;
+    ELSIF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
+        PERFORM set_config('hihooi.refresh_stack', stack, true);
     END IF;
-    IF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
-        GET DIAGNOSTICS context = PG_CONTEXT;
-        PERFORM set_config('hihooi.refresh_stack', hihooi.outside(context), true);
-    END IF;
-    IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)' THEN
-        GET DIAGNOSTICS context = PG_CONTEXT;
-        IF strpos(context, chr(10) || 'SQL function "') > 0 THEN
-            INSERT INTO hihooi.former_body
-                SELECT pg_current_xact_id(), md5(concat_ws(' ', r.name, r.body)), r.name, r.body
-                FROM hihooi.running(context) r
-                ON CONFLICT DO NOTHING;
-        END IF;
+    IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)'
+        AND strpos(context, chr(10) || 'SQL function "') > 0
+    THEN
+        INSERT INTO hihooi.former_body
+            SELECT pg_current_xact_id(), md5(concat_ws(' ', r.name, r.body)), r.name, r.body
+            FROM hihooi.running(context) r
+            ON CONFLICT DO NOTHING;
     END IF;
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
