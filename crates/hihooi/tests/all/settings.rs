@@ -247,3 +247,18 @@ fn settings_that_nobody_can_see_reach_nobody_else() {
     assert_eq!(told("SELECT current_setting('app.tenant', true)"), "", "leaked");
     assert_eq!(session.value("SELECT current_setting('app.tenant', true)"), "bound");
 }
+
+/// A limit that no statement keeps is the client's own affair: what hihooi asks for a client that connects has none.
+#[test]
+fn a_role_whose_statements_time_out_at_once_logs_in() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE ROLE hasty LOGIN; ALTER ROLE hasty SET statement_timeout = '1ms'");
+    for _ in 0..30 {
+        let mut session = Session::open(cluster.port, &[("user", "hasty"), ("database", "postgres")])
+            .unwrap_or_else(|failure| panic!("hasty logs in: {failure}"));
+        assert_eq!(session.error("SELECT pg_sleep(1)").code(), "57014");
+    }
+}
