@@ -624,6 +624,16 @@ BEGIN
 END
 $$;
 
+-- The tables that inherit from a table, partitions among them.
+CREATE FUNCTION hihooi.descendants(t oid) RETURNS TABLE (relation oid)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE tree(relation) AS (
+        SELECT inhrelid FROM pg_inherits WHERE inhparent = t
+        UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.relation)
+    SELECT tree.relation FROM tree
+$$;
+
 -- Values that a command gave existing rows without touching them, as ADD COLUMN does with a default
 -- that is one value for all (attmissingval), in a table and what inherits from it.
 CREATE FUNCTION hihooi.missing_values(t oid) RETURNS jsonb
@@ -633,12 +643,10 @@ SET extra_float_digits = 1 SET bytea_output = 'hex' SET xmlbinary = 'base64' SET
 AS $$
 BEGIN
     RETURN (
-        WITH RECURSIVE tree(relation) AS (
-            SELECT t UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = relation)
         SELECT jsonb_agg(DISTINCT jsonb_build_object('column', a.attname,
             'value', (a.attmissingval::text::text[])[1],
             'default', pg_get_expr(d.adbin, d.adrelid)))
-        FROM tree JOIN pg_attribute a ON a.attrelid = relation
+        FROM (SELECT t UNION SELECT * FROM hihooi.descendants(t)) r(relation) JOIN pg_attribute a ON a.attrelid = r.relation
             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.atthasmissing AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin));
 END
@@ -1860,8 +1868,14 @@ BEGIN
     IF tag = 'ALTER TABLE' AND cardinality(objects) > 0 THEN
         FOR root IN
             SELECT c.class, c.object
-            FROM hihooi.changed_since(current_setting('hihooi.changed', true), 1) c
-                JOIN pg_class k ON k.oid = c.object
+            FROM (
+                SELECT * FROM hihooi.changed_since(current_setting('hihooi.changed', true), 1)
+                -- (A child that had a column of this name already.)
+                UNION
+                SELECT 'pg_class'::regclass, d.relation FROM unnest(touched) t(relation), hihooi.descendants(t.relation) d
+                WHERE EXISTS (
+                    SELECT FROM pg_attribute a WHERE a.attrelid = d.relation AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin))
+            ) c JOIN pg_class k ON k.oid = c.object
             WHERE k.relkind IN ('r', 'p', 'f') AND NOT concat(c.class, ' ', c.object) = ANY (seen)
               AND NOT hihooi.is_temporary(c.class, c.object)
             LIMIT 32

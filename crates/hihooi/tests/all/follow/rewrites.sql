@@ -447,3 +447,20 @@ ALTER TABLE t ADD s serial;
 -- through
 INSERT INTO t VALUES (100, 1);
 INSERT INTO ul VALUES (2);
+
+-- case: a column with another default in a child
+CREATE TABLE p (id int PRIMARY KEY);
+CREATE TABLE c (x int DEFAULT 7) INHERITS (p);
+CREATE TABLE d () INHERITS (p);
+CREATE TABLE e (x int) INHERITS (p);
+INSERT INTO p VALUES (1);
+INSERT INTO c VALUES (2);
+INSERT INTO d VALUES (3);
+INSERT INTO e VALUES (4);
+ALTER TABLE p ADD x int DEFAULT 5;
+INSERT INTO c (id) VALUES (12);
+INSERT INTO d (id) VALUES (13);
+INSERT INTO e (id) VALUES (14);
+ALTER TABLE p ADD y timestamptz DEFAULT clock_timestamp();
+ALTER TABLE p ADD z timestamptz DEFAULT now();
+INSERT INTO d (id) VALUES (15);
