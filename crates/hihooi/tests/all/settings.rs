@@ -255,10 +255,13 @@ fn a_role_whose_statements_time_out_at_once_logs_in() {
         return;
     }
     let cluster = Cluster::start(Options::replicas(1));
-    cluster.connect().run("CREATE ROLE hasty LOGIN; ALTER ROLE hasty SET statement_timeout = '1ms'");
+    cluster
+        .connect()
+        .run("CREATE ROLE hasty LOGIN; ALTER ROLE hasty SET statement_timeout = '1ms'");
     for _ in 0..30 {
-        let mut session = Session::open(cluster.port, &[("user", "hasty"), ("database", "postgres")])
-            .unwrap_or_else(|failure| panic!("hasty logs in: {failure}"));
+        let mut session =
+            Session::open(cluster.port, &[("user", "hasty"), ("database", "postgres")])
+                .unwrap_or_else(|failure| panic!("hasty logs in: {failure}"));
         assert_eq!(session.error("SELECT pg_sleep(1)").code(), "57014");
     }
 }
