@@ -597,7 +597,9 @@ BEGIN
         WHEN a.atttypid = 'regproc'::regtype OR k.pktable = 'pg_proc'::regclass THEN
             '%s::oid::regprocedure'
         WHEN k.pktable = 'pg_type'::regclass THEN 'format_type(%s, NULL)'
-        WHEN k.pktable = 'pg_operator'::regclass THEN '%s::oid::regoperator'
+        -- (A commutator or negator that was dropped has no name.)
+        WHEN k.pktable = 'pg_operator'::regclass THEN
+            '(SELECT o.oid::regoperator FROM pg_operator o WHERE o.oid = %s)'
         WHEN k.pktable IS NOT NULL THEN
             format('(SELECT i.identity FROM hihooi.identify(%s, %%s) i)', k.pktable::oid)
         END)) reference (form)

@@ -86,6 +86,74 @@ CREATE TABLE IF NOT EXISTS hihooi.generating (
 REVOKE ALL ON hihooi.generating FROM PUBLIC;
 GRANT SELECT ON hihooi.generating TO PUBLIC;
 
+-- The highest number of a transaction that noted a command, times 2^20, and a count: a sequence shows its state to everybody at
+-- once, whatever their snapshot.
+CREATE SEQUENCE IF NOT EXISTS hihooi.last_ddl;
+REVOKE ALL ON SEQUENCE hihooi.last_ddl FROM PUBLIC;
+GRANT SELECT ON SEQUENCE hihooi.last_ddl TO PUBLIC;
+
+-- Whether the command of another transaction may have been committed since this one took its snapshot, at REPEATABLE READ and
+-- SERIALIZABLE. (Which of the transactions that the snapshot doesn't see executed a command, nobody knows: those count that are
+-- committed and not above the highest that did.)
+CREATE FUNCTION hihooi.is_behind() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    last bigint;
+    seen pg_snapshot;
+    unseen bigint;
+    found_out boolean;
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RETURN false;
+    END IF;
+    SELECT last_value INTO last FROM hihooi.last_ddl;
+    IF last::text = current_setting('hihooi.marked', true) THEN
+        RETURN current_setting('hihooi.behind')::boolean; -- nobody else has since
+    END IF;
+    seen := pg_current_snapshot();
+    unseen := pg_snapshot_xmax(seen)::text::bigint;
+    found_out := nullif(current_setting('hihooi.behind', true), '')::boolean IS TRUE OR (last >> 20) - unseen > 1000 OR EXISTS (
+        SELECT FROM (SELECT pg_snapshot_xip(seen)::text::bigint UNION ALL SELECT generate_series(unseen, last >> 20)) t(x)
+        WHERE x <= last >> 20 AND pg_xact_status(x::text::xid8) = 'committed');
+    PERFORM set_config('hihooi.behind', found_out::text, true);
+    RETURN found_out;
+END
+$$;
+
+-- Tells others of a command of this transaction. (Not by nextval, which would change the session's lastval(). A number that no
+-- transaction has yet comes from another server's dump.)
+CREATE FUNCTION hihooi.mark_ddl() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    own constant bigint := pg_current_xact_id()::text::bigint;
+    next constant bigint := greatest(own, pg_snapshot_xmax(pg_current_snapshot())::text::bigint) + (1 << 20);
+BEGIN
+    PERFORM hihooi.is_behind();
+    PERFORM set_config('hihooi.marked', setval('hihooi.last_ddl', CASE WHEN last_value >> 20 > next THEN own << 20
+            ELSE greatest(last_value + 1, own << 20) END)::text, true)
+        FROM hihooi.last_ddl;
+END
+$$;
+
+-- Raises an error if others' commands may have changed an object that this transaction has not made itself: the functions here
+-- read the catalogs as they are in the snapshot, PostgreSQL's commands as they are now. These may differ at REPEATABLE READ, and
+-- notes would tell half of a table.
+CREATE FUNCTION hihooi.check_snapshot(object oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF hihooi.is_behind()
+        AND object = ANY (string_to_array(current_setting('hihooi.made', true), ' ')::oid[]) IS NOT TRUE
+    THEN
+        RAISE 'could not serialize access due to concurrent DDL'
+        USING ERRCODE = 'serialization_failure',
+            HINT = 'The transaction might succeed if retried.';
+    END IF;
+END
+$$;
+
 -- Writes a note. (Without reading the table, which a plan does that finds it small: two transactions
 -- that are SERIALIZABLE would conflict over it.)
 CREATE FUNCTION hihooi.write_note(event text, body jsonb) RETURNS void
@@ -94,6 +162,9 @@ AS $$
 DECLARE
     place tid;
 BEGIN
+    IF event IN ('command', 'drop') THEN
+        PERFORM hihooi.mark_ddl();
+    END IF;
     INSERT INTO hihooi.note (event, body) VALUES (event, CASE event
         WHEN 'command' THEN body || '{"format": ":format"}' ELSE body END)
         RETURNING ctid INTO place;
@@ -1602,6 +1673,13 @@ BEGIN
     IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'ALTER DEFAULT PRIVILEGES') THEN
         LOCK TABLE hihooi.owners IN SHARE UPDATE EXCLUSIVE MODE;
     END IF;
+    -- It drops what there is, and not what others' open transactions have created and granted. Replicas come to it behind those
+    -- that are committed first. (Who creates something writes to the table, too.)
+    IF tg_tag = 'DROP OWNED' THEN
+        LOCK TABLE hihooi.owners IN SHARE MODE;
+    ELSIF tg_tag IN ('GRANT', 'REVOKE') THEN
+        LOCK TABLE hihooi.owners IN ROW EXCLUSIVE MODE;
+    END IF;
     PERFORM hihooi.set_depth(depth + 1);
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
         || tg_tag)::text, true);
@@ -1680,6 +1758,10 @@ BEGIN
                bool_or(d.normal AND NOT d.original) AS cascades
             INTO dropped FROM pg_event_trigger_dropped_objects() d;
         IF dropped.objects IS NOT NULL THEN
+            -- (Of others, a table may lose its key.)
+            IF tg_tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE') THEN
+                PERFORM hihooi.check_snapshot(NULL);
+            END IF;
             PERFORM hihooi.follow_shared();
             PERFORM hihooi.write_note('drop', jsonb_build_object(
                 'tag', tg_tag, 'role', current_setting('hihooi.caller'),
@@ -1760,6 +1842,7 @@ DECLARE
     touched oid[] := '{}';
     made_in oid[] := '{}';
     made oid[] := '{}';
+    own oid[] := '{}';
     extensions oid[] := '{}';
     note jsonb;
     matters boolean := tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'DROP OWNED',
@@ -1783,6 +1866,13 @@ BEGIN
                 JOIN pg_class k ON k.oid = i.indexrelid AND k.relkind = 'i'
             WHERE c.classid = 'pg_class'::regclass AND i.indisreplident AND NOT i.indisvalid;
     END IF;
+    -- One that isn't valid is known by its name, which may be a new one.
+    IF tag IN ('ALTER INDEX', 'ALTER TABLE') AND EXISTS (SELECT FROM hihooi.invalid) THEN
+        PERFORM hihooi.remember_invalid(i.indrelid)
+            FROM pg_event_trigger_ddl_commands() c JOIN pg_index i ON i.indexrelid = c.objid
+            WHERE c.classid = 'pg_class'::regclass AND NOT i.indisvalid AND EXISTS (
+                SELECT FROM hihooi.invalid v WHERE v.relation = i.indrelid);
+    END IF;
     -- (Of which there are events since PostgreSQL 17.) What was valid before is as it was.
     IF tag = 'REINDEX' THEN
         PERFORM hihooi.follow_indexes();
@@ -1792,6 +1882,7 @@ BEGIN
         IF command.objid IS NULL THEN
             CONTINUE WHEN tag NOT IN ('GRANT', 'REVOKE')
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
+            PERFORM hihooi.check_snapshot(NULL);
             SELECT array_agg(hihooi.object_note(g.class, g.object)) INTO objects
                 FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
                 WHERE NOT hihooi.is_ours(g.class, g.object)
@@ -1828,6 +1919,12 @@ BEGIN
         END IF;
         CONTINUE WHEN command.schema_name = 'pg_temp'
             OR hihooi.is_temporary(command.classid, command.objid);
+        SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
+        IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW)|SELECT INTO)' THEN
+            own := own || command.objid;
+        ELSIF NOT root.object = ANY (own) THEN
+            PERFORM hihooi.check_snapshot(root.object);
+        END IF;
         IF command.classid = 'pg_class'::regclass OR tag = 'CREATE FUNCTION' THEN
             PERFORM hihooi.check_computed(command.classid, command.objid);
         END IF;
@@ -1838,7 +1935,6 @@ BEGIN
         ELSIF command.classid IN ('pg_proc'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass) THEN
             PERFORM hihooi.check_generating(command.classid, command.objid);
         END IF;
-        SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
             note := hihooi.object_note(root.class, root.object);
@@ -1886,12 +1982,15 @@ BEGIN
         END LOOP;
     END IF;
     -- Partitions get indexes attached without a lock that others' commands on them wait for: their notes are to be known
-    -- as those of tables that have changed meanwhile.
+    -- as those of tables that have changed meanwhile. Names of indexes that this command has made there were chosen.
     IF tag IN ('CREATE INDEX', 'ALTER INDEX') THEN
         objects := objects || ARRAY(
-            SELECT jsonb_build_object('kind', a.kind, 'names', a.names, 'args', a.args, 'identity', i.identity)
-            FROM (SELECT DISTINCT x.indrelid FROM pg_inherits h JOIN pg_index x ON x.indexrelid = h.inhrelid
-                  WHERE age(h.xmin) <= 0 AND hihooi.is_own(h.xmin)) t,
+            SELECT CASE WHEN tag = 'CREATE INDEX' AND t.is_new THEN hihooi.object_note('pg_class'::regclass, t.indrelid)
+                ELSE jsonb_build_object('kind', a.kind, 'names', a.names, 'args', a.args, 'identity', i.identity) END
+            FROM (SELECT x.indrelid, bool_or(x.indexrelid IN (
+                    SELECT p.relid FROM unnest(touched) k, pg_partition_tree(k) p)) AS is_new
+                  FROM pg_inherits h JOIN pg_index x ON x.indexrelid = h.inhrelid
+                  WHERE age(h.xmin) <= 0 AND hihooi.is_own(h.xmin) GROUP BY x.indrelid) t,
                 hihooi.address('pg_class'::regclass, t.indrelid) a,
                 hihooi.identify('pg_class'::regclass, t.indrelid) i
             WHERE NOT concat('pg_class'::regclass::oid, ' ', t.indrelid) = ANY (seen)
@@ -1913,6 +2012,9 @@ BEGIN
         WHERE c.relpersistence = 'p';
     IF tag = 'ALTER TABLE' THEN
         rewritten := array_cat(rewritten, hihooi.asked_of_rows(touched));
+    END IF;
+    IF matters THEN
+        PERFORM hihooi.check_snapshot(NULL);
     END IF;
     IF cardinality(objects) > 0 OR matters THEN
         PERFORM hihooi.follow_shared();
@@ -1983,6 +2085,10 @@ BEGIN
         IF healed IS NOT NULL THEN
             PERFORM hihooi.follow_indexes();
         END IF;
+    END IF;
+    IF own <> '{}' AND current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM set_config('hihooi.made',
+            concat_ws(' ', nullif(current_setting('hihooi.made', true), ''), array_to_string(own, ' ')), true);
     END IF;
     IF made <> '{}' THEN
         PERFORM hihooi.remember_owners(made_in, made);

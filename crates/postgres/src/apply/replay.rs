@@ -327,13 +327,11 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
     {
         mends.push(function.to_owned());
     }
-    if is_new {
-        let here: Vec<_> = identity_sequences(&here).collect();
-        let other = identity_sequences(&primary).filter(|sequence| !here.contains(sequence));
-        mends.extend(other.filter_map(|(name, line)| sequence_like(name, line)));
-    }
     for line in &missing {
-        if let Some(object) = commented(table, line) {
+        if is_new && let Some(rename) = extra.iter().find_map(|other| sequence_renamed(other, line))
+        {
+            mends.push(rename);
+        } else if let Some(object) = commented(table, line) {
             mends.extend(is_new.then_some(object));
         } else if let Some((column, default)) = default_of(line)
             && extra.iter().any(|other| default_of(other).is_some_and(|(same, _)| same == column))
@@ -384,6 +382,11 @@ fn mends_of(table: &str, primary: &str, here: &str, before: Option<&str>) -> Vec
         } else if is_new {
             mends.extend(copied(table, line));
         }
+    }
+    if is_new {
+        let here: Vec<_> = identity_sequences(&here).collect();
+        let other = identity_sequences(&primary).filter(|sequence| !here.contains(sequence));
+        mends.extend(other.filter_map(|(name, line)| sequence_like(name, line)));
     }
     mends
 }
@@ -482,6 +485,26 @@ fn properties(description: &str) -> Vec<String> {
     properties
 }
 
+/// Whether a description has nothing that the other one lacks. A column has another number if one before it
+/// is gone, and it may have lost its default, which stands last.
+pub(super) fn is_part_of(here: &str, whole: &str) -> bool {
+    let unnumbered = |line: &str| {
+        let (_, rest) = line.strip_prefix("column ")?.split_once(' ')?;
+        Some(rest.to_owned())
+    };
+    let without_numbers = |description: &str| -> Vec<String> {
+        properties(description).into_iter().map(|line| unnumbered(&line).unwrap_or(line)).collect()
+    };
+    let whole = without_numbers(whole);
+    without_numbers(here).iter().all(|line| {
+        whole.iter().any(|other| {
+            other
+                .strip_prefix(line)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(" default "))
+        })
+    })
+}
+
 /// The COMMENT command for a property of a table.
 fn commented(table: &str, line: &str) -> Option<String> {
     let (kind, rest) = line.split_once(' ')?;
@@ -545,6 +568,23 @@ fn sequence_like(name: &str, line: &str) -> Option<String> {
         "ALTER SEQUENCE {name} AS {kind} START {start} INCREMENT {increment} MAXVALUE {max} \
          MINVALUE {min} CACHE {cache} {no}CYCLE"
     ))
+}
+
+/// The command that gives a column's sequence the name that it has at the primary: PostgreSQL chose one that was free there.
+fn sequence_renamed(here: &str, primary: &str) -> Option<String> {
+    let of = |line| -> Option<(&str, &str)> {
+        if let Some((column, default)) = default_of(line) {
+            let name = default.strip_prefix("nextval('")?.strip_suffix("'::regclass)")?;
+            return Some((column, name));
+        }
+        // (The one of an identity column; a column has another name.)
+        Some(("", line.strip_prefix("relation ")?))
+    };
+    let ((column, old), (other, new)) = (of(here)?, of(primary)?);
+    let schema = name_of(new)?;
+    let name = new[schema.len()..].strip_prefix('.')?;
+    (column == other && old.starts_with(schema))
+        .then(|| format!("ALTER SEQUENCE {old} RENAME TO {name}"))
 }
 
 /// The query of a view.

@@ -129,31 +129,6 @@ DROP FOREIGN DATA WRAPPER follow_fdw CASCADE;
 DROP OWNED BY follow_bob;
 DROP ROLE follow_bob;
 
--- case: changes that a snapshot of before doesn't show
-CREATE TABLE a (id int PRIMARY KEY, v int);
-CREATE TABLE b (id int PRIMARY KEY, v int);
-CREATE TABLE c (id int PRIMARY KEY, v int);
-CREATE INDEX ai ON a (v);
-CREATE TABLE p (id int) PARTITION BY RANGE (id);
-BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT 1;
--- session: 2
-ALTER TABLE a ALTER v TYPE bigint;
-DROP INDEX ai;
-ALTER TABLE b DROP v;
-CREATE TABLE new (id int PRIMARY KEY);
-CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9);
-CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
--- session: 1
-ALTER TABLE a ALTER v SET DEFAULT 4;
-COMMENT ON TABLE a IS 'a';
-ALTER TABLE b ADD w int;
-ALTER TABLE new ADD w int;
-ALTER TABLE p ADD z int;
-COMMENT ON FUNCTION f() IS 'f';
-COMMIT;
-INSERT INTO p VALUES (1, 1);
-
 -- case: rights of columns are granted beside other definitions
 -- until: 17
 CREATE ROLE follow_bob;

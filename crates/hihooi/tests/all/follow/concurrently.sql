@@ -570,18 +570,203 @@ COMMIT;
 CREATE STATISTICS st ON id, a FROM t;
 COMMIT;
 
--- case: under a snapshot of before
+-- case: DDL in a snapshot of before others' DDL
 CREATE TABLE t (id int PRIMARY KEY, a int);
+CREATE TABLE k (a int, b text);
+INSERT INTO k VALUES (1, 'b');
+CREATE SEQUENCE s;
+-- session: 2
+BEGIN;
+COMMENT ON SEQUENCE s IS 'open';
+-- session: 1
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT * FROM t;
--- session: 2
-CREATE INDEX ta ON t (a);
-GRANT SELECT ON t TO PUBLIC;
+-- Others' that are not committed, and what is the session's own, are in nobody's way.
+CREATE TEMPORARY TABLE own (id int);
+CREATE TABLE made (id int PRIMARY KEY);
+ALTER TABLE made ADD v float DEFAULT random();
+INSERT INTO made VALUES (1);
+ALTER TABLE made ALTER id TYPE bigint;
+-- session: 3
+CREATE TABLE new (a int, b text);
+INSERT INTO new VALUES (1, 'b');
 -- session: 1
-CREATE INDEX tb ON t (a, id);
-COMMENT ON TABLE t IS 't';
+CREATE TEMPORARY TABLE another (id int);
+DROP TABLE own;
+ALTER TABLE made ADD w int DEFAULT 1;
+CREATE INDEX ON made (w);
+CREATE TABLE beside (id int PRIMARY KEY);
+INSERT INTO beside VALUES (1);
+SAVEPOINT s;
+-- error: 40001
+CREATE INDEX ON new (a);
+ROLLBACK TO s;
+-- error: 40001
+ALTER TABLE new ALTER a TYPE bigint;
+ROLLBACK TO s;
 COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT nextval('s');
+-- session: 2
+COMMIT;
+-- session: 1
+-- error: 40001
+COMMENT ON TABLE t IS 't';
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT 1;
+-- session: 3
+ALTER TABLE k ADD c int;
+-- session: 1
+-- error: 40001
+ALTER TABLE k ALTER a TYPE bigint;
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT 1;
+-- session: 3
+ALTER TABLE k RENAME a TO aa;
+-- session: 1
+-- error: 40001
+ALTER TABLE k ALTER aa TYPE bigint;
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+ALTER TABLE k ALTER aa TYPE bigint;
+DROP TABLE new;
+GRANT SELECT ON t TO PUBLIC;
+-- session: 3
 INSERT INTO t VALUES (1, 1);
+-- session: 1
+CREATE INDEX ON t (a);
+COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT 1;
+-- session: 3
+GRANT SELECT ON k TO PUBLIC;
+-- session: 1
+-- error: 40001
+ALTER TABLE k SET (fillfactor = 50);
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT nextval('s');
+-- expect: 2
+SELECT lastval();
+CREATE INDEX ON k (b);
+-- expect: 2
+SELECT lastval();
+COMMIT;
+
+-- case: something is dropped beside what is described
+CREATE ROLE follow_dropped;
+GRANT USAGE ON SCHEMA :schema TO follow_dropped;
+CREATE TABLE gone (id int);
+CREATE TABLE t (id int PRIMARY KEY, v text, w int DEFAULT 5);
+CREATE INDEX i ON t (v);
+CREATE FUNCTION unused() RETURNS int LANGUAGE sql AS 'SELECT 1';
+BEGIN;
+CREATE TABLE made (id int);
+GRANT SELECT ON t TO PUBLIC;
+-- session: 2
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT SELECT ON TABLES TO follow_dropped;
+DROP TABLE gone;
+-- session: 1
+COMMIT;
+INSERT INTO made VALUES (1);
+BEGIN;
+COMMENT ON COLUMN t.v IS 'v';
+-- session: 2
+DROP FUNCTION unused();
+-- session: 1
+COMMIT;
+CREATE SEQUENCE s_id_seq;
+CREATE SEQUENCE k_id_seq;
+CREATE TABLE old (id int CONSTRAINT new_pkey PRIMARY KEY);
+BEGIN;
+CREATE TABLE new (id int PRIMARY KEY);
+CREATE TABLE s (id serial PRIMARY KEY);
+CREATE TABLE k (id int GENERATED ALWAYS AS IDENTITY);
+-- session: 2
+DROP TABLE old;
+DROP SEQUENCE s_id_seq;
+DROP SEQUENCE k_id_seq;
+-- session: 1
+COMMIT;
+INSERT INTO new VALUES (1);
+INSERT INTO s DEFAULT VALUES;
+INSERT INTO k DEFAULT VALUES;
+-- A partition's index has a name that was free.
+CREATE TABLE pt (k int) PARTITION BY LIST (k);
+CREATE TABLE pt1 PARTITION OF pt FOR VALUES IN (1);
+CREATE TABLE o (k int);
+CREATE INDEX pt1_k_idx ON o (k);
+BEGIN;
+CREATE INDEX ON pt (k);
+-- session: 2
+DROP INDEX pt1_k_idx;
+-- session: 1
+COMMIT;
+INSERT INTO pt VALUES (1);
+-- A grant doesn't wait for DROP INDEX, nor for what DROP … CASCADE takes from a table.
+CREATE FUNCTION def() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE TABLE g (a int, b int DEFAULT def(), c int);
+CREATE INDEX ON g (a);
+BEGIN;
+GRANT SELECT (c) ON g TO PUBLIC;
+GRANT INSERT ON g TO PUBLIC;
+-- session: 2
+DROP INDEX g_a_idx;
+-- session: 1
+COMMIT;
+-- session: 2
+DROP FUNCTION def() CASCADE;
+-- session: 1
+INSERT INTO g VALUES (1, 2, 3);
+-- finally
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema REVOKE SELECT ON TABLES FROM follow_dropped;
+REVOKE ALL ON SCHEMA :schema FROM follow_dropped;
+DROP OWNED BY follow_dropped;
+DROP ROLE follow_dropped;
+
+-- case: DROP OWNED waits for what others create and grant
+CREATE ROLE follow_owned;
+GRANT ALL ON SCHEMA :schema TO follow_owned;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TABLE u (id int PRIMARY KEY);
+GRANT SELECT ON u TO follow_owned;
+BEGIN;
+DROP OWNED BY follow_owned;
+-- session: 2
+-- background
+GRANT SELECT ON t TO follow_owned;
+-- session: 1
+COMMIT;
+-- session: 2
+BEGIN;
+GRANT ALL ON SCHEMA :schema TO follow_owned;
+SET ROLE follow_owned;
+CREATE TABLE own (id int PRIMARY KEY);
+INSERT INTO own VALUES (1);
+-- session: 1
+-- background
+DROP OWNED BY follow_owned;
+-- session: 2
+COMMIT;
+-- session: 1
+GRANT SELECT ON u TO follow_owned;
+-- finally
+DROP OWNED BY follow_owned;
+DROP ROLE follow_owned;
+
+-- case: an index that isn't valid is renamed
+CREATE TABLE t (id int PRIMARY KEY, a int);
+INSERT INTO t VALUES (1, 1), (2, 1);
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY tu ON t (a);
+ALTER INDEX tu RENAME TO tuu;
+DELETE FROM t WHERE id = 2;
+REINDEX INDEX tuu;
+-- sleep: 3
+COMMENT ON INDEX tuu IS 'y';
+ALTER INDEX tuu RENAME TO u;
 
 -- case: rights are granted beside an index
 CREATE TABLE t (id int PRIMARY KEY, a int);

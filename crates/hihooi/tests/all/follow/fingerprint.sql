@@ -58,7 +58,7 @@ FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON 
 SELECT format('statistics %s owner %s target %s', pg_get_statisticsobjdef(s.oid), pg_get_userbyid(stxowner), NULLIF(stxstattarget, -1))
 FROM pg_statistic_ext s JOIN pg_class c ON c.oid = s.stxrelid WHERE c.relpersistence <> 't' ORDER BY 1;
 
-SELECT format('operator %s owner %s code %s com %s neg %s rest %s join %s merges %s hashes %s', o.oid::regoperator, pg_get_userbyid(oprowner), oprcode, NULLIF(oprcom, 0)::regoperator, NULLIF(oprnegate, 0)::regoperator, oprrest, oprjoin, oprcanmerge, oprcanhash)
+SELECT format('operator %s owner %s code %s com %s neg %s rest %s join %s merges %s hashes %s', o.oid::regoperator, pg_get_userbyid(oprowner), oprcode, (SELECT k.oid::regoperator FROM pg_operator k WHERE k.oid = o.oprcom), (SELECT k.oid::regoperator FROM pg_operator k WHERE k.oid = o.oprnegate), oprrest, oprjoin, oprcanmerge, oprcanhash)
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
 
 SELECT format('%s owner %s default %s key %s type %s', pg_describe_object('pg_opclass'::regclass, oid, 0), pg_get_userbyid(opcowner), opcdefault, NULLIF(opckeytype, 0)::regtype, opcintype::regtype) FROM pg_opclass WHERE oid >= 16384

@@ -125,6 +125,11 @@ ALTER OPERATOR ==== (v, v) SET (RESTRICT = eqsel);
 CREATE TABLE k (x v);
 CREATE INDEX ON k (x cls2);
 INSERT INTO k VALUES ('(1)');
+CREATE FUNCTION less(int, int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT $1 < $2';
+CREATE OPERATOR <<< (LEFTARG = int, RIGHTARG = int, FUNCTION = less, COMMUTATOR = >>>);
+CREATE OPERATOR >>> (LEFTARG = int, RIGHTARG = int, FUNCTION = less);
+DROP OPERATOR >>> (int, int);
+COMMENT ON OPERATOR <<< (int, int) IS 'its commutator is gone';
 
 -- case: text search, collations, conversions
 CREATE TEXT SEARCH DICTIONARY td (TEMPLATE = simple, STOPWORDS = english);
