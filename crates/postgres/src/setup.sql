@@ -75,6 +75,11 @@ CREATE TABLE IF NOT EXISTS hihooi.former_body (
 REVOKE ALL ON hihooi.former_body FROM PUBLIC;
 GRANT SELECT ON hihooi.former_body TO PUBLIC;
 
+-- Has no rows: it is locked, so that DROP OWNED and what creates or grants wait for each other.
+CREATE TABLE IF NOT EXISTS hihooi.owning ();
+REVOKE ALL ON hihooi.owning FROM PUBLIC;
+GRANT SELECT ON hihooi.owning TO PUBLIC;
+
 -- What stored generated columns call (functions, text search configurations and dictionaries), by a hash of its definition:
 -- when it changes, the former one is known no more.
 CREATE TABLE IF NOT EXISTS hihooi.generating (
@@ -110,6 +115,10 @@ BEGIN
     SELECT last_value INTO last FROM hihooi.last_ddl;
     IF last::text = current_setting('hihooi.marked', true) THEN
         RETURN current_setting('hihooi.behind')::boolean; -- nobody else has since
+    END IF;
+    -- (No transaction has this number yet: it comes from another server's dump.)
+    IF last >> 20 > pg_current_xact_id()::text::bigint + (1 << 20) THEN
+        RETURN false;
     END IF;
     seen := pg_current_snapshot();
     unseen := pg_snapshot_xmax(seen)::text::bigint;
@@ -562,12 +571,19 @@ AS $$
             SELECT d.refclassid, d.refobjid FROM pg_depend d
                 WHERE u.class = 'pg_proc'::regclass AND d.classid = u.class AND d.objid = u.object
             UNION ALL
-            SELECT u.class, p.oid
-                FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang AND l.lanname NOT IN ('internal', 'c')
-                    JOIN pg_proc p ON p.oid >= 16384 AND strpos(lower(f.prosrc), lower(p.proname)) > 0
-                        AND f.prosrc ~* format('[[:<:]]%s[[:>:]]"?[[:space:]]*[(]',
-                        regexp_replace(p.proname, '[^[:alnum:]_]', '.', 'g'))
-                WHERE u.class = 'pg_proc'::regclass AND f.oid = u.object AND f.oid >= 16384
+            SELECT 'pg_proc'::regclass, o.oprcode FROM pg_operator o
+                WHERE u.class = 'pg_operator'::regclass AND o.oid = u.object
+            UNION ALL
+            SELECT c.class, c.object
+                FROM (SELECT lower(f.prosrc) AS text FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang
+                      WHERE u.class = 'pg_proc'::regclass AND f.oid = u.object AND f.oid >= 16384
+                          AND l.lanname NOT IN ('internal', 'c') OFFSET 0) body,
+                    (SELECT u.class, p.oid, lower(p.proname) FROM pg_proc p WHERE p.oid >= 16384
+                     UNION ALL SELECT 'pg_ts_config'::regclass, t.oid, lower(t.cfgname) FROM pg_ts_config t
+                     WHERE t.oid >= 16384) c(class, object, name)
+                WHERE CASE WHEN strpos(body.text, c.name) = 0 THEN false
+                    WHEN c.name ~ '^[[:alnum:]_]+$' THEN body.text ~ format('[[:<:]]%s[[:>:]]', c.name)
+                    ELSE true END
             UNION ALL
             SELECT 'pg_ts_dict'::regclass, m.mapdict FROM pg_ts_config_map m
                 WHERE u.class = 'pg_ts_config'::regclass AND m.mapcfg = u.object
@@ -1674,11 +1690,11 @@ BEGIN
         LOCK TABLE hihooi.owners IN SHARE UPDATE EXCLUSIVE MODE;
     END IF;
     -- It drops what there is, and not what others' open transactions have created and granted. Replicas come to it behind those
-    -- that are committed first. (Who creates something writes to the table, too.)
+    -- that are committed first.
     IF tg_tag = 'DROP OWNED' THEN
-        LOCK TABLE hihooi.owners IN SHARE MODE;
-    ELSIF tg_tag IN ('GRANT', 'REVOKE') THEN
-        LOCK TABLE hihooi.owners IN ROW EXCLUSIVE MODE;
+        LOCK TABLE hihooi.owning IN SHARE MODE;
+    ELSIF tg_tag ~ '^(CREATE |SELECT INTO|GRANT|REVOKE)' THEN
+        LOCK TABLE hihooi.owning IN ROW EXCLUSIVE MODE;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
@@ -1920,7 +1936,7 @@ BEGIN
         CONTINUE WHEN command.schema_name = 'pg_temp'
             OR hihooi.is_temporary(command.classid, command.objid);
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
-        IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW)|SELECT INTO)' THEN
+        IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW|FUNCTION|PROCEDURE|AGGREGATE)|SELECT INTO)' THEN
             own := own || command.objid;
         ELSIF NOT root.object = ANY (own) THEN
             PERFORM hihooi.check_snapshot(root.object);

@@ -8,6 +8,9 @@ use crate::lexer::{Token, TokenKind, tokens};
 /// objects; `None` if it is about something else.
 #[must_use]
 pub fn own_object(statement: &str) -> Option<&'static str> {
+    if sets_own_sequence(statement) {
+        return Some("SELECT 0");
+    }
     let words: Vec<String> = tokens(statement)
         .filter(|token| !matches!(token.kind, TokenKind::Space))
         .map(|token| plain(&token))
@@ -17,6 +20,15 @@ pub fn own_object(statement: &str) -> Option<&'static str> {
     let (verb, rest) = words.split_first()?;
     let tag = tag(verb, rest)?;
     is_ours(rest).then_some(tag)
+}
+
+/// `SELECT pg_catalog.setval('hihooi.…', …)`, which is all that a dump says of a sequence's state.
+fn sets_own_sequence(statement: &str) -> bool {
+    let mut tokens = tokens(statement).filter(|token| !matches!(token.kind, TokenKind::Space));
+    let is_call = ["select", "pg_catalog", ".", "setval", "("]
+        .iter()
+        .all(|word| tokens.next().is_some_and(|token| plain(&token) == *word));
+    is_call && tokens.next().is_some_and(|token| token.text.starts_with("'hihooi."))
 }
 
 fn plain(token: &Token<'_>) -> String {
@@ -91,6 +103,8 @@ mod tests {
             ("CREATE MATERIALIZED VIEW hihooi.s AS SELECT 1", "CREATE MATERIALIZED VIEW"),
             ("REFRESH MATERIALIZED VIEW hihooi.s", "REFRESH MATERIALIZED VIEW"),
             ("COPY hihooi.identity (relation) FROM stdin", "COPY 0"),
+            ("SELECT pg_catalog.setval('hihooi.last_ddl', 12, true);", "SELECT 0"),
+            ("DROP SEQUENCE IF EXISTS hihooi.last_ddl", "DROP SEQUENCE"),
         ] {
             assert_eq!(own_object(text), Some(tag), "{text}");
         }
@@ -104,6 +118,7 @@ mod tests {
             "CREATE FUNCTION f() RETURNS int AS $$ select 1 from hihooi.note $$",
             "CREATE VIEW v AS SELECT * FROM hihooi.note",
             "SELECT * FROM hihooi.note",
+            "SELECT pg_catalog.setval('public.hihooi', 12, true)",
             "CREATE TABLE t (hihooi text)",
             "GRANT SELECT ON t TO hihooi",
             "CREATE TRIGGER hihooi_mine BEFORE INSERT ON t",

@@ -412,6 +412,24 @@ ALTER TABLE t ALTER g DROP EXPRESSION;
 CREATE OR REPLACE FUNCTION inner_f(n int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT n * 5';
 UPDATE t SET v = 'z';
 
+-- case: what generated columns call in other ways
+CREATE FUNCTION f(int, int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + $2';
+CREATE OPERATOR <+> (LEFTARG = int, RIGHTARG = int, FUNCTION = f);
+CREATE TEXT SEARCH CONFIGURATION my_c (COPY = pg_catalog.simple);
+CREATE FUNCTION to_c(text) RETURNS tsvector IMMUTABLE LANGUAGE sql AS $$ SELECT to_tsvector(':schema.my_c', $1) $$;
+CREATE FUNCTION "in$"(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1';
+CREATE FUNCTION odd(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT :schema.in$($1)';
+CREATE TABLE t (id int PRIMARY KEY, v text, g int GENERATED ALWAYS AS (id <+> 1) STORED, s tsvector GENERATED ALWAYS AS (to_c(v)) STORED,
+  o int GENERATED ALWAYS AS (odd(id)) STORED);
+INSERT INTO t VALUES (1, 'a');
+-- refused
+CREATE OR REPLACE FUNCTION f(int, int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 - $2';
+-- refused
+ALTER TEXT SEARCH CONFIGURATION my_c ALTER MAPPING FOR asciiword WITH english_stem;
+-- refused
+CREATE OR REPLACE FUNCTION "in$"(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';
+UPDATE t SET v = 'b';
+
 -- case: text search configurations of generated columns that change
 CREATE TEXT SEARCH DICTIONARY d (TEMPLATE = simple);
 CREATE TEXT SEARCH CONFIGURATION c (COPY = pg_catalog.english);
