@@ -107,14 +107,16 @@ DECLARE
     last bigint;
     seen pg_snapshot;
     unseen bigint;
-    found_out boolean;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
         RETURN false;
     END IF;
     SELECT last_value INTO last FROM hihooi.last_ddl;
-    IF last::text = current_setting('hihooi.marked', true) THEN
-        RETURN current_setting('hihooi.behind')::boolean; -- nobody else has since
+    IF current_setting('hihooi.marked', true) = hihooi.sealed('not behind', last::text) THEN
+        RETURN false; -- nobody else has executed one since
+    END IF;
+    IF current_setting('hihooi.marked', true) = hihooi.sealed('behind', last::text) THEN
+        RETURN true;
     END IF;
     -- (No transaction has this number yet: it comes from another server's dump.)
     IF last >> 20 > pg_current_xact_id()::text::bigint + (1 << 20) THEN
@@ -122,11 +124,9 @@ BEGIN
     END IF;
     seen := pg_current_snapshot();
     unseen := pg_snapshot_xmax(seen)::text::bigint;
-    found_out := nullif(current_setting('hihooi.behind', true), '')::boolean IS TRUE OR (last >> 20) - unseen > 1000 OR EXISTS (
+    RETURN (last >> 20) - unseen > 1000 OR EXISTS (
         SELECT FROM (SELECT pg_snapshot_xip(seen)::text::bigint UNION ALL SELECT generate_series(unseen, last >> 20)) t(x)
         WHERE x <= last >> 20 AND pg_xact_status(x::text::xid8) = 'committed');
-    PERFORM set_config('hihooi.behind', found_out::text, true);
-    RETURN found_out;
 END
 $$;
 
@@ -138,11 +138,26 @@ AS $$
 DECLARE
     own constant bigint := pg_current_xact_id()::text::bigint;
     next constant bigint := greatest(own, pg_snapshot_xmax(pg_current_snapshot())::text::bigint) + (1 << 20);
+    state constant text := CASE WHEN hihooi.is_behind() THEN 'behind' ELSE 'not behind' END;
+    mark bigint;
 BEGIN
-    PERFORM hihooi.is_behind();
-    PERFORM set_config('hihooi.marked', setval('hihooi.last_ddl', CASE WHEN last_value >> 20 > next THEN own << 20
-            ELSE greatest(last_value + 1, own << 20) END)::text, true)
-        FROM hihooi.last_ddl;
+    SELECT setval('hihooi.last_ddl', CASE WHEN last_value >> 20 > next THEN own << 20
+        ELSE greatest(last_value + 1, own << 20) END) INTO mark FROM hihooi.last_ddl;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM set_config('hihooi.marked', hihooi.sealed(state, mark::text), true);
+    END IF;
+END
+$$;
+
+-- What this transaction has made, as is told in a setting: OIDs, sealed.
+CREATE FUNCTION hihooi.made() RETURNS oid[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    told constant text := current_setting('hihooi.made', true);
+    made constant text := split_part(told, ' ', 1);
+BEGIN
+    RETURN CASE WHEN told = concat_ws(' ', made, hihooi.sealed('made', made)) THEN made ELSE '{}' END;
 END
 $$;
 
@@ -153,9 +168,7 @@ CREATE FUNCTION hihooi.check_snapshot(object oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF hihooi.is_behind()
-        AND object = ANY (string_to_array(current_setting('hihooi.made', true), ' ')::oid[]) IS NOT TRUE
-    THEN
+    IF hihooi.is_behind() AND object = ANY (hihooi.made()) IS NOT TRUE THEN
         RAISE 'could not serialize access due to concurrent DDL'
         USING ERRCODE = 'serialization_failure',
             HINT = 'The transaction might succeed if retried.';
@@ -1198,6 +1211,15 @@ BEGIN
 END
 $$;
 
+-- A state of this transaction that a setting tells and nobody else may (with the secret, since anybody may set it).
+CREATE FUNCTION hihooi.sealed(what text, value text) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT md5(concat_ws(' ', s.value, what, sealed.value, pg_current_xact_id_if_assigned())) FROM hihooi.secret s);
+END
+$$;
+
 -- How many commands have begun, one in the other, that have not been noted yet: code that they run may
 -- run others. (It counts for the statement that the client sent, in which all of them run.)
 CREATE FUNCTION hihooi.depth() RETURNS int
@@ -2103,8 +2125,8 @@ BEGIN
         END IF;
     END IF;
     IF own <> '{}' AND current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM set_config('hihooi.made',
-            concat_ws(' ', nullif(current_setting('hihooi.made', true), ''), array_to_string(own, ' ')), true);
+        own := hihooi.made() || own;
+        PERFORM set_config('hihooi.made', concat_ws(' ', own, hihooi.sealed('made', own::text)), true);
     END IF;
     IF made <> '{}' THEN
         PERFORM hihooi.remember_owners(made_in, made);

@@ -741,6 +741,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_drop_takes_leaves_a_part() {
+        let whole =
+            "relation s.t\ncolumn 1 a integer\ncolumn 2 b text default 'x'::text\nindex i on s.t";
+        let is_part = |here: &str| is_part_of(here, whole);
+        assert!(is_part(whole));
+        assert!(
+            is_part("relation s.t\ncolumn 1 b text default 'x'::text"),
+            "a column and the index are gone"
+        );
+        assert!(
+            is_part("relation s.t\ncolumn 1 a integer\ncolumn 2 b text"),
+            "the default is gone"
+        );
+        assert!(!is_part("relation s.t\ncolumn 1 a integer\nSELECT to joe"), "another part");
+        assert!(!is_part("relation s.t\ncolumn 1 a integer not null"), "another property");
+        assert!(!is_part("relation s.t\ncolumn 1 b text default 'y'::text"), "another default");
+        assert!(!is_part("relation s.t\ncolumn 1 b tex"), "another type");
+    }
+
+    #[test]
     fn a_query_of_one_statement_is_the_command() {
         let same = |tag, text: &str| assert_eq!(of_query(tag, "t", text), [text]);
         same("CREATE TABLE", "create unlogged table if not exists t (a int)");
