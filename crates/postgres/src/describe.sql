@@ -798,11 +798,11 @@ BEGIN
         FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid = object;
         RETURN;
     ELSIF class = 'pg_class'::regclass THEN
-        SELECT c.relkind = 'i' AS is_index, o.oid AS owner INTO toast
+        SELECT c.relkind = 'i' AS is_index, d.refobjid AS owner INTO toast
         FROM pg_class c
         LEFT JOIN pg_index i ON i.indexrelid = c.oid
         JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid) AND t.relkind = 't'
-        JOIN pg_class o ON o.reltoastrelid = t.oid
+        JOIN pg_depend d ON (d.classid, d.objid, d.refclassid, d.deptype) = (class, t.oid, class, 'i')
         WHERE c.oid = object;
         IF FOUND THEN
             RETURN QUERY

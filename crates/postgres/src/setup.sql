@@ -746,9 +746,12 @@ BEGIN
         SELECT jsonb_agg(DISTINCT jsonb_build_object('column', a.attname,
             'value', (a.attmissingval::text::text[])[1],
             'default', pg_get_expr(d.adbin, d.adrelid)))
-        FROM (SELECT t UNION SELECT * FROM hihooi.descendants(t)) r(relation) JOIN pg_attribute a ON a.attrelid = r.relation
+        -- (LATERAL and OFFSET 0: by an index for each table, however many the planner takes them for.)
+        FROM (SELECT t UNION SELECT * FROM hihooi.descendants(t)) r(relation), LATERAL (
+                SELECT attrelid, attnum, attname, atthasmissing, attmissingval, xmin AS writer
+                FROM pg_attribute WHERE attrelid = r.relation OFFSET 0) a
             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-        WHERE a.atthasmissing AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin));
+        WHERE a.atthasmissing AND age(a.writer) <= 0 AND hihooi.is_own(a.writer));
 END
 $$;
 
@@ -763,9 +766,11 @@ BEGIN
             SELECT unnest(tables)
             UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = relation)
         SELECT array_agg(DISTINCT c.oid)
-        FROM tree JOIN pg_class c ON c.oid = relation JOIN pg_constraint k ON k.conrelid = c.oid
+        FROM tree, LATERAL (SELECT oid, relkind, relpersistence FROM pg_class WHERE oid = relation OFFSET 0) c,
+            LATERAL (SELECT contype, convalidated, conbin, xmin AS writer
+                FROM pg_constraint WHERE conrelid = c.oid OFFSET 0) k
         WHERE c.relkind = 'r' AND c.relpersistence = 'p'
-          AND k.contype = 'c' AND k.convalidated AND age(k.xmin) <= 0 AND hihooi.is_own(k.xmin)
+          AND k.contype = 'c' AND k.convalidated AND age(k.writer) <= 0 AND hihooi.is_own(k.writer)
           AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
               AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin))
           AND (k.conbin::text ~ '[{]SQLVALUEFUNCTION ' OR EXISTS (
@@ -1400,11 +1405,18 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms
 AS $$
 DECLARE
     newest constant oid := (SELECT oid FROM pg_class ORDER BY oid DESC LIMIT 1);
+    -- Changes with every new table.
+    state constant text := concat(count(*), ' ', sum(hashoid(oid)::bigint)) FROM pg_class
+        WHERE relkind = 'r' AND relpersistence = 'p' AND relreplident = 'd' AND oid >= 16384;
     is_complete boolean := true;
     made record;
 BEGIN
     PERFORM hihooi.follow_shared(); -- owners may be new
-    FOR made IN SELECT * FROM hihooi.note_unnoted(0) LOOP
+    FOR made IN
+        -- (It is called only if the condition holds, which comes first.)
+        SELECT u.* FROM hihooi.note_unnoted(0) u
+        WHERE NOT EXISTS (SELECT FROM hihooi.told WHERE what = 'relations' AND hash = state)
+    LOOP
         IF NOT made.is_noted THEN
             is_complete := false;
             CONTINUE;
@@ -1429,7 +1441,7 @@ BEGIN
         END;
     END LOOP;
     IF is_complete THEN
-        INSERT INTO hihooi.told VALUES ('unnoted', newest, '{}')
+        INSERT INTO hihooi.told VALUES ('unnoted', newest, '{}'), ('relations', state, '{}')
             ON CONFLICT (what) DO UPDATE SET hash = excluded.hash WHERE told.hash <> excluded.hash;
     END IF;
 END
@@ -1448,7 +1460,10 @@ BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
     END IF;
-    IF own AND hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean THEN
+    -- (The counters also tell of transactions up to a second before; who has no number has written nothing.)
+    IF own AND (pg_current_xact_id_if_assigned() IS NULL
+        OR hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean)
+    THEN
         RETURN;
     END IF;
     PERFORM hihooi.follow_shared();
@@ -1514,7 +1529,8 @@ BEGIN
                         WHERE d.classid = $1 AND d.objid = x.oid AND d.refclassid = $1
                           AND d.deptype IN (''a'', ''i'')))'
                 -- (Since 17, a multirange type's goes with its range type's, and can't be altered by itself.)
-                WHEN 'typowner' THEN 'x.oid >= 16384 AND NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = x.oid)
+                WHEN 'typowner' THEN 'x.oid >= 16384
+                    AND NOT EXISTS (SELECT FROM pg_type e WHERE e.oid = x.typelem AND e.typarray = x.oid)
                     AND (x.typtype <> ''c'' OR EXISTS (
                         SELECT FROM pg_class c WHERE c.oid = x.typrelid AND c.relkind = ''c''))
                     AND (x.typtype <> ''m'' OR current_setting(''server_version_num'')::int < 170000)'
@@ -1816,9 +1832,10 @@ BEGIN
         FROM pg_event_trigger_dropped_objects() d
         WHERE d.object_type IN ('table constraint', 'table column')
         UNION
-        -- An index doesn't tell whose it was.
+        -- An index doesn't tell whose it was. (With these it goes with its table, or with a column.)
         SELECT c.oid FROM pg_class c
-        WHERE c.relreplident = 'i' AND NOT EXISTS (
+        WHERE tg_tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE')
+          AND c.relreplident = 'i' AND NOT EXISTS (
             SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
     ) touched WHERE touched.relation IS NOT NULL;
 END
@@ -1938,14 +1955,16 @@ BEGIN
         -- (ADD VALUE changes no value.)
         IF tag = 'ALTER TYPE' THEN
             PERFORM hihooi.await_writers(hihooi.tables_with(oid)) FROM pg_type
-            WHERE command.classid = 'pg_class'::regclass AND typrelid = command.objid AND typtype = 'c'
+            WHERE command.classid = 'pg_class'::regclass AND oid = (
+                    -- (An old snapshot may show two rows.)
+                    SELECT max(reltype) FROM pg_class WHERE oid = command.objid)
                OR command.classid = 'pg_type'::regclass AND oid = command.objid AND typtype = 'e'
                 AND (SELECT count(*) FROM pg_enum) = current_setting('hihooi.labels')::bigint;
         END IF;
         -- Tables may have columns of this one's row type.
         IF tag = 'ALTER TABLE' AND command.classid = 'pg_class'::regclass THEN
             PERFORM hihooi.await_writers(hihooi.tables_with(y.oid)) FROM pg_type y
-            WHERE y.typrelid = command.objid AND EXISTS (
+            WHERE y.oid = (SELECT max(reltype) FROM pg_class WHERE oid = command.objid) AND EXISTS (
                 SELECT FROM pg_depend d
                 WHERE d.refclassid = 'pg_type'::regclass AND d.refobjid IN (y.oid, y.typarray)
                   AND d.classid IN ('pg_class'::regclass, 'pg_type'::regclass) AND d.deptype = 'n');
@@ -2008,8 +2027,8 @@ BEGIN
                 UNION
                 SELECT 'pg_class'::regclass, d.relation FROM unnest(touched) t(relation), hihooi.descendants(t.relation) d
                 WHERE EXISTS (
-                    SELECT FROM pg_attribute a WHERE a.attrelid = d.relation AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin))
-            ) c JOIN pg_class k ON k.oid = c.object
+                    SELECT FROM pg_attribute a WHERE a.attrelid = d.relation AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin) OFFSET 0)
+            ) c, LATERAL (SELECT relkind FROM pg_class WHERE oid = c.object OFFSET 0) k
             WHERE k.relkind IN ('r', 'p', 'f') AND NOT concat(c.class, ' ', c.object) = ANY (seen)
               AND NOT hihooi.is_temporary(c.class, c.object)
             LIMIT 32

@@ -50,9 +50,10 @@ SELECT nspname, typname, named.oid, typarray, carrying.oid IS NOT NULL, checked.
 
 /// Relations that columns may be said to belong to, and a hash of their columns' numbers and names.
 const TABLES: &str = "\
-SELECT n.nspname, c.relname, c.oid, pg_catalog.hashtextextended(a.columns COLLATE \"C\", 0)
+SELECT n.nspname, c.relname, c.oid, a.columns
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-  JOIN (SELECT attrelid, pg_catalog.string_agg(attnum::text || ' ' || attname, E'\\n' ORDER BY attnum) AS columns
+  JOIN (SELECT attrelid, pg_catalog.bit_xor(pg_catalog.hashtextextended(
+               (attnum::text || ' ' || attname) COLLATE \"C\", 0)) AS columns
           FROM pg_catalog.pg_attribute WHERE attnum > 0 AND NOT attisdropped
            AND attrelid >= 16384 GROUP BY attrelid) a ON a.attrelid = c.oid
  WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_(temp|toast)'";

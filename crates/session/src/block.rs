@@ -179,12 +179,15 @@ impl Block {
         self.steps.iter().filter_map(Step::set)
     }
 
-    /// Those behind the newest savepoint that is open.
-    pub(crate) fn sets_behind_savepoints(
-        &self,
-    ) -> impl DoubleEndedIterator<Item = &HasSet> + Clone {
-        let at = self.steps.iter().rposition(|step| step.set().is_none());
-        self.steps[at.map_or(0, |at| at + 1)..].iter().filter_map(Step::set)
+    /// How many steps a failure leaves: those up to the newest savepoint that is open.
+    fn steps_before_failure(&self) -> usize {
+        self.steps.iter().rposition(|step| step.set().is_none()).map_or(0, |at| at + 1)
+    }
+
+    /// What the client is to be told if a statement fails: which settings that undoes.
+    pub(crate) fn reports_of_failure(&self) -> Reports {
+        let undone = &self.steps[self.steps_before_failure()..];
+        reports(undone.iter().filter_map(Step::set), false)
     }
 
     /// The newest savepoint of this name.
@@ -213,7 +216,10 @@ impl Block {
     /// A statement has run in it, or failed.
     pub(crate) fn has_run(&mut self, failed: bool) {
         self.has_run = true;
-        self.has_failed |= failed && !makes(Mistake::FailedGoesOn);
+        if failed && !makes(Mistake::FailedGoesOn) {
+            self.has_failed = true;
+            self.steps.truncate(self.steps_before_failure());
+        }
     }
 }
 

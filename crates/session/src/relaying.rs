@@ -14,6 +14,7 @@ use crate::downstream::{Downstream, OUTPUT_MAX};
 use crate::events::Prepared;
 use crate::mistakes::{Mistake, makes};
 use crate::own_types::{self, Needs};
+use crate::settings_in_block::write_reports;
 use crate::upstream::{Deferred, SERVER_NAME, Upstream, commits_answer};
 
 /// Frames above this length are passed through in pieces.
@@ -271,9 +272,14 @@ fn take(
         if server.is_replica {
             own_types::to_primary(tag, &mut client.output[at..], server.objects.as_deref())?;
         }
-        if tag == tag::READY_FOR_QUERY && server.is_in_block {
-            let status = if server.failed { Status::Failed } else { Status::Block };
+        if tag == tag::READY_FOR_QUERY
+            && let Some(undone) = server.in_block.take()
+        {
             client.output.truncate(client.output.len() - message.len());
+            if server.failed {
+                write_reports(&undone, &mut client.output);
+            }
+            let status = if server.failed { Status::Failed } else { Status::Block };
             backend::ready_for_query(status, &mut client.output);
         }
         if tag == tag::NOTIFICATION && body.starts_with(&server.pid.to_be_bytes()) {

@@ -15,6 +15,7 @@ use crate::downstream::Message;
 use crate::events::Prepared;
 use crate::names::NamesGone;
 use crate::own_types::{self, Objects};
+use crate::settings_in_block::Reports;
 use crate::state::CarriedSettings;
 
 /// Prepared statements kept on one server connection; beyond that, those are closed that were not used for the longest
@@ -83,8 +84,9 @@ pub struct Upstream {
     /// Whether row descriptions of such a reply are held back: a server runs what writes to its end before it
     /// describes the rows.
     pub defers_rows: bool,
-    /// It runs a statement of a block that is open for the client only.
-    pub is_in_block: bool,
+    /// It runs a statement of a block that is open for the client only: what the client is to be told of settings
+    /// if it fails.
+    pub in_block: Option<Reports>,
     /// A portal of the unit has more rows than were asked for.
     pub suspended: bool,
     /// It was sent a setting whose value isn't known yet.
@@ -168,7 +170,7 @@ impl Upstream {
         self.names_done = NamesDone::default();
         self.failed = false;
         self.defers_rows = false;
-        self.is_in_block = false;
+        self.in_block = None;
         self.suspended = false;
         self.lists_prepared = false;
     }

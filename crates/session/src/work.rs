@@ -28,7 +28,7 @@ use crate::read::{Wanted, can_be_sent, is_binary, write_read};
 use crate::relaying::{Hold, QUERY_CANCELED};
 use crate::route::{Reason, Route};
 use crate::session::{End, Phase, Session};
-use crate::settings_in_block::{HasSet, Setting, reports, write_reports};
+use crate::settings_in_block::{HasSet, Reports, Setting, write_reports};
 use crate::simple::{How, drops_database, ends_transaction};
 use crate::sites::SiteId;
 use crate::unit::{Ends, Op, Unit, Written, may_define};
@@ -362,13 +362,6 @@ impl Session {
                 self.is_path_unknown |= effect.settings || effect.search_path;
                 self.effects.merge(&effect);
             }
-            if block.has_failed() {
-                // What the failure has undone there, it has undone before that server told of it.
-                write_reports(
-                    &reports(block.sets_behind_savepoints(), false),
-                    &mut self.down.output,
-                );
-            }
             self.transaction.is_read_committed = !block.is_of_one_snapshot();
             self.block = None;
             return self.write_now(env, out);
@@ -400,19 +393,16 @@ impl Session {
         let has_begun = self.is_in_block() && self.block.is_none();
         let has_state = has_begun || self.pin.is_some();
         self.discard(out);
-        if let Some(block) = &mut self.block {
-            block.has_run(true);
-        }
         if has_state {
             let report = Report { severity: Severity::Fatal, ..report };
             return self.end(End::Fatal(report), out);
         }
-        self.refuse(&report);
-    }
-
-    /// Tells the client an error in place of the answer to what it sent.
-    pub(crate) fn refuse(&mut self, report: &Report) {
-        self.refuse_after(report, NamesDone::default());
+        report.write(&mut self.down.output);
+        if let Some(block) = &mut self.block {
+            write_reports(&block.reports_of_failure(), &mut self.down.output);
+            block.has_run(true);
+        }
+        self.skip(NamesDone::default());
     }
 
     /// Tells the client an error in place of the rest of the answer to what it sent: these changes of names were
@@ -495,7 +485,12 @@ impl Session {
             _ if !is_home => {
                 up.objects = objects;
                 up.begin_unit();
-                up.is_in_block = session.is_in_block();
+                up.in_block = session.is_in_block().then(|| {
+                    session
+                        .block
+                        .as_ref()
+                        .map_or_else(Reports::new, |block| block.reports_of_failure())
+                });
                 match &work.setting {
                     Some(setting) => setting.write(up),
                     None => write_read(up, &work.what),

@@ -154,10 +154,19 @@ const GUARD: &str = include_str!("guard.sql");
 /// Rows in the stream have passed the CHECK constraints of the primary, and what these call may fail
 /// here: it may ask for the client's user, settings, search path. So they are not evaluated where
 /// they run code that isn't plain: PostgreSQL reads them only where `relchecks` says that there are
-/// any. [`resume_checks`] undoes it.
-const SUSPEND_CHECKS: &str =
-    "update pg_catalog.pg_class set relchecks = 0 where oid = $1::oid and relchecks > 0";
+/// any. Which tables that are is remembered for [`resume_checks`], which undoes it.
+const SUSPEND_CHECKS: &str = "
+    with suspended as (
+        update pg_catalog.pg_class set relchecks = 0 where oid = $1::oid and relchecks > 0 returning oid)
+    insert into hihooi.unchecked select oid from suspended on conflict do nothing";
 const RESUME_CHECKS: &str = "
+    with resumed as (delete from hihooi.unchecked returning relation)
+    update pg_catalog.pg_class set relchecks = (
+        select pg_catalog.count(*) from pg_catalog.pg_constraint where contype = 'c' and conrelid = resumed.relation)
+    from resumed where pg_class.oid = resumed.relation";
+/// The same for all tables, wherever it was remembered.
+const RESUME_ALL_CHECKS: &str = "
+    with resumed as (delete from hihooi.unchecked)
     update pg_catalog.pg_class c set relchecks = k.checks
     from (select conrelid, pg_catalog.count(*) from pg_catalog.pg_constraint
           where contype = 'c' and conrelid <> 0 group by conrelid) k(relation, checks)
@@ -170,9 +179,17 @@ const RESUME_CHECKS: &str = "
 const SUSPEND_ENFORCED: &str = "
     with suspended as (
         update pg_catalog.pg_constraint set conenforced = false, confupdtype = 'h'
-        where conrelid = $1::oid and contype = 'c' and conenforced returning conrelid)
+        where conrelid = $1::oid and contype = 'c' and conenforced returning conrelid),
+    remembered as (
+        insert into hihooi.unchecked select distinct conrelid from suspended on conflict do nothing)
     update pg_catalog.pg_class set relname = relname where oid in (select conrelid from suspended)";
 const RESUME_ENFORCED: &str = "
+    with unchecked as (delete from hihooi.unchecked returning relation),
+    resumed as (
+        update pg_catalog.pg_constraint set conenforced = true, confupdtype = ' ' from unchecked
+        where conrelid = relation and contype = 'c' and confupdtype = 'h' returning conrelid)
+    update pg_catalog.pg_class set relname = relname where oid in (select conrelid from resumed)";
+const RESUME_ALL_ENFORCED: &str = "
     with resumed as (
         update pg_catalog.pg_constraint set conenforced = true, confupdtype = ' '
         where contype = 'c' and confupdtype = 'h' returning conrelid)
@@ -188,9 +205,16 @@ async fn suspend_checks(table: &str, connection: &mut Connection) -> Result<()> 
 
 /// Makes CHECK constraints be evaluated again: DDL counts on it.
 pub(super) async fn resume_checks(connection: &mut Connection) -> Result<()> {
-    connection.query(RESUME_CHECKS).await?;
+    let has_enforced = connection.major_version() >= ENFORCED_SINCE;
+    let resume = if has_enforced { RESUME_ENFORCED } else { RESUME_CHECKS };
+    connection.query(resume).await.map(drop)
+}
+
+/// The same, whatever earlier versions did.
+pub(super) async fn resume_all_checks(connection: &mut Connection) -> Result<()> {
+    connection.query(RESUME_ALL_CHECKS).await?;
     if connection.major_version() >= ENFORCED_SINCE {
-        connection.query(RESUME_ENFORCED).await?;
+        connection.query(RESUME_ALL_ENFORCED).await?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hihooi_replication::ids::{Lsn, Tsid};
 
-use super::catalog::resume_checks;
+use super::catalog::resume_all_checks;
 use super::restricted;
 use crate::collector::TEXT_SETTINGS;
 use crate::connection::{Connection, Error, Login, Result};
@@ -138,9 +138,9 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
     let mut done = run_all(control, commands).await?;
     done.extend(close_own_port(control).await?);
     done.extend(disable_own_actions(control).await?);
-    // What an earlier version set aside in another way.
-    resume_checks(control).await?;
     restricted::prepare(control).await?;
+    // What an earlier version set aside in another way.
+    resume_all_checks(control).await?;
     Ok(done)
 }
 

@@ -155,6 +155,27 @@ async fn roles_are_followed() {
     }
 }
 
+/// Rows at a replica pass over CHECK constraints that may ask for more than the row.
+#[tokio::test]
+async fn checks_that_were_passed_over_are_there_for_ddl() {
+    let script = "CREATE FUNCTION asks(int) RETURNS bool LANGUAGE plpgsql STABLE AS
+            $$ BEGIN RETURN current_setting('application_name') IS NOT NULL; END $$;
+        CREATE TABLE t (id int PRIMARY KEY, CONSTRAINT asked CHECK (asks(id)));
+        CREATE TABLE u (id int PRIMARY KEY, CONSTRAINT asked CHECK (asks(id)))";
+    let cluster = Cluster::start(script, 1).await;
+    cluster.run("INSERT INTO t VALUES (1); INSERT INTO u VALUES (1)").await;
+    cluster.settle().await;
+    let mut replica: Connection = cluster.followers[0].connect().await;
+    let query = "SELECT count(*) FROM hihooi.unchecked";
+    let passed_over = replica.query(query).await.expect("counts");
+    assert_eq!(passed_over.value(), Some("2"));
+    cluster.run("ALTER TABLE t DROP CONSTRAINT asked").await;
+    cluster.assert_equal().await;
+    assert_eq!(replica.query(query).await.expect("counts").value(), Some("0"));
+    cluster.run("INSERT INTO u VALUES (2)").await;
+    cluster.assert_equal().await;
+}
+
 /// ENABLE ALWAYS triggers, publications and event triggers of a copied server don't act there.
 #[tokio::test]
 async fn what_a_copy_would_do_on_its_own_is_disabled() {
