@@ -1041,13 +1041,18 @@ GRANT SELECT ON hihooi.invalid TO PUBLIC;
 
 -- Those of a table that aren't remembered; of all, if it is NULL.
 CREATE FUNCTION hihooi.new_invalid(t oid) RETURNS TABLE (relation oid, name name)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT i.indrelid, c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-    WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relpersistence <> 't'
-      AND c.relname !~ '_cc(new|old)[0-9]*$' AND i.indrelid = coalesce(t, i.indrelid)
+BEGIN
+    RETURN QUERY
+    SELECT i.indrelid, c.relname
+    FROM (SELECT indexrelid, indrelid FROM pg_index
+          WHERE NOT indisvalid AND indrelid = coalesce(t, indrelid) OFFSET 0) i
+        JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE c.relkind = 'i' AND c.relpersistence <> 't' AND c.relname !~ '_cc(new|old)[0-9]*$'
       AND NOT EXISTS (SELECT FROM hihooi.invalid h
-                      WHERE h.relation = i.indrelid AND h.index = c.relname)
+                      WHERE h.relation = i.indrelid AND h.index = c.relname);
+END
 $$;
 
 -- Remembers them.
@@ -1078,10 +1083,9 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT h.relation::oid, h.index, f.indexrelid
-    FROM hihooi.invalid h
-        LEFT JOIN (SELECT i.indexrelid, i.indrelid, i.indisvalid, c.relname
-                FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid) f
-            ON f.indrelid = h.relation AND f.relname = h.index
+    FROM hihooi.invalid h LEFT JOIN LATERAL (
+            SELECT i.indexrelid, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+            WHERE i.indrelid = h.relation AND c.relname = h.index OFFSET 0) f ON true
     WHERE f.indisvalid IS NOT FALSE;
 END
 $$;
@@ -1450,7 +1454,8 @@ $$;
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
 -- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
 CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     made record;
@@ -1473,13 +1478,16 @@ BEGIN
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
     FOR made IN
-        SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid >= 16384 AND age(c.xmin) <= 0 AND hihooi.is_own(c.xmin) AND c.relkind IN ('r', 'm')
-          -- Only then are system columns written.
-          AND EXISTS (SELECT FROM pg_attribute a
+        -- (OFFSET 0: most are left out by their writers, before anything is joined.)
+        SELECT c.oid FROM (
+                SELECT oid, relnamespace FROM pg_class
+                WHERE oid >= 16384 AND age(xmin) <= 0 AND hihooi.is_own(xmin)
+                  AND relkind IN ('r', 'm') AND relpersistence <> 't' OFFSET 0) c
+            JOIN pg_namespace n ON n.oid = c.relnamespace
+        -- Only then are system columns written.
+        WHERE EXISTS (SELECT FROM pg_attribute a
               WHERE a.attrelid = c.oid AND a.attnum = -1 AND hihooi.is_own(a.xmin))
-          AND c.relpersistence <> 't' AND n.nspname <> 'hihooi'
-          AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
+          AND n.nspname <> 'hihooi' AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
     LOOP
         BEGIN
             PERFORM hihooi.check_table(made.oid);
@@ -1503,39 +1511,44 @@ BEGIN
 END
 $$;
 
--- Owners of objects that have their own, for those rows `x` of their catalogs that a condition holds for.
-CREATE FUNCTION hihooi.owners_where(condition text) RETURNS SETOF hihooi.owners
+-- Owners of objects that have their own, for those rows `x` of their catalogs that a condition holds for; of all catalogs,
+-- or of those that the transaction wrote (or the one before, of which PostgreSQL's counters may still tell).
+CREATE FUNCTION hihooi.owners_where(condition text, is_written boolean DEFAULT false) RETURNS SETOF hihooi.owners
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     catalog record;
 BEGIN
     FOR catalog IN
-        SELECT a.attrelid, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-        WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
-          AND a.attname IN ('relowner', 'proowner', 'typowner', 'nspowner', 'oprowner', 'opcowner',
-              'opfowner', 'collowner', 'conowner', 'dictowner', 'cfgowner', 'fdwowner', 'srvowner',
-              'stxowner', 'lanowner', 'extowner')
+        SELECT c.relation, c.owner FROM (VALUES ('pg_class'::regclass, 'relowner'), ('pg_proc', 'proowner'),
+            ('pg_type', 'typowner'), ('pg_namespace', 'nspowner'), ('pg_operator', 'oprowner'),
+            ('pg_opclass', 'opcowner'), ('pg_opfamily', 'opfowner'), ('pg_collation', 'collowner'),
+            ('pg_conversion', 'conowner'), ('pg_ts_dict', 'dictowner'), ('pg_ts_config', 'cfgowner'),
+            ('pg_foreign_data_wrapper', 'fdwowner'), ('pg_foreign_server', 'srvowner'),
+            ('pg_statistic_ext', 'stxowner'), ('pg_language', 'lanowner'), ('pg_extension', 'extowner')) c(relation, owner)
+        WHERE NOT (is_written AND current_setting('track_counts')::boolean
+            AND pg_stat_get_xact_tuples_inserted(c.relation) + pg_stat_get_xact_tuples_updated(c.relation) = 0)
     LOOP
+        -- (As int8: not by the index, which takes longer where most are users'.)
         RETURN QUERY EXECUTE format(
             'SELECT $1, x.oid, x.%2$I, x.xmin FROM %1$s x WHERE %3$s AND ' || condition,
-            catalog.attrelid::regclass, catalog.attname,
-            CASE catalog.attname
+            catalog.relation, catalog.owner,
+            CASE catalog.owner
                 -- (The schema public may have another owner, too.)
                 WHEN 'nspowner' THEN 'x.nspname !~ ''^pg_'' AND x.nspname <> ''information_schema'''
-                WHEN 'relowner' THEN 'x.oid >= 16384 AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')
+                WHEN 'relowner' THEN 'x.oid::int8 >= 16384 AND x.relkind IN (''r'', ''p'', ''v'', ''m'', ''S'', ''f'')
                     AND x.relpersistence <> ''t''
                     AND NOT (x.relkind = ''S'' AND EXISTS (SELECT FROM pg_depend d
                         WHERE d.classid = $1 AND d.objid = x.oid AND d.refclassid = $1
-                          AND d.deptype IN (''a'', ''i'')))'
+                          AND d.deptype IN (''a'', ''i'') OFFSET 0))'
                 -- (Since 17, a multirange type's goes with its range type's, and can't be altered by itself.)
-                WHEN 'typowner' THEN 'x.oid >= 16384
-                    AND NOT EXISTS (SELECT FROM pg_type e WHERE e.oid = x.typelem AND e.typarray = x.oid)
+                WHEN 'typowner' THEN 'x.oid::int8 >= 16384
+                    AND NOT EXISTS (SELECT FROM pg_type e WHERE e.oid = x.typelem AND e.typarray = x.oid OFFSET 0)
                     AND (x.typtype <> ''c'' OR EXISTS (
-                        SELECT FROM pg_class c WHERE c.oid = x.typrelid AND c.relkind = ''c''))
+                        SELECT FROM pg_class c WHERE c.oid = x.typrelid AND c.relkind = ''c'' OFFSET 0))
                     AND (x.typtype <> ''m'' OR current_setting(''server_version_num'')::int < 170000)'
                 ELSE 'x.oid >= 16384' END)
-            USING catalog.attrelid;
+            USING catalog.relation::oid;
     END LOOP;
 END
 $$;
@@ -1543,7 +1556,7 @@ $$;
 -- Those of objects whose rows the transaction wrote.
 CREATE FUNCTION hihooi.own_owners() RETURNS SETOF hihooi.owners
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT * FROM hihooi.owners_where('age(x.xmin) <= 0 AND hihooi.is_own(x.xmin)') $$;
+AS $$ SELECT * FROM hihooi.owners_where('age(x.xmin) <= 0 AND hihooi.is_own(x.xmin)', true) $$;
 
 -- Those of objects whose rows were written since replicas were told.
 CREATE FUNCTION hihooi.new_owners(how text) RETURNS SETOF hihooi.owners
