@@ -10,11 +10,12 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test test-versions test-drivers random torture bench bench-connections bench-shares bench-quotas bench-levels bench-blocks bench-instructions bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test test-versions test-drivers random conversations torture bench bench-connections bench-shares bench-quotas bench-levels bench-blocks bench-instructions bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
+	@echo 'make conversations  random scripts of protocol messages: answered as by PostgreSQL? (RUNS=1000 SEED=1 SHRINK=)'
 	@echo 'make test-versions  what replicas follow, on PostgreSQL 14, 16, 17 and 18 (forty minutes; VERSIONS=17 for one)'
 	@echo 'make test-drivers  14 drivers and frameworks, each through hihooi (DRIVERS="pgx pg" for some of them)'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
@@ -66,6 +67,11 @@ random: setup
 	  $(CARGO) test -p hihooi --test all -- --nocapture --exact follow::random
 RUNS = 1000
 SEED = 1
+
+# Random conversations between a client and hihooi, compared with those with a plain server.
+conversations: setup
+	$(TEST_ENV) HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
+	  $(CARGO) test -p hihooi --test all -- --nocapture conversations::
 
 # Drivers and frameworks of Python, Java, JavaScript, Go, Rust and ODBC against one cluster; replicas must serve and be
 # equal after each. (A few are in `make test`.) DRIVERS names some, or options such as --plain.

@@ -41,8 +41,8 @@ pub enum Sent {
     Parse(Option<u64>),
     /// Bind.
     Bind,
-    /// Bind or Describe of a statement that returns other columns than its client was told: it fails.
-    Changed,
+    /// Bind of a statement that returns other columns than its client was told, or Describe of this one: it fails.
+    Changed(Option<Arc<Prepared>>),
     /// Describe of a statement, of one that a client prepared if it is told.
     DescribeStatement(Option<Arc<Prepared>>),
     /// Describe of a portal.
@@ -89,6 +89,8 @@ pub struct Verdict {
     pub event: Event,
     /// The error that the client gets in its place.
     pub instead: Option<ErrorFields>,
+    /// The statement whose parameters it gets in front of that error.
+    pub described: Option<Arc<Prepared>>,
 }
 
 /// The queue, and what the session's own messages were answered.
@@ -256,10 +258,13 @@ impl Answers {
             // A notification may come at any time and is never an answer to what we asked.
             let is_ours = matches!(self.audience(), Audience::Us | Audience::Question);
             let relay = tag == tag::NOTIFICATION || !is_ours;
-            return Verdict { relay, event: Event::Nothing, instead: None };
+            return Verdict { relay, event: Event::Nothing, instead: None, described: None };
         }
         let audience = self.audience();
-        let is_changed = matches!(self.queue.front(), Some((Sent::Changed, _)));
+        let changed = match self.queue.front() {
+            Some((Sent::Changed(described), _)) => Some(described.clone()),
+            _ => None,
+        };
         let event = self.step(tag, body);
         match audience {
             Audience::Question if tag == tag::ERROR => {
@@ -284,10 +289,11 @@ impl Answers {
                 self.gone += usize::from(takes_statements(body));
                 self.refusal.take()
             }
-            tag::ERROR if is_changed => described::changed(body),
+            tag::ERROR if changed.is_some() => described::changed(body),
             _ => None,
         };
-        Verdict { relay, event, instead }
+        let described = changed.flatten().filter(|_| instead.is_some());
+        Verdict { relay, event, instead, described }
     }
 
     fn audience(&self) -> Audience {

@@ -349,7 +349,7 @@ impl Session {
                 backend::empty(server_tag::CLOSE_COMPLETE, self.output());
             }
             Op::Portal(_) => describe(self.output()),
-            Op::Statement { .. } | Op::Changed(_) => {}
+            Op::Statement { .. } | Op::Changed(..) => {}
         }
         Ok(())
     }

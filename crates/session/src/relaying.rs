@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use hihooi_wire::ProtocolError;
 use hihooi_wire::backend::{self, ErrorFields, Report, Status, tag};
-use hihooi_wire::frame;
+use hihooi_wire::{frame, frontend};
 
 use crate::answers::Event;
 use crate::described::Columns;
@@ -257,6 +257,11 @@ fn take(
     verdict.relay &= *hold != Hold::Drop;
     if let Some(error) = verdict.instead.take().filter(|_| verdict.relay) {
         undefer(client, server);
+        if let Some(types) = verdict.described.as_ref().and_then(|one| one.told_types.get()) {
+            frontend::message(tag::PARAMETER_DESCRIPTION, &mut client.output, |out| {
+                out.extend_from_slice(types);
+            });
+        }
         error.write(&mut client.output);
     } else if verdict.relay && is_deferred(tag, is_simple, server) {
         undefer(client, server);
@@ -429,7 +434,6 @@ pub(crate) fn is_going_away(code: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
-    use hihooi_wire::frontend;
 
     use super::*;
     use crate::answers::{Audience, Sent};

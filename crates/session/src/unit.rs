@@ -59,8 +59,9 @@ pub enum Op {
         /// The statement and its facts, if the client has one of this name.
         prepared: Option<(Arc<Prepared>, Arc<Analysis>)>,
     },
-    /// Bind or Describe of a statement that returns other columns than its client was told: it fails.
-    Changed(Message),
+    /// Bind or Describe of a statement that returns other columns than its client was told: it fails. If it is Describe, which
+    /// statement that is.
+    Changed(Message, Option<Arc<Prepared>>),
     /// Close of a statement. Servers keep theirs for other clients.
     CloseStatement(Message),
     /// A message about a portal.
@@ -87,7 +88,8 @@ impl Op {
         | Op::DescribeStatement { message, prepared: Some((prepared, _)) } = self
             && changed.contains(&prepared.id)
         {
-            *self = Op::Changed(message.clone());
+            let described = (message.tag == tag::DESCRIBE).then(|| Arc::clone(prepared));
+            *self = Op::Changed(message.clone(), described);
         }
     }
 
@@ -101,7 +103,7 @@ impl Op {
     pub fn describes(&self) -> bool {
         match self {
             Op::DescribeStatement { .. } => true,
-            Op::Portal(message) | Op::Changed(message) => message.tag == tag::DESCRIBE,
+            Op::Portal(message) | Op::Changed(message, _) => message.tag == tag::DESCRIBE,
             _ => false,
         }
     }
@@ -689,7 +691,7 @@ pub(crate) fn write_op(up: &mut Upstream, op: &Op, audience: Audience) {
             let prepared = prepared.as_ref().map(|(prepared, _)| prepared);
             up.write_describe(message, prepared, audience);
         }
-        Op::Changed(message) => up.write_changed(message, audience),
+        Op::Changed(message, described) => up.write_changed(message, described.clone(), audience),
         Op::CloseStatement(message) => up.write_close(message, audience),
         Op::Portal(message) => up.write_portal(message, audience),
     }

@@ -498,7 +498,12 @@ impl Upstream {
     }
 
     /// Writes a client's Bind or Describe of a statement whose columns have changed, so that it fails.
-    pub fn write_changed(&mut self, message: &Message, audience: Audience) {
+    pub fn write_changed(
+        &mut self,
+        message: &Message,
+        described: Option<Arc<Prepared>>,
+        audience: Audience,
+    ) {
         let name = b"hihooi_changed"; // no statement is called that, at least now
         frontend::close(Target::Statement, name, &mut self.output);
         self.answers.sent(Sent::Close(None), Audience::Hidden);
@@ -508,7 +513,7 @@ impl Upstream {
             }
             _ => frontend::describe(Target::Statement, name, &mut self.output),
         }
-        self.answers.sent(Sent::Changed, audience);
+        self.answers.sent(Sent::Changed(described), audience);
     }
 
     /// Writes a client's message about a portal as it came.

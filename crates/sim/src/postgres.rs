@@ -427,6 +427,7 @@ impl Connection {
             sent::BIND => {
                 let bind = Bind::read(body).map_err(|_| malformed("a Bind"))?;
                 let query = self.statement(bind.statement)?;
+                self.not_changed(bind.statement)?;
                 self.not_failed(&query)?;
                 self.portals.insert(bind.portal.to_vec(), query);
                 self.say(|out| backend::empty(tag::BIND_COMPLETE, out));
@@ -448,6 +449,7 @@ impl Connection {
                             out.extend_from_slice(&types);
                         });
                     });
+                    self.not_changed(name)?;
                 }
                 if returns_rows(&self.meant(&query)) {
                     let names = vec!["c"; self.columns(&query)?];
@@ -485,13 +487,22 @@ impl Connection {
     }
 
     fn statement(&self, name: &[u8]) -> Result<String, Failure> {
-        let known = self.statements.get(name).cloned();
-        let (query, columns) = known.ok_or(("26000", "no such statement".to_owned()))?;
-        if query.contains('*') && self.status != Status::Failed && self.columns(&query)? != columns
-        {
-            return Err((CHANGED, "cached plan must not change result type".to_owned()));
+        let known = self.statements.get(name).map(|(query, _)| query.clone());
+        known.ok_or(("26000", "no such statement".to_owned()))
+    }
+
+    /// Refuses a statement that returns other columns than when it was parsed.
+    fn not_changed(&self, name: &[u8]) -> Result<(), Failure> {
+        match self.statements.get(name) {
+            Some((query, columns))
+                if query.contains('*')
+                    && self.status != Status::Failed
+                    && self.columns(query)? != *columns =>
+            {
+                Err((CHANGED, "cached plan must not change result type".to_owned()))
+            }
+            _ => Ok(()),
         }
-        Ok(query)
     }
 
     /// How many columns a statement returns.

@@ -23,6 +23,7 @@ use bytes::BytesMut;
 use cases::{Case, Refusal, Statement, Step};
 use hihooi_wire::frontend;
 
+use crate::harness::grammar::Grammar;
 use crate::harness::{
     Answer, Cluster, DATABASE, Failure, Options, Session, USER, activity, eventually, ms, s,
 };
@@ -71,10 +72,10 @@ fn random() {
     let given = |name| std::env::var(name).ok().map(|n| n.parse().expect("a number"));
     let (first, runs) = (given("HIHOOI_SEED").unwrap_or(1), given("HIHOOI_RUNS").unwrap_or(RUNS));
     let grammar = std::fs::read_to_string(folder().join("grammar.txt")).expect("the grammar");
-    let grammar = random::Grammar::read(&grammar);
+    let grammar = Grammar::read(&grammar);
     let mut failed = Vec::new();
     for seed in first..first + runs {
-        let text = grammar.case(seed);
+        let text = random::case(&grammar, seed);
         let problems = played(&text, &format!("r_{seed}"));
         if problems.is_empty() {
             continue;

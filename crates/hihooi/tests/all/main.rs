@@ -11,6 +11,7 @@ mod balancing;
 mod blocks;
 mod check_history;
 mod configuration;
+mod conversations;
 mod crash;
 mod crowd;
 mod ddl;

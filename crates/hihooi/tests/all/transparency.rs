@@ -16,7 +16,7 @@ use crate::harness::{DATABASE, USER, activity, alone, beside, eventually, refere
 
 /// Who answers a script's reads of tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Readers {
+pub enum Readers {
     /// The primary: replicas are paused, so that they know none of a script's tables.
     Primary,
     /// Replicas as far as they may: nothing is sent before they have caught up.
@@ -29,29 +29,10 @@ fn compare(text: &str) {
     let mut differences = Vec::new();
     for readers in [Readers::Replicas, Readers::Primary] {
         let _paused = (readers == Readers::Primary).then(Paused::all);
-        for script in script::scripts(text) {
-            if script.is_for_primary() && readers != Readers::Primary {
-                continue;
-            }
-            let expected = play(script, reference().port, || {});
-            if std::env::var_os("HIHOOI_TEST_SHOW").is_some() {
-                println!("== {}\n{expected}", script.name);
-            }
-            let before: fn() = match readers {
-                _ if script.needs_catalog() => until_known,
-                Readers::Primary => || {},
-                Readers::Replicas => || shared().caught_up(),
-            };
-            let mut got = play(script, shared().port, before);
-            if readers == Readers::Replicas {
-                got = with_tables(&expected, &got);
-            }
-            if let Some(difference) =
-                script::difference(&script.compared(&expected), &script.compared(&got))
-            {
-                differences.push(format!("== {} ({readers:?}){difference}", script.name));
-            }
-        }
+        let scripts = script::scripts(text);
+        let scripts =
+            scripts.iter().filter(|script| readers == Readers::Primary || !script.is_for_primary());
+        differences.extend(scripts.filter_map(|script| difference(*script, readers)));
     }
     assert!(
         differences.is_empty(),
@@ -59,6 +40,25 @@ fn compare(text: &str) {
         differences.len(),
         differences.join("\n")
     );
+}
+
+/// Plays a script on both servers; the first difference.
+pub fn difference(script: Script<'_>, readers: Readers) -> Option<String> {
+    let expected = play(script, reference().port, || {});
+    if std::env::var_os("HIHOOI_TEST_SHOW").is_some() {
+        println!("== {}\n{expected}", script.name);
+    }
+    let before: fn() = match readers {
+        _ if script.needs_catalog() => until_known,
+        Readers::Primary => || {},
+        Readers::Replicas => || shared().caught_up(),
+    };
+    let mut got = play(script, shared().port, before);
+    if readers == Readers::Replicas {
+        got = with_tables(&expected, &got);
+    }
+    let difference = script::difference(&script.compared(&expected), &script.compared(&got))?;
+    Some(format!("== {} ({readers:?}){difference}", script.name))
 }
 
 /// Waits until hihooi's catalog has all DDL: until then it routes nothing to replicas. (At this level it

@@ -1,16 +1,15 @@
 //! Random cases: a grammar of statements (`grammar.txt`), expanded by a generator with a seed. Most
 //! statements of a case work, many fail, as PostgreSQL likes; whatever it did, replicas must have it.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+use crate::harness::grammar::{self, Grammar};
+
 /// Steps of a case.
 const STEPS: u64 = 30;
-/// Nesting from which on a symbol's first alternative is taken.
-const DEPTH_MAX: usize = 5;
 
 /// What each case begins with, so that there is something to change.
 const BEGIN: &str = "\
@@ -53,73 +52,21 @@ DROP ROLE IF EXISTS random_d;
 DROP ROLE random_a, random_b;
 ";
 
-/// Alternatives with their weights, by symbol.
-pub struct Grammar(BTreeMap<String, Vec<(u64, String)>>);
-
-impl Grammar {
-    pub fn read(text: &str) -> Grammar {
-        let mut symbols: BTreeMap<String, Vec<(u64, String)>> = BTreeMap::new();
-        let mut current = String::new();
-        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            if let Some(symbol) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                current = symbol.to_owned();
-                continue;
-            }
-            let weighted = line.split_once(' ').and_then(|(n, rest)| Some((n.parse().ok()?, rest)));
-            let (weight, text) = weighted.unwrap_or((1, line));
-            symbols.entry(current.clone()).or_default().push((weight, text.to_owned()));
+/// The case of a seed, in the form of case files, a statement or directive a line.
+pub fn case(grammar: &Grammar, seed: u64) -> String {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut text = format!("-- case: random {seed}\n{BEGIN}");
+    write_step(&grammar.text("begin", &mut random), &mut text);
+    for _ in 0..STEPS {
+        match random.next_u64() % 16 {
+            0 => text.push_str("-- session: 1\n"),
+            1 => text.push_str("-- session: 2\n"),
+            2 => text.push_str("-- extended\n"),
+            _ => {}
         }
-        Grammar(symbols)
+        write_step(&grammar.text("step", &mut random), &mut text);
     }
-
-    /// The case of a seed, in the form of case files, a statement or directive a line.
-    pub fn case(&self, seed: u64) -> String {
-        let mut random = Pcg64::seed_from_u64(seed);
-        let mut text = format!("-- case: random {seed}\n{BEGIN}");
-        write_step(&self.expand("begin", 0, &mut random), &mut text);
-        for _ in 0..STEPS {
-            match random.next_u64() % 16 {
-                0 => text.push_str("-- session: 1\n"),
-                1 => text.push_str("-- session: 2\n"),
-                2 => text.push_str("-- extended\n"),
-                _ => {}
-            }
-            write_step(&self.expand("step", 0, &mut random), &mut text);
-        }
-        text + END
-    }
-
-    fn expand(&self, symbol: &str, depth: usize, random: &mut Pcg64) -> String {
-        let alternatives = self.0.get(symbol).unwrap_or_else(|| panic!("no symbol {symbol}"));
-        let total: u64 = alternatives.iter().map(|(weight, _)| weight).sum();
-        let mut at = if depth >= DEPTH_MAX { 0 } else { random.next_u64() % total };
-        let chosen = alternatives.iter().find(|(weight, _)| {
-            let found = at < *weight;
-            at = at.saturating_sub(*weight);
-            found
-        });
-        let mut rest = chosen.expect("one of them").1.as_str();
-        let mut text = String::new();
-        while let Some((before, behind)) = rest.split_once('<') {
-            text.push_str(before);
-            // An operator, not a symbol.
-            let Some((symbol, behind)) = behind.split_once('>').filter(|(s, _)| is_symbol(s))
-            else {
-                text.push('<');
-                rest = behind;
-                continue;
-            };
-            match symbol.strip_prefix('\'') {
-                Some(symbol) => {
-                    let quoted = self.expand(symbol, depth + 1, random);
-                    write!(text, "$q{depth}${quoted}$q{depth}$").expect("a string");
-                }
-                None => text.push_str(&self.expand(symbol, depth + 1, random)),
-            }
-            rest = behind;
-        }
-        text + rest
-    }
+    text + END
 }
 
 /// Writes the statements and directives of a step, a line each.
@@ -130,32 +77,13 @@ fn write_step(step: &str, text: &mut String) {
     }
 }
 
-fn is_symbol(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '\'')
-}
-
 /// The case without the lines that make no difference to `fails`, which costs a run a try. What it begins
 /// with stays (without `fallible`, a statement that fails would do), and so does what cleans up: another
 /// try meets what is left.
-pub fn shrunk(case: &str, mut fails: impl FnMut(&str) -> bool) -> String {
-    let mut lines: Vec<&str> = case.lines().collect();
+pub fn shrunk(case: &str, fails: impl FnMut(&str) -> bool) -> String {
     let first = 1 + BEGIN.lines().take_while(|line| line.starts_with("--")).count();
-    let kept = lines.iter().rev().take_while(|line| **line != "-- finally").count() + 1;
-    let mut size = lines.len() / 2;
-    while size > 0 {
-        let mut at = first;
-        while at < lines.len() - kept {
-            let mut fewer = lines.clone();
-            fewer.drain(at..(at + size).min(lines.len() - kept));
-            if fails(&fewer.join("\n")) {
-                lines = fewer;
-            } else {
-                at += size;
-            }
-        }
-        size /= 2;
-    }
-    lines.join("\n")
+    let kept = case.lines().rev().take_while(|line| *line != "-- finally").count() + 1;
+    grammar::shrunk(case, first, kept, fails)
 }
 
 #[cfg(test)]
@@ -168,13 +96,13 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_case() {
-        assert_eq!(grammar().case(7), grammar().case(7));
-        assert_ne!(grammar().case(7), grammar().case(8));
+        assert_eq!(case(&grammar(), 7), case(&grammar(), 7));
+        assert_ne!(case(&grammar(), 7), case(&grammar(), 8));
     }
 
     #[test]
     fn shrinking_leaves_what_fails_and_how_it_is_played() {
-        let case = grammar().case(7);
+        let case = super::case(&grammar(), 7);
         let needed = ["CREATE SEQUENCE s1;", "CREATE INDEX i1 ON t2 (a);"];
         let short = shrunk(&case, |fewer| needed.iter().all(|line| fewer.contains(line)));
         let body = "-- case: random 7\n-- fallible\n-- lines\nCREATE INDEX i1 ON t2 (a);\n\

@@ -10,6 +10,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod grammar;
 pub mod load;
 pub mod reaper;
 pub mod reference;
