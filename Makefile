@@ -10,7 +10,7 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test test-versions test-drivers random conversations torture bench bench-connections bench-shares bench-quotas bench-levels bench-blocks bench-instructions bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test test-versions test-drivers random conversations torture bench bench-connections bench-shares bench-quotas bench-levels bench-blocks bench-schemas bench-instructions bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench-quotas  measures how it scales if each server has a fifth of a processor (root)'
 	@echo 'make bench-levels  measures what the consistency levels cost (root)'
 	@echo 'make bench-blocks  measures what blocks gain if their reads are routed one by one (root)'
+	@echo 'make bench-schemas  measures DDL beside many tables'
 	@echo 'make bench-instructions  counts the instructions of its own for a transaction (valgrind)'
 	@echo 'make bench-cores  measures the protocol cores (criterion)'
 	@echo 'make histories  100,000 transactions at each consistency level under faults, 250,000 at two (half an hour)'
@@ -100,7 +101,7 @@ bench-instructions:
 	$(CARGO) build --release
 	scripts/bench instructions
 
-bench-shares bench-quotas bench-levels bench-blocks: setup
+bench-shares bench-quotas bench-levels bench-blocks bench-schemas: setup
 	$(CARGO) build --release
 	scripts/bench $(@:bench-%=%)
 

@@ -29,7 +29,7 @@ def measure(cluster, rounds):
     for number in range(rounds):
         first = number % len(VARIANTS)
         order = VARIANTS[first:] + VARIANTS[:first]
-        table.append({variant: _round(connections[variant]) for variant in order})
+        table.append({variant: once(connections[variant]) for variant in order})
         cluster.catch_up()  # so that nobody pays for another's entries
     for connection in connections.values():
         connection.close()
@@ -38,7 +38,8 @@ def measure(cluster, rounds):
     return table
 
 
-def _round(connection):
+def once(connection):
+    """Milliseconds of each statement."""
     took = {}
     for name, text in STATEMENTS.items():
         start = time.perf_counter()

@@ -759,7 +759,7 @@ SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
 SET datestyle = 'ISO, YMD' SET timezone = 'UTC' SET intervalstyle = 'postgres'
 SET extra_float_digits = 1 SET bytea_output = 'hex' SET xmlbinary = 'base64'
 SET standard_conforming_strings = on SET lc_monetary = 'C' SET lc_messages = 'C'
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     root record;

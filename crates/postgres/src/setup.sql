@@ -1370,13 +1370,14 @@ CREATE FUNCTION hihooi.note_unnoted(since oid) RETURNS TABLE (relation oid, is_n
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
+    own constant xid := pg_current_xact_id_if_assigned()::xid;
     made record;
 BEGIN
     FOR made IN
         SELECT t.oid, format('%I.%I', n.nspname, t.relname) AS name
         FROM (SELECT c.oid, c.xmin, c.relname, c.relnamespace FROM pg_class c
               WHERE c.oid > greatest(since, 16383::oid) AND c.relkind = 'r' AND c.relpersistence = 'p'
-                AND c.relreplident = 'd'
+                AND c.relreplident = 'd' AND c.xmin IS DISTINCT FROM own -- (most that this transaction made)
               ORDER BY c.oid LIMIT CASE WHEN since <> 0 THEN 1000 END) t
             JOIN pg_namespace n ON n.oid = t.relnamespace
         WHERE n.nspname NOT IN ('hihooi', 'information_schema') AND n.nspname !~ '^pg_'
@@ -1455,7 +1456,7 @@ $$;
 -- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
 CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     made record;
@@ -1477,29 +1478,36 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
-    FOR made IN
-        -- (OFFSET 0: most are left out by their writers, before anything is joined.)
-        SELECT c.oid FROM (
-                SELECT oid, relnamespace FROM pg_class
-                WHERE oid >= 16384 AND age(xmin) <= 0 AND hihooi.is_own(xmin)
-                  AND relkind IN ('r', 'm') AND relpersistence <> 't' OFFSET 0) c
-            JOIN pg_namespace n ON n.oid = c.relnamespace
-        -- Only then are system columns written.
-        WHERE EXISTS (SELECT FROM pg_attribute a
-              WHERE a.attrelid = c.oid AND a.attnum = -1 AND hihooi.is_own(a.xmin))
-          AND n.nspname <> 'hihooi' AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
-    LOOP
-        BEGIN
-            PERFORM hihooi.check_table(made.oid);
-            PERFORM hihooi.note_made(made.oid);
-            PERFORM hihooi.set_identity(made.oid);
-        EXCEPTION WHEN object_in_use THEN
-            used := used || made.oid; -- its rows are being written, by code that runs commands
-        END;
-    END LOOP;
-    PERFORM hihooi.note_owners(ARRAY(
-        SELECT o FROM hihooi.own_owners() o
-        WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
+    IF hihooi.has_hidden() THEN
+        FOR made IN
+            -- (OFFSET 0: most are left out by their writers, before anything is joined.)
+            SELECT c.oid FROM (
+                    SELECT oid, relnamespace, relkind = 'r' AND relpersistence = 'p' AS is_logged,
+                        relreplident <> 'd' AS has_identity
+                    FROM pg_class
+                    WHERE oid >= 16384 AND age(xmin) <= 0 AND hihooi.is_own(xmin)
+                      AND relkind IN ('r', 'm') AND relpersistence <> 't' OFFSET 0) c
+                JOIN pg_namespace n ON n.oid = c.relnamespace
+            -- Only then are system columns written.
+            WHERE EXISTS (SELECT FROM pg_attribute a
+                  WHERE a.attrelid = c.oid AND a.attnum = -1 AND hihooi.is_own(a.xmin))
+              -- (Events give such tables an identity.)
+              AND NOT (c.is_logged AND (c.has_identity OR EXISTS (
+                  SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary OFFSET 0)))
+              AND n.nspname <> 'hihooi' AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
+        LOOP
+            BEGIN
+                PERFORM hihooi.check_table(made.oid);
+                PERFORM hihooi.note_made(made.oid);
+                PERFORM hihooi.set_identity(made.oid);
+            EXCEPTION WHEN object_in_use THEN
+                used := used || made.oid; -- its rows are being written, by code that runs commands
+            END;
+        END LOOP;
+        PERFORM hihooi.note_owners(ARRAY(
+            SELECT o FROM hihooi.own_owners() o
+            WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
+    END IF;
     -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
     IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
         PERFORM hihooi.note_written();
@@ -1699,7 +1707,7 @@ $$;
 -- command of its transaction.)
 CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_messages = 'C'
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     depth constant int := hihooi.depth();
@@ -1803,7 +1811,7 @@ $$;
 
 CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     dropped record;
@@ -1893,11 +1901,11 @@ BEGIN
 END
 $$;
 
--- Notes what a command did. Not compiled just in time: with the planner settings of a client (enable_seqscan = off)
--- its queries look dear enough for that, which takes longer than the queries.
+-- Notes what a command did. By the indexes of the catalogs, like the other triggers: a session keeps the plans that it made while
+-- there were few tables. Not compiled just in time: such queries look dear enough for that, which takes longer than the queries.
 CREATE FUNCTION hihooi.note_end(tag text, whole text, settings jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET jit = off
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);

@@ -96,6 +96,38 @@ async fn the_innermost_commands_are_noted() {
     assert_eq!(left.value(), Some("0"), "the table doesn't grow (I8)");
 }
 
+/// What an event told of is not told again in front of the commit, also if something else is that no event told of.
+#[tokio::test]
+async fn commands_are_noted_once() {
+    let primary = Primary::start("").await;
+    let mut collector = primary.collect();
+    let mut root = primary.server.connect().await;
+    for statement in [
+        "BEGIN",
+        "DO $$BEGIN CREATE TABLE a (a int PRIMARY KEY); CREATE TABLE b (a int); END$$",
+        "SELECT hihooi.follow(true)",
+        "COMMIT",
+        "BEGIN",
+        "CREATE TABLE c (a int PRIMARY KEY)",
+        "EXPLAIN ANALYZE CREATE TABLE d AS SELECT 1 AS a",
+        "SELECT hihooi.follow(true)",
+        "COMMIT",
+    ] {
+        root.query(statement).await.expect(statement);
+    }
+    collector.until(primary.lsn_after().await).await;
+    assert_eq!(
+        noted(&changes(&collector.stop().await).await),
+        [
+            "CREATE TABLE as postgres: SQL statement \"CREATE TABLE a (a int PRIMARY KEY)\"",
+            "CREATE TABLE as postgres: SQL statement \"CREATE TABLE b (a int)\"",
+            "CREATE TABLE as postgres: CREATE TABLE c (a int PRIMARY KEY)",
+            "CREATE TABLE AS as postgres: ",
+            "owners",
+        ]
+    );
+}
+
 /// I6: whatever an ordinary role does, what is noted is what happened.
 #[tokio::test]
 async fn nobody_can_forge_a_note() {
