@@ -7,7 +7,7 @@ use crate::harness::cluster::{Cluster, Options};
 use crate::harness::eventually;
 
 /// Sessions whose transaction is open, but those that export snapshots.
-const IDLE: &str = "state LIKE 'idle in transaction%' AND application_name <> 'hihooi snapshots'";
+const IDLE: &str = "state LIKE 'idle in transaction%' AND application_name NOT LIKE 'hihooi %'";
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// A cluster with a table of two rows that always add up to 100, read at replicas.
