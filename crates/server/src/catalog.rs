@@ -10,6 +10,7 @@ use hihooi_sql::Catalog;
 use hihooi_sql::catalog_builder::{Builder, Builtins};
 use hihooi_sql::catalog_queries::{BUILTINS, BUILTINS_STATE, CatalogQuery, QUERIES, SETTINGS};
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use crate::objects::NamedObjects;
@@ -41,7 +42,8 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
                     info!("the catalog was read");
                 }
                 failures = 0;
-                relay.set_catalog(catalog, named, changes);
+                let former = relay.set_catalog(catalog, named, changes);
+                spawn_blocking(|| drop(former));
                 relay.changed.notify_waiters();
                 reload.notified().await;
                 until_quiet(&relay, &reload).await;
@@ -91,34 +93,56 @@ impl Session {
         Ok(Session { connection, builtins: None })
     }
 
-    /// The whole catalog, in the snapshot of the transaction that is open.
-    async fn builder(&mut self) -> Result<Builder> {
+    /// What the whole catalog is made of, in the snapshot of the transaction that is open.
+    async fn read(&mut self) -> Result<(Builder, Vec<Answered>)> {
         let state = self.connection.query(BUILTINS_STATE).await?.value().map(str::to_owned);
         let known = self.builtins.take().filter(|(known, _)| *known == state);
         let builtins = match known {
             Some((_, builtins)) => builtins,
             None => {
                 let mut builder = Builder::default();
-                self.ask(BUILTINS.sql, &BUILTINS, &mut builder).await?;
+                self.ask(BUILTINS.sql, &BUILTINS).await?.add_to(&mut builder)?;
                 builder.builtins()
             }
         };
-        let mut builder = Builder::with_builtins(builtins.clone());
+        let builder = Builder::with_builtins(builtins.clone());
         self.builtins = Some((state, builtins));
+        let mut answers = Vec::with_capacity(QUERIES.len());
         for (number, question) in QUERIES.iter().enumerate() {
-            self.ask(&format!("EXECUTE hihooi_{number}"), question, &mut builder).await?;
+            answers.push(self.ask(&format!("EXECUTE hihooi_{number}"), question).await?);
         }
-        Ok(builder)
+        Ok((builder, answers))
     }
 
-    async fn ask(&mut self, sql: &str, question: &CatalogQuery, to: &mut Builder) -> Result<()> {
-        for row in self.connection.query(sql).await?.rows {
+    async fn ask(&mut self, sql: &str, question: &'static CatalogQuery) -> Result<Answered> {
+        Ok(Answered { question, rows: self.connection.query(sql).await?.rows })
+    }
+}
+
+/// The answer to a question.
+struct Answered {
+    question: &'static CatalogQuery,
+    rows: Vec<Vec<Option<String>>>,
+}
+
+impl Answered {
+    fn add_to(self, builder: &mut Builder) -> Result<()> {
+        let Answered { question, rows } = self;
+        for row in rows {
             let row: Vec<Option<&str>> = row.iter().map(Option::as_deref).collect();
-            (question.read)(to, &row)
+            (question.read)(builder, &row)
                 .map_err(|bad| Error::Protocol(format!("{}: {bad}", question.name)))?;
         }
         Ok(())
     }
+}
+
+/// The catalog, made of the answers.
+fn build(mut builder: Builder, answers: Vec<Answered>, version: u64) -> Result<Catalog> {
+    for answer in answers {
+        answer.add_to(&mut builder)?;
+    }
+    Ok(builder.build(version))
 }
 
 async fn load(
@@ -144,8 +168,10 @@ async fn load(
     session.connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     // Printing definitions locks what they refer to, one after the other (I7).
     session.connection.query(GIVE_WAY).await?;
-    let builder = session.builder().await?;
+    let (builder, answers) = session.read().await?;
     let named = NamedObjects::read(&mut session.connection).await?;
     session.connection.query("COMMIT").await?;
-    Ok((builder.build(version), named))
+    // For thousands of tables it takes many milliseconds: not on the thread that serves everybody.
+    let catalog = spawn_blocking(move || build(builder, answers, version)).await;
+    Ok((catalog.map_err(|failed| Error::Protocol(failed.to_string()))??, named))
 }

@@ -542,13 +542,20 @@ impl Relay {
         (analyser.changes, analyser.changed_by)
     }
 
-    /// A catalog was read at the primary when it showed the first so many changes.
-    pub fn set_catalog(&self, catalog: Catalog, named: NamedObjects, changes: u64) {
+    /// A catalog was read at the primary when it showed the first so many changes. Gives back the one before it, if
+    /// nobody uses that any more.
+    pub fn set_catalog(
+        &self,
+        catalog: Catalog,
+        named: NamedObjects,
+        changes: u64,
+    ) -> Option<Catalog> {
         let mut analyser = self.analyser.borrow_mut();
-        analyser.catalog = Rc::new(catalog);
+        let former = std::mem::replace(&mut analyser.catalog, Rc::new(catalog));
         analyser.named = Rc::new(named);
         analyser.read_at = Some(changes);
         self.catalog_set.notify_waiters();
+        Rc::into_inner(former)
     }
 
     /// The schema as the catalog has it, if that has all DDL that the stream brought: how often that was, the
