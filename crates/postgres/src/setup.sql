@@ -1041,7 +1041,7 @@ GRANT SELECT ON hihooi.invalid TO PUBLIC;
 
 -- Those of a table that aren't remembered; of all, if it is NULL.
 CREATE FUNCTION hihooi.new_invalid(t oid) RETURNS TABLE (relation oid, name name)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = on
 AS $$
 BEGIN
     RETURN QUERY
