@@ -1460,8 +1460,10 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     made record;
+    has_made boolean := false;
     used oid[] := '{}';
     depth constant int := hihooi.depth();
+    is_hidden constant boolean := hihooi.has_hidden();
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
@@ -1478,32 +1480,33 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
-    IF hihooi.has_hidden() THEN
-        FOR made IN
-            -- (OFFSET 0: most are left out by their writers, before anything is joined.)
-            SELECT c.oid FROM (
-                    SELECT oid, relnamespace, relkind = 'r' AND relpersistence = 'p' AS is_logged,
-                        relreplident <> 'd' AS has_identity
-                    FROM pg_class
-                    WHERE oid >= 16384 AND age(xmin) <= 0 AND hihooi.is_own(xmin)
-                      AND relkind IN ('r', 'm') AND relpersistence <> 't' OFFSET 0) c
-                JOIN pg_namespace n ON n.oid = c.relnamespace
-            -- Only then are system columns written.
-            WHERE EXISTS (SELECT FROM pg_attribute a
-                  WHERE a.attrelid = c.oid AND a.attnum = -1 AND hihooi.is_own(a.xmin))
-              -- (Events give such tables an identity.)
-              AND NOT (c.is_logged AND (c.has_identity OR EXISTS (
-                  SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary OFFSET 0)))
-              AND n.nspname <> 'hihooi' AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
-        LOOP
-            BEGIN
-                PERFORM hihooi.check_table(made.oid);
-                PERFORM hihooi.note_made(made.oid);
-                PERFORM hihooi.set_identity(made.oid);
-            EXCEPTION WHEN object_in_use THEN
-                used := used || made.oid; -- its rows are being written, by code that runs commands
-            END;
-        END LOOP;
+    FOR made IN
+        -- (OFFSET 0: most are left out by their writers, before anything is joined.)
+        SELECT c.oid FROM (
+                SELECT oid, relnamespace, relkind = 'r' AND relpersistence = 'p' AS is_logged,
+                    relreplident <> 'd' AS has_identity
+                FROM pg_class
+                WHERE oid >= 16384 AND age(xmin) <= 0 AND hihooi.is_own(xmin)
+                  AND relkind IN ('r', 'm') AND relpersistence <> 't' OFFSET 0) c
+            JOIN pg_namespace n ON n.oid = c.relnamespace
+        -- (Events give logged tables an identity.)
+        WHERE NOT (c.is_logged AND (c.has_identity OR EXISTS (
+                SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary OFFSET 0)))
+          -- Only then are system columns written.
+          AND EXISTS (SELECT FROM pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum = -1 AND hihooi.is_own(a.xmin))
+          AND n.nspname <> 'hihooi' AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
+    LOOP
+        BEGIN
+            PERFORM hihooi.check_table(made.oid);
+            PERFORM hihooi.note_made(made.oid);
+            PERFORM hihooi.set_identity(made.oid);
+            has_made := true;
+        EXCEPTION WHEN object_in_use THEN
+            used := used || made.oid; -- its rows are being written, by code that runs commands, behind which it is noted
+        END;
+    END LOOP;
+    IF is_hidden OR has_made THEN
         PERFORM hihooi.note_owners(ARRAY(
             SELECT o FROM hihooi.own_owners() o
             WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
