@@ -17,6 +17,8 @@ ROUNDS = 8
 REST_S = 1
 TABLE = ("CREATE TABLE bench_{} (id int PRIMARY KEY, a int, b text, c timestamptz DEFAULT now(), d numeric CHECK (d > 0), "
          "e uuid, f jsonb, g boolean DEFAULT false)")
+PARTITIONS = 50
+PARTITION = "CREATE TABLE bench_{0}_{1} PARTITION OF bench_parts_{0} FOR VALUES IN ({1})"
 VARIANTS = ["plain", "hihooi"]
 READ = "SELECT count(*) FROM bench_read WHERE id = 1"
 
@@ -33,7 +35,13 @@ def measure(cluster, say):
     made = 0
     for size in SIZES:
         say(f"{size:,} tables")
-        found = {"tables": {name: _tables(one, range(made, size)) for name, one in connections.items()}}
+        tables = [TABLE.format(number) for number in range(made, size)]
+        parts = [PARTITION.format(size, number) for number in range(PARTITIONS)]
+        found = {"tables": {}, "partitions": {}}
+        for name, one in connections.items():
+            found["tables"][name] = _each(one, tables)
+            one.query(f"CREATE TABLE bench_parts_{size} (a int, b text) PARTITION BY LIST (a)")
+            found["partitions"][name] = _each(one, parts)
         made = size
         cluster.catch_up()
         with Reads(cluster.ports["hihooi"]) as quiet:
@@ -53,14 +61,14 @@ def measure(cluster, say):
     return raw
 
 
-def _tables(connection, numbers):
-    """Milliseconds for each of these tables, made in one transaction."""
+def _each(connection, statements):
+    """Milliseconds for each of these statements, in one transaction."""
     start = time.perf_counter()
     connection.query("BEGIN")
-    for number in numbers:
-        connection.query(TABLE.format(number))
+    for statement in statements:
+        connection.query(statement)
     connection.query("COMMIT")
-    return 1e3 * (time.perf_counter() - start) / len(numbers)
+    return 1e3 * (time.perf_counter() - start) / len(statements)
 
 
 class Reads(threading.Thread):
@@ -95,8 +103,10 @@ def summary(name, raw):
     lines += [f"- {raw['rounds']} rounds", "", "## Milliseconds, 1 client", ""]
     sizes = list(raw["schemas"])
     head = ["statement", *(f"{int(size):,} tables: {variant}" for size in sizes for variant in VARIANTS)]
-    rows = [("each of these tables, made in one transaction", *(
-        f"{raw['schemas'][size]['tables'][variant]:.1f}" for size in sizes for variant in VARIANTS))]
+    rows = []
+    for what, words in (("tables", "each of these tables"), ("partitions", f"each of {PARTITIONS} partitions without a key")):
+        rows.append((f"{words}, made in one transaction", *(
+            f"{raw['schemas'][size][what][variant]:.1f}" for size in sizes for variant in VARIANTS)))
     for statement in ddl.STATEMENTS:
         rows.append((statement, *(
             spread([one[variant][statement] for one in raw["schemas"][size]["statements"]], 1)

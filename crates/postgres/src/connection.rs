@@ -235,6 +235,8 @@ pub struct Connection {
     key: BackendKey,
     parameters: Vec<(String, String)>,
     status: Status,
+    /// The names of statements that the server has prepared.
+    prepared: Vec<&'static str>,
 }
 
 impl Connection {
@@ -293,6 +295,7 @@ impl Connection {
             key: BackendKey::default(),
             parameters: Vec::new(),
             status: Status::Idle,
+            prepared: Vec::new(),
         };
         let fixed = [("user", login.user.as_str()), ("database", login.database.as_str())];
         let further = login.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -479,6 +482,34 @@ impl Connection {
         frontend::sync(&mut self.output);
         self.flush().await?;
         Ok(self.answers().await?.pop().unwrap_or_default())
+    }
+
+    /// The same with a statement that is prepared under this name when it is asked first, and stays so: planning it takes
+    /// longer than running it.
+    ///
+    /// # Errors
+    /// The server's own error, or that the connection is lost.
+    pub async fn query_prepared(
+        &mut self,
+        (name, text): (&'static str, &str),
+        values: &[Option<&str>],
+    ) -> Result<Answer> {
+        if !self.prepared.contains(&name) {
+            // It may be there, if the first query failed behind its Parse.
+            frontend::close(frontend::Target::Statement, name.as_bytes(), &mut self.output);
+            frontend::parse(name.as_bytes(), text.as_bytes(), &mut self.output);
+        }
+        let values = values.iter().map(|value| value.map(str::as_bytes));
+        frontend::bind(b"", name.as_bytes(), values, &mut self.output);
+        frontend::describe(frontend::Target::Portal, b"", &mut self.output);
+        frontend::execute(b"", 0, &mut self.output);
+        frontend::sync(&mut self.output);
+        self.flush().await?;
+        let answer = self.answers().await?.pop().unwrap_or_default();
+        if !self.prepared.contains(&name) {
+            self.prepared.push(name);
+        }
+        Ok(answer)
     }
 
     /// Collects answers up to ReadyForQuery; the first error, if any, is the result.

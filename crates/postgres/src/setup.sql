@@ -238,13 +238,23 @@ END
 $$;
 
 -- Runs a command as a replica, so that users' event triggers don't notice; ours do, so that it is the
--- same at all sites. (A function of its own: that setting makes PostgreSQL forget all of the session's
--- plans.)
+-- same at all sites. (Only if there are any: that setting makes PostgreSQL forget all of the session's
+-- plans, which costs more than the command.)
 CREATE FUNCTION hihooi.alter_unnoticed(command text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    role constant text := current_setting('session_replication_role');
+    notices constant boolean := role <> 'replica' AND EXISTS (
+        SELECT FROM pg_event_trigger WHERE evtenabled <> 'D' AND evtname !~ '^!hihooi_');
 BEGIN
+    IF notices THEN
+        PERFORM set_config('session_replication_role', 'replica', true);
+    END IF;
     EXECUTE command;
+    IF notices THEN
+        PERFORM set_config('session_replication_role', role, true);
+    END IF;
 END
 $$;
 

@@ -313,7 +313,7 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     let identity = if relation.identity == Identity::Default { "d" } else { "i" };
     let id = relation.id.0.to_string();
     let values = [relation.schema.as_str(), &relation.name, identity, &id].map(Some);
-    let found = connection.query_with(TABLE, &values).await?;
+    let found = connection.query_prepared(("hihooi_table", TABLE), &values).await?;
     let Some([oid, other_keys, owner, forced, set_aside]) = found.rows.first().map(Vec::as_slice)
     else {
         return Ok(None);
@@ -335,7 +335,8 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
             }
         }
     }
-    let columns = connection.query_with(COLUMNS, &[oid.as_deref()]).await?;
+    let columns = ("hihooi_columns", COLUMNS);
+    let columns = connection.query_prepared(columns, &[oid.as_deref()]).await?;
     let columns = columns.rows.into_iter().filter_map(column).collect();
     let has_other_keys = other_keys.as_deref() != Some("f");
     let is_set_aside = set_aside.as_deref() == Some("t");
@@ -353,14 +354,15 @@ async fn is_guarded(
     relation.columns.iter().for_each(|column| names.push(Some(column.name.as_bytes())));
     let names = String::from_utf8_lossy(&names.text()).into_owned();
     let with_checks = if with_checks { "true" } else { "false" };
-    let answer =
-        connection.query_with(GUARD, &[Some(oid), Some(&names), Some(with_checks), None]).await?;
+    let values = [Some(oid), Some(&names), Some(with_checks), None];
+    let answer = connection.query_prepared(("hihooi_guard", GUARD), &values).await?;
     Ok(answer.value() != Some("f"))
 }
 
 /// Whether a CHECK constraint may depend on anything but the row: on settings, or on the role.
 pub(super) async fn asks_for_more(constraint: &str, connection: &mut Connection) -> Result<bool> {
-    let answer = connection.query_with(GUARD, &[None, None, None, Some(constraint)]).await?;
+    let values = [None, None, None, Some(constraint)];
+    let answer = connection.query_prepared(("hihooi_guard", GUARD), &values).await?;
     Ok(answer.value() != Some("f"))
 }
 

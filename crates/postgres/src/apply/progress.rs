@@ -53,6 +53,9 @@ pub(super) fn control_login(site: &Site, database: &str) -> Login {
         .with("session_replication_role", "replica")
         .with("statement_timeout", "0")
         .with("jit", "off")
+        // By the indexes of the catalogs: plans are kept from when there were few tables.
+        .with("plan_cache_mode", "force_generic_plan")
+        .with("enable_seqscan", "off")
 }
 
 /// Ends connections that an earlier round or manager left behind, since they hold the origins

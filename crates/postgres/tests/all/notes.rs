@@ -240,6 +240,28 @@ async fn tables_without_key_get_full_identity_and_lose_it_with_a_key() {
     assert_eq!(identity(&mut joe, "ix").await, "i");
 }
 
+/// Users' event triggers don't notice that hihooi gives a table its identity, and later commands are as before.
+#[tokio::test]
+async fn event_triggers_of_users_do_not_notice_identities() {
+    let primary = Primary::start(
+        "CREATE TABLE told (tag text);
+         CREATE FUNCTION tell() RETURNS event_trigger LANGUAGE plpgsql AS
+            $$BEGIN INSERT INTO told VALUES (tg_tag); END$$;
+         CREATE EVENT TRIGGER tell ON ddl_command_end EXECUTE FUNCTION tell()",
+    )
+    .await;
+    let mut root = primary.server.connect().await;
+    root.query("TRUNCATE told").await.expect("it has the set-up's");
+    for table in ["a", "b"] {
+        root.query(&format!("CREATE TABLE {table} (a int)")).await.expect("creates");
+        assert_eq!(identity(&mut root, table).await, "f");
+    }
+    let told = "SELECT string_agg(tag, ', ') FROM told";
+    assert_eq!(root.query(told).await.expect("tags").value(), Some("CREATE TABLE, CREATE TABLE"));
+    let role = root.query("SHOW session_replication_role").await.expect("a setting");
+    assert_eq!(role.value(), Some("origin"));
+}
+
 /// I1: what we created is in nobody's way, and nobody can use or undo it.
 #[tokio::test]
 async fn ordinary_roles_can_dump_and_cannot_meddle() {
