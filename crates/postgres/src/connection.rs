@@ -475,13 +475,7 @@ impl Connection {
     /// Runs one statement with text values for `$1`, `$2` … (unnamed statement).
     pub async fn query_with(&mut self, text: &str, values: &[Option<&str>]) -> Result<Answer> {
         frontend::parse(b"", text.as_bytes(), &mut self.output);
-        let values = values.iter().map(|value| value.map(str::as_bytes));
-        frontend::bind(b"", b"", values, &mut self.output);
-        frontend::describe(frontend::Target::Portal, b"", &mut self.output);
-        frontend::execute(b"", 0, &mut self.output);
-        frontend::sync(&mut self.output);
-        self.flush().await?;
-        Ok(self.answers().await?.pop().unwrap_or_default())
+        self.run(b"", values).await
     }
 
     /// The same with a statement that is prepared under this name when it is asked first, and stays so: planning it takes
@@ -499,17 +493,22 @@ impl Connection {
             frontend::close(frontend::Target::Statement, name.as_bytes(), &mut self.output);
             frontend::parse(name.as_bytes(), text.as_bytes(), &mut self.output);
         }
-        let values = values.iter().map(|value| value.map(str::as_bytes));
-        frontend::bind(b"", name.as_bytes(), values, &mut self.output);
-        frontend::describe(frontend::Target::Portal, b"", &mut self.output);
-        frontend::execute(b"", 0, &mut self.output);
-        frontend::sync(&mut self.output);
-        self.flush().await?;
-        let answer = self.answers().await?.pop().unwrap_or_default();
+        let answer = self.run(name.as_bytes(), values).await?;
         if !self.prepared.contains(&name) {
             self.prepared.push(name);
         }
         Ok(answer)
+    }
+
+    /// Runs a prepared statement, behind what stands in the buffer.
+    async fn run(&mut self, statement: &[u8], values: &[Option<&str>]) -> Result<Answer> {
+        let values = values.iter().map(|value| value.map(str::as_bytes));
+        frontend::bind(b"", statement, values, &mut self.output);
+        frontend::describe(frontend::Target::Portal, b"", &mut self.output);
+        frontend::execute(b"", 0, &mut self.output);
+        frontend::sync(&mut self.output);
+        self.flush().await?;
+        Ok(self.answers().await?.pop().unwrap_or_default())
     }
 
     /// Collects answers up to ReadyForQuery; the first error, if any, is the result.
