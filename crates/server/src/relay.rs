@@ -690,9 +690,9 @@ impl Relay {
         }
     }
 
-    /// The connection broke while the write was in flight.
+    /// The session ended while the write was in flight: the client left, or the connection to the primary broke.
     pub fn doubt(&self, write: WriteId, identity: Rc<Identity>) {
-        warn!(pid = identity.record.pid, "a connection to the primary broke during a commit");
+        warn!(pid = identity.record.pid, "a session ended before its commit was answered; the primary is asked what became of it");
         self.in_doubt.borrow_mut().push(InDoubt { write, identity });
         self.unresolved.notify_one();
     }
