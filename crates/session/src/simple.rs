@@ -136,7 +136,7 @@ impl Session {
             // Its own transaction is asked what it did, in front of the commit.
             [statement]
                 if statement.kind == Kind::Call
-                    && self.may_hide(statement)
+                    && self.may_hide(statement, &statement.writes)
                     && !has_parameter(text) =>
             {
                 How::Extended

@@ -434,7 +434,7 @@ impl Session {
                 self.transaction.has_ddl = true;
                 self.transaction.may_define = true;
                 self.transaction.writes = Items::Everything;
-                self.transaction.may_hide |= self.may_hide(statement);
+                self.transaction.may_hide |= self.may_hide(statement, &statement.writes);
             }
             _ => {
                 let writes = self.writes_of(statement, &RunValues::of(op), env);
@@ -453,9 +453,9 @@ impl Session {
             self.transaction.catalog_version.get_or_insert(env.catalog_version());
             self.transaction.may_define |= may_define(statement);
         }
+        self.transaction.may_hide |= self.may_hide(statement, &writes);
         self.transaction.writes.extend(writes);
         self.transaction.commit_writes |= holds_cursor(statement);
-        self.transaction.may_hide |= self.may_hide(statement);
     }
 
     /// Whether DDL goes to the replicas, in the transaction that runs it.
@@ -465,11 +465,12 @@ impl Session {
 
     /// Whether a statement may change what replicas have without an event trigger being told
     /// (docs/decisions/0005): DDL on roles, event triggers, the database, and whatever code does that nobody
-    /// analysed. For these the session asks the primary, in front of the commit, to note what is so now.
-    pub(crate) fn may_hide(&self, statement: &Statement) -> bool {
+    /// analysed, or that may have become other code since. For these the session asks the primary, in front of the commit, to
+    /// note what is so now. `writes` is what the statement counts as writing.
+    pub(crate) fn may_hide(&self, statement: &Statement, writes: &Items) -> bool {
         let hides = match &statement.kind {
             Kind::Ddl(ddl) => ddl.hidden,
-            _ => statement.writes == Items::Everything,
+            _ => *writes == Items::Everything,
         };
         hides && self.opened.is_replicated
     }
@@ -479,7 +480,11 @@ impl Session {
     pub(crate) fn leaves(&self, statement: &Statement, failed: bool) -> bool {
         let concurrently =
             matches!(&statement.kind, Kind::Ddl(ddl) if ddl.replicate && !ddl.in_transaction);
-        if failed { concurrently && self.opened.is_replicated } else { self.may_hide(statement) }
+        if failed {
+            concurrently && self.opened.is_replicated
+        } else {
+            self.may_hide(statement, &statement.writes)
+        }
     }
 
     /// A statement that ends the transaction was sent. It may be skipped, behind an error in front of it.
@@ -524,6 +529,12 @@ impl Session {
         }
     }
 
+    /// Whether the transaction may have done what no event trigger was told of, if it counts as having written this now.
+    fn may_have_hidden(&self, writes: &Items) -> bool {
+        let Transaction { may_hide, writes: analysed, .. } = &self.transaction;
+        *may_hide || *writes == Items::Everything && *analysed != Items::Everything
+    }
+
     /// Puts the question for the transaction id in front of an explicit COMMIT. As a unit of its
     /// own if the COMMIT is alone in its unit: should the question fail, the COMMIT isn't skipped,
     /// and the block ends.
@@ -535,9 +546,9 @@ impl Session {
         out: &mut Actions,
     ) {
         let writes = self.writes_now(env);
-        let Transaction {
-            commit_writes, may_hide, may_define, everywhere, has_bound_commit, ..
-        } = self.transaction;
+        let may_hide = self.may_have_hidden(&writes);
+        let Transaction { commit_writes, may_define, everywhere, has_bound_commit, .. } =
+            self.transaction;
         self.flight.everywhere |= everywhere;
         self.transaction_ends();
         let has_failed = up.status == Status::Failed && !self.doubts.unit.leaves_failure;
@@ -589,7 +600,7 @@ impl Session {
         let Ends::Sync(audience) = unit.ends else { return };
         if self.commits(up) {
             let (writes, may_define) = (self.writes_now(env), self.transaction.may_define);
-            if self.transaction.may_hide && !up.failed {
+            if self.may_have_hidden(&writes) && !up.failed {
                 up.write_follow(self.transaction.has_bound_commit, Audience::Hidden);
             }
             if self.transaction.commit_writes {
