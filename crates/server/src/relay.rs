@@ -692,7 +692,10 @@ impl Relay {
 
     /// The session ended while the write was in flight: the client left, or the connection to the primary broke.
     pub fn doubt(&self, write: WriteId, identity: Rc<Identity>) {
-        warn!(pid = identity.record.pid, "a session ended before its commit was answered; the primary is asked what became of it");
+        warn!(
+            pid = identity.record.pid,
+            "a session ended before its commit was answered; the primary is asked what became of it"
+        );
         self.in_doubt.borrow_mut().push(InDoubt { write, identity });
         self.unresolved.notify_one();
     }

@@ -2,6 +2,7 @@
 //! `replica.max_apply_delay_ms` at most. The read runs elsewhere, or fails with 40001 if the client has
 //! rows of it; the replica goes on.
 
+use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -156,4 +157,40 @@ fn a_standstill_is_explained() {
     holder.run("COMMIT");
     eventually("nothing is left to explain", || reason().is_empty());
     cluster.caught_up();
+}
+
+/// A transaction that takes long at a replica is no standstill while it goes on: whoever looks is told how far it is.
+#[test]
+fn progress_of_a_long_transaction_is_told() {
+    if target_is_plain() {
+        return;
+    }
+    const ROWS: usize = 8_000;
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    // Each row that is changed takes a millisecond more.
+    session.run(&format!(
+        "CREATE TABLE slow (id int PRIMARY KEY, v text);
+         INSERT INTO slow SELECT n, repeat('x', 500) FROM generate_series(1, {ROWS}) n;
+         CREATE FUNCTION length_later(v text) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+             IF v LIKE '%y' THEN PERFORM pg_sleep(0.001); END IF;
+             RETURN length(v);
+         END $$;
+         CREATE INDEX ON slow (length_later(v))"
+    ));
+    cluster.caught_up();
+    session.run("UPDATE slow SET v = v || 'y'");
+    let mut made = BTreeSet::new();
+    eventually("it is applied", || {
+        let shown = cluster.show_replicas();
+        let (reason, lag) = (&shown["replica1"]["reason"], &shown["replica1"]["lag_entries"]);
+        if let Some((before, rest)) = reason.split_once(" of its ") {
+            assert_eq!(rest, format!("{ROWS} changes are made"), "{reason}");
+            made.insert(before.rsplit(' ').next().and_then(|made| made.parse::<u64>().ok()));
+        }
+        lag == "0"
+    });
+    assert!(made.len() > 1 && !made.contains(&None), "{made:?}");
+    cluster.caught_up();
+    assert_eq!(cluster.logged(&["applying makes no progress"]), 0);
 }

@@ -23,7 +23,7 @@ use super::catalog::Catalog;
 use super::handle::{ApplierStatus, HoldState, Requested};
 use super::running::Running;
 use super::session::Session;
-use super::standstill::{self, Standstill};
+use super::standstill::{self, Standstill, Told};
 use super::unseen::Recent;
 use super::work::{Failure, Group, Refusal, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
@@ -609,13 +609,20 @@ impl<'a> Round<'a> {
         let next = self.schedule.applied().next();
         let may_apply = self.hold().is_none_or(|limit| next <= limit);
         let waits = may_apply && next <= *self.durable.borrow();
-        let Some(lasts) = self.standstill.look(waits.then_some(next)) else {
-            if self.standstill.tell(false) {
+        let executing = self.schedule.oldest_executing();
+        let made = executing.map_or(0, |worker| self.running[worker].made());
+        let lasts = self.standstill.look(waits.then_some(next));
+        let told = if self.standstill.moves(made) { Told::Progress } else { Told::Standstill };
+        let Some(lasts) = lasts else {
+            if self.standstill.tell(Told::Nothing) {
                 self.is_published = false; // the reason is gone
             }
             return Ok(());
         };
-        let why = match (self.schedule.oldest_executing(), self.works.front()) {
+        let why = match (executing, self.works.front()) {
+            (Some(_), Some(work)) if told == Told::Progress => {
+                format!("{made} of its {} changes are made", work.header().changes.max(made))
+            }
             (Some(worker), _) => {
                 standstill::activity(&mut self.control, self.processes[worker]).await?
             }
@@ -630,7 +637,7 @@ impl<'a> Round<'a> {
         let seconds = lasts.as_secs();
         let reason = format!("transaction {next} has been the next for {seconds} s: {why}");
         let replica = &self.config.replica;
-        if self.standstill.tell(true) {
+        if self.standstill.tell(told) && told == Told::Standstill {
             tracing::warn!(site = replica.site.name, reason, "applying makes no progress");
         }
         replica.set_state(replica.apply_state(), reason);

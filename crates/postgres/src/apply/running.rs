@@ -1,7 +1,9 @@
-//! Limits for functions that rows and DDL run at a replica. One that ended at the primary may never end here, where it sees
+//! What a connection that writes is doing: how far it has come, and limits for functions that rows and DDL run at a
+//! replica. One that ended at the primary may never end here, where it sees
 //! other settings or another role. When its time is over, the replica sets the table aside or refuses the entry, so that
 //! nobody who may create a function can stop a replica for good.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,9 +22,10 @@ const DDL_TIMES: u32 = 10;
 /// But not less than this, however little anybody may hold up applying.
 const DDL_LIMIT_MIN: Duration = Duration::from_secs(10);
 
-/// What functions a connection waits for: of rows, or of a command.
+/// How many changes a connection has made, and what functions it waits for: of rows, or of a command.
 #[derive(Debug)]
 pub(super) struct Running {
+    made: AtomicU64,
     max_delay: Duration,
     awaited: Mutex<Option<Limited>>,
 }
@@ -37,7 +40,22 @@ struct Limited {
 impl Running {
     /// None yet. Others may hold up applying for `max_delay`.
     pub(super) fn new(max_delay: Duration) -> Running {
-        Running { max_delay, awaited: Mutex::default() }
+        Running { made: AtomicU64::new(0), max_delay, awaited: Mutex::default() }
+    }
+
+    /// Another transaction begins.
+    pub(super) fn begins(&self) {
+        self.made.store(0, Ordering::Relaxed);
+    }
+
+    /// So many more changes were made.
+    pub(super) fn have_made(&self, changes: u64) {
+        self.made.fetch_add(changes, Ordering::Relaxed);
+    }
+
+    /// Changes that were made in the transaction. (Not all of them are counted.)
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// A change is sent that runs functions of a table.

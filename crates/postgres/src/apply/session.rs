@@ -60,6 +60,17 @@ struct Expected {
     what: What,
 }
 
+impl Expected {
+    /// Changes of the entry that it makes.
+    fn changes(&self) -> u64 {
+        match &self.what {
+            What::Housekeeping(_) | What::Temporary(_) => 0,
+            What::Gathered { changes, .. } => changes.len() as u64,
+            What::Row { .. } | What::Table { .. } => self.rows.unwrap_or(1),
+        }
+    }
+}
+
 /// A statement that the server knows by a name, unless it is carried out as a guarded table's owner.
 struct Prepared {
     name: String,
@@ -283,6 +294,7 @@ impl Session {
             return self.settle().await;
         }
         self.unprepare();
+        self.running.begins();
         let net = if self.as_they_came { None } else { self.net(group).await? };
         self.failed = None; // what is missing then may be made by the changes as they came
         self.begin(group)?;

@@ -1,4 +1,5 @@
-//! Finds out why a replica's applied position does not advance, to tell the operator.
+//! Finds out why a replica's applied position does not advance, to tell the operator. (A large transaction is no standstill
+//! while its changes are being made.)
 
 use std::time::Duration;
 
@@ -15,26 +16,47 @@ const LONG: Duration = Duration::from_secs(5);
 pub(super) struct Standstill {
     next: Option<Tsid>,
     since: Instant,
-    is_told: bool,
+    /// How many of its changes were made, and when there were fewer.
+    made: u64,
+    moved: Instant,
+    told: Told,
+}
+
+/// What the operator was told of last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    /// A transaction that takes long.
+    Progress,
+    Standstill,
 }
 
 impl Standstill {
     pub(super) fn new() -> Standstill {
-        Standstill { next: None, since: Instant::now(), is_told: false }
+        let now = Instant::now();
+        Standstill { next: None, since: now, made: 0, moved: now, told: Told::Nothing }
     }
 
     /// Takes note of the next entry, if one waits; how long it has been the next, if that is too long.
     pub(super) fn look(&mut self, next: Option<Tsid>) -> Option<Duration> {
         if next != self.next {
-            *self = Standstill { next, since: Instant::now(), is_told: self.is_told };
+            *self = Standstill { next, told: self.told, ..Standstill::new() };
         }
         let elapsed = self.since.elapsed();
         (next.is_some() && elapsed >= LONG).then_some(elapsed)
     }
 
-    /// It is told of, or over. Whether that is new.
-    pub(super) fn tell(&mut self, is_told: bool) -> bool {
-        std::mem::replace(&mut self.is_told, is_told) != is_told
+    /// Takes note of how many of its changes were made; whether that was another number a short time ago.
+    pub(super) fn moves(&mut self, made: u64) -> bool {
+        if made != self.made {
+            (self.made, self.moved) = (made, Instant::now());
+        }
+        self.made > 0 && self.moved.elapsed() < LONG
+    }
+
+    /// What the operator is told of now; whether that is new.
+    pub(super) fn tell(&mut self, told: Told) -> bool {
+        std::mem::replace(&mut self.told, told) != told
     }
 }
 

@@ -47,6 +47,7 @@ impl Session {
 
     pub(super) fn check(&mut self, command: &str) {
         let Some(expected) = self.expected.pop_front() else { return };
+        self.running.have_made(expected.changes());
         if matches!(expected.what, What::Housekeeping("COMMIT")) && command != "COMMIT" {
             // A block that had failed is only rolled back by its COMMIT.
             let reason = format!("COMMIT was answered with {command}");
