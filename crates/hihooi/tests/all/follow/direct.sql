@@ -109,7 +109,11 @@ COMMIT;
 INSERT INTO e VALUES (3);
 INSERT INTO t VALUES (2);
 INSERT INTO none VALUES (2);
--- sleep: 3
+-- direct
+-- eventually: 0
+SELECT count(*) FROM pg_class c WHERE relnamespace = ':schema'::regnamespace AND relkind = 'r' AND relreplident = 'd'
+  AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary);
+-- through
 UPDATE e SET id = 7 WHERE id = 1;
 DELETE FROM s WHERE id = 1;
 
@@ -137,6 +141,10 @@ CREATE TABLE a (id int PRIMARY KEY, v text);
 INSERT INTO a VALUES (1, 'a');
 -- through
 INSERT INTO bb VALUES (2);
+-- direct
+-- eventually: 0
+SELECT count(*) FROM pg_class c WHERE relnamespace = ':schema'::regnamespace AND relkind = 'r' AND relreplident = 'd'
+  AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary);
 
 -- case: explain analyze at the primary, of a role and its rights
 CREATE ROLE follow_a;
