@@ -2196,7 +2196,7 @@ BEGIN
     THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
-    -- (What hihooi does behind it is not within it.)
+    -- (hihooi's own commands behind it are not within it.)
     PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])
         [1:greatest(hihooi.depth() - 1, 0)])::text, true);
     PERFORM hihooi.set_depth(greatest(hihooi.depth() - 1, 0));

@@ -1,7 +1,7 @@
 //! What a connection that writes is doing: how far it has come, and limits for functions that rows and DDL run at a
-//! replica. One that ended at the primary may never end here, where it sees
-//! other settings or another role. When its time is over, the replica sets the table aside or refuses the entry, so that
-//! nobody who may create a function can stop a replica for good.
+//! replica. A function that ended at the primary may never end here, where it sees other settings or another role. When its
+//! time is over, the replica sets the table aside or refuses the entry, so that nobody who may create a function can stop a
+//! replica for good.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
