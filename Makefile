@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with a Rust toolchain:
 #
 #   make demo    a primary and two replicas serve a real workload through one port
-#   make test    all tests, on real PostgreSQL servers
+#   make test    the tests, on real PostgreSQL servers
 #
 # Both install what is missing. The demo and the benchmarks compile what is shipped (target/release);
 # tests, lints and documentation share target/debug, which takes half the time.
@@ -10,12 +10,13 @@ CARGO ?= cargo
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
-.PHONY: help setup build demo test test-versions test-drivers random conversations torture bench bench-connections bench-shares bench-quotas bench-levels bench-blocks bench-schemas bench-instructions bench-cores histories simulations lint docs versions
+.PHONY: help setup build demo test test-long test-versions test-drivers random conversations torture bench bench-connections bench-shares bench-quotas bench-levels bench-blocks bench-schemas bench-instructions bench-cores histories simulations lint docs versions
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
 	@echo 'make conversations  random scripts of protocol messages: answered as by PostgreSQL? (RUNS=1000 SEED=1 SHRINK=)'
+	@echo 'make test-long  the tests that take longest and that make test leaves out (ten minutes)'
 	@echo 'make test-versions  what replicas follow, on PostgreSQL 14, 16, 17 and 18 (forty minutes; VERSIONS=17 for one)'
 	@echo 'make test-drivers  14 drivers and frameworks, each through hihooi (DRIVERS="pgx pg" for some of them)'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'
@@ -51,6 +52,10 @@ versions: setup
 
 test: setup versions
 	$(TEST_ENV) scripts/test
+
+# The tests that `make test` leaves out since they take so long (LATER in scripts/test).
+test-long: setup versions
+	$(TEST_ENV) scripts/test --long
 
 # What replicas follow, case by case (crates/hihooi/tests/all/follow), and how they are replaced, on the versions of PostgreSQL
 # that `make test` doesn't run it on.

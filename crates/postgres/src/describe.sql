@@ -91,6 +91,15 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
+    -- Most often there is nothing temporary.
+    IF NOT EXISTS (
+        SELECT FROM (SELECT oid FROM pg_namespace
+                     WHERE nspname >= 'pg_t' AND nspname < 'pg_u' AND nspname ~ '^pg_(toast_)?temp_' OFFSET 0) s,
+            LATERAL (SELECT FROM pg_depend d
+                     WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = s.oid OFFSET 0) d)
+    THEN
+        RETURN;
+    END IF;
     RETURN QUERY
     WITH RECURSIVE asked (class, object) AS (SELECT * FROM unnest(classes, objects)),
     needed (root_class, root, class, object) AS (

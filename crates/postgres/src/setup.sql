@@ -331,24 +331,26 @@ $$;
 
 -- What a note tells ----------------------------------------------------------------------------
 
--- The settings that decide what a command means. It must not have a search path of its own.
-CREATE FUNCTION hihooi.settings() RETURNS pg_catalog.jsonb LANGUAGE plpgsql STABLE AS $$
+-- The settings that decide what a command means; `path` is the caller's search_path.
+CREATE FUNCTION hihooi.settings(path text) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
 BEGIN
-    RETURN (SELECT pg_catalog.jsonb_object_agg(name, pg_catalog.current_setting(name, true))
-    FROM pg_catalog.unnest('{
-        search_path, check_function_bodies, default_table_access_method,
+    RETURN (SELECT jsonb_object_agg(name, current_setting(name, true)) || jsonb_build_object('search_path', path)
+    FROM unnest('{
+        check_function_bodies, default_table_access_method,
         default_toast_compression, xmloption, standard_conforming_strings, backslash_quote,
         escape_string_warning, array_nulls, transform_null_equals, default_text_search_config,
         DateStyle, IntervalStyle, TimeZone, timezone_abbreviations, extra_float_digits,
         bytea_output, xmlbinary, lc_monetary, lc_numeric, lc_time, default_with_oids,
         allow_in_place_tablespaces, createrole_self_grant, icu_validation_level, extension_control_path
-    }'::pg_catalog.text[]) name
-    WHERE pg_catalog.current_setting(name, true) IS NOT NULL
+    }'::text[]) name
+    WHERE current_setting(name, true) IS NOT NULL
       -- A path of this machine, unless it was set for the command.
-      AND (name OPERATOR(pg_catalog.<>) 'extension_control_path'
-          OR pg_catalog.current_setting(name, true) OPERATOR(pg_catalog.<>) '$system' AND EXISTS (
-              SELECT FROM pg_catalog.pg_settings s WHERE s.name OPERATOR(pg_catalog.=) 'extension_control_path'
-                AND s.source OPERATOR(pg_catalog.=) ANY ('{session,client,user,database,database user}'))));
+      AND (name <> 'extension_control_path'
+          OR current_setting(name, true) <> '$system' AND EXISTS (
+              SELECT FROM pg_settings s WHERE s.name = 'extension_control_path'
+                AND s.source = ANY ('{session,client,user,database,database user}'))));
 END
 $$;
 
@@ -461,8 +463,8 @@ AS $$
     SELECT EXISTS (SELECT FROM part p JOIN pg_type y ON y.oid = p.type WHERE y.typtype = 'e')
 $$;
 
--- Raises an error if a table can't be replicated.
-CREATE FUNCTION hihooi.check_table(t oid) RETURNS void
+-- Raises an error if a table can't be replicated. (`is_temporary`: see hihooi.is_temporary.)
+CREATE FUNCTION hihooi.check_table(t oid, is_temporary boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -472,7 +474,7 @@ BEGIN
                    WHERE oid = t AND relkind IN ('r', 'p') AND relpersistence <> 't') THEN
         RETURN;
     END IF;
-    IF hihooi.is_temporary('pg_class'::regclass, t) THEN
+    IF is_temporary THEN
         RAISE 'table % depends on something temporary, so it can''t be replicated', t::regclass
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Create what it depends on in a permanent schema, or make the table temporary.';
@@ -485,9 +487,11 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Store it as text, or make the table temporary.';
     END IF;
+    -- (OFFSET 0: or the planner may ask it of every column of every table.)
     SELECT a.attname AS name, a.atttypid::regtype AS type INTO bad
-        FROM pg_partitioned_table p, unnest(p.partattrs) k(number) JOIN pg_attribute a ON a.attnum = k.number
-        WHERE p.partrelid = t AND p.partstrat = 'h' AND a.attrelid = t AND hihooi.has_enums(a.atttypid);
+        FROM (SELECT unnest(partattrs) FROM pg_partitioned_table WHERE partrelid = t AND partstrat = 'h' OFFSET 0) k(number),
+            LATERAL (SELECT * FROM pg_attribute WHERE attrelid = t AND attnum = k.number OFFSET 0) a
+        WHERE hihooi.has_enums(a.atttypid);
     IF FOUND THEN
         RAISE 'table % is partitioned by hash of column "%", whose type % hashes otherwise at each server, so it'
             ' can''t be replicated', t::regclass, bad.name, bad.type
@@ -736,12 +740,15 @@ $$;
 
 -- The tables that inherit from a table, partitions among them.
 CREATE FUNCTION hihooi.descendants(t oid) RETURNS TABLE (relation oid)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
+BEGIN
+    RETURN QUERY
     WITH RECURSIVE tree(relation) AS (
         SELECT inhrelid FROM pg_inherits WHERE inhparent = t
         UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.relation)
-    SELECT tree.relation FROM tree
+    SELECT tree.relation FROM tree;
+END
 $$;
 
 -- Values that a command gave existing rows without touching them, as ADD COLUMN does with a default
@@ -888,11 +895,15 @@ $$;
 
 -- Rows that the transaction changed so far in the catalogs that GRANT changes.
 CREATE FUNCTION hihooi.changed() RETURNS bigint[]
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT array_agg(pg_stat_get_xact_tuples_updated(catalog) ORDER BY place)
-    FROM unnest('{pg_class,pg_attribute,pg_proc,pg_type,pg_namespace,pg_language,
-        pg_foreign_server,pg_foreign_data_wrapper}'::regclass[]) WITH ORDINALITY c(catalog, place)
+BEGIN
+    RETURN ARRAY(
+        SELECT pg_stat_get_xact_tuples_updated(catalog)
+        FROM unnest('{pg_class,pg_attribute,pg_proc,pg_type,pg_namespace,pg_language,
+            pg_foreign_server,pg_foreign_data_wrapper}'::regclass[]) WITH ORDINALITY c(catalog, place)
+        ORDER BY place);
+END
 $$;
 
 -- The objects that a command changed: those rows that the transaction changed last, as many as
@@ -1508,7 +1519,7 @@ BEGIN
           AND n.nspname <> 'hihooi' AND NOT hihooi.is_temporary('pg_class'::regclass, c.oid)
     LOOP
         BEGIN
-            PERFORM hihooi.check_table(made.oid);
+            PERFORM hihooi.check_table(made.oid, false);
             PERFORM hihooi.note_made(made.oid);
             PERFORM hihooi.set_identity(made.oid);
             has_made := true;
@@ -1798,7 +1809,7 @@ DECLARE
 BEGIN
     -- In PostgreSQL's own words, under the caller's search path.
     GET DIAGNOSTICS context = PG_CONTEXT;
-    PERFORM hihooi.note_end(tg_tag, context, hihooi.settings());
+    PERFORM hihooi.note_end(tg_tag, context, pg_catalog.current_setting('search_path'));
 END
 $$;
 
@@ -1916,13 +1927,13 @@ $$;
 
 -- Notes what a command did. By the indexes of the catalogs, like the other triggers: a session keeps the plans that it made while
 -- there were few tables. Not compiled just in time: such queries look dear enough for that, which takes longer than the queries.
-CREATE FUNCTION hihooi.note_end(tag text, whole text, settings jsonb) RETURNS void
+CREATE FUNCTION hihooi.note_end(tag text, whole text, path text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);
-    -- It gives a table its identity, so that need not be done behind it.
+    -- It gives a table its identity, and nothing else: what the command around it did has been seen to.
     is_ours constant boolean := split_part(stack, chr(10), 2)
         LIKE 'PL/pgSQL function hihooi.alter_unnoticed(text) line %';
     caller constant text := current_setting('hihooi.caller');
@@ -1943,13 +1954,14 @@ DECLARE
     seen text[] := '{}';
     root record;
     unfinished oid;
+    is_temporary boolean;
 BEGIN
     -- A rewrite makes indexes valid: such a table is as it should be behind them.
     IF tag IN ('ALTER TABLE', 'REFRESH MATERIALIZED VIEW') AND EXISTS (SELECT FROM hihooi.invalid) THEN
         SELECT array_agg(relation) INTO healed FROM hihooi.healed() WHERE index IS NOT NULL;
     END IF;
     -- An identity by an index that replicas don't have, since it isn't valid, is none there either.
-    IF tag = 'ALTER TABLE' THEN
+    IF tag = 'ALTER TABLE' AND NOT is_ours THEN
         PERFORM hihooi.set_identity(i.indrelid)
             FROM pg_event_trigger_ddl_commands() c JOIN pg_index i ON i.indrelid = c.objid
                 JOIN pg_class k ON k.oid = i.indexrelid AND k.relkind = 'i'
@@ -1968,6 +1980,10 @@ BEGIN
     END IF;
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
         CONTINUE WHEN command.in_extension OR tag = 'REINDEX';
+        IF is_ours AND command.classid = 'pg_class'::regclass THEN
+            objects := objects || hihooi.object_note(command.classid, command.objid);
+            CONTINUE;
+        END IF;
         IF command.objid IS NULL THEN
             CONTINUE WHEN tag NOT IN ('GRANT', 'REVOKE')
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
@@ -2005,11 +2021,11 @@ BEGIN
         END IF;
         CONTINUE WHEN hihooi.is_local(command.classid) OR command.schema_name = 'hihooi'
             OR command.object_type = 'schema' AND command.object_identity = 'hihooi';
+        is_temporary := command.schema_name = 'pg_temp' OR hihooi.is_temporary(command.classid, command.objid);
         IF command.classid = 'pg_class'::regclass THEN
-            PERFORM hihooi.check_table(command.objid);
+            PERFORM hihooi.check_table(command.objid, is_temporary);
         END IF;
-        CONTINUE WHEN command.schema_name = 'pg_temp'
-            OR hihooi.is_temporary(command.classid, command.objid);
+        CONTINUE WHEN is_temporary;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
         IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW|FUNCTION|PROCEDURE|AGGREGATE)|SELECT INTO)' THEN
             own := own || command.objid;
@@ -2052,7 +2068,7 @@ BEGIN
                   AND hihooi.unwritable(oid) IS NULL;
         END IF;
     END LOOP;
-    IF tag = 'ALTER TABLE' AND cardinality(objects) > 0 THEN
+    IF tag = 'ALTER TABLE' AND cardinality(objects) > 0 AND NOT is_ours THEN
         FOR root IN
             SELECT c.class, c.object
             FROM (
@@ -2101,7 +2117,7 @@ BEGIN
     WITH taken AS (DELETE FROM hihooi.rewrite r WHERE r.context = stack RETURNING relation)
     SELECT array_agg(DISTINCT c.oid) INTO rewritten FROM taken JOIN pg_class c ON c.oid = relation
         WHERE c.relpersistence = 'p';
-    IF tag = 'ALTER TABLE' THEN
+    IF tag = 'ALTER TABLE' AND cardinality(touched) > 0 THEN
         rewritten := array_cat(rewritten, hihooi.asked_of_rows(touched));
     END IF;
     IF matters THEN
@@ -2109,7 +2125,7 @@ BEGIN
     END IF;
     IF cardinality(objects) > 0 OR matters THEN
         PERFORM hihooi.follow_shared();
-        note := jsonb_build_object('tag', tag, 'role', caller, 'settings', settings,
+        note := jsonb_build_object('tag', tag, 'role', caller, 'settings', hihooi.settings(path),
             'version', current_setting('server_version_num')::int / 10000,
             'took_ms', ceil(extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint,
             'objects', to_jsonb(objects));

@@ -422,7 +422,7 @@ async fn nothing_is_committed_that_the_log_may_lose() {
 async fn exactly_once_through_many_restarts() {
     let cluster = Cluster::start(ACCOUNTS, 2).await;
     let load = Load::start(&cluster, 4, transfer);
-    for restarts in 0..25 {
+    for restarts in 0..10 {
         cluster.followers[0].advances(1 + 17 * restarts % 60).await;
         for follower in &cluster.followers {
             let reason = follower.replica.reason();
@@ -432,7 +432,7 @@ async fn exactly_once_through_many_restarts() {
     }
     load.end().await;
     let report = cluster.assert_equal().await;
-    assert!(report.rows > 600, "{report}");
+    assert!(report.rows > 300, "{report}");
 }
 
 /// I5: a COMMIT that waits in the socket of a backend, when the round that sent it ends, counts in
