@@ -1981,7 +1981,8 @@ BEGIN
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
         CONTINUE WHEN command.in_extension OR tag = 'REINDEX';
         IF is_ours AND command.classid = 'pg_class'::regclass THEN
-            objects := objects || hihooi.object_note(command.classid, command.objid);
+            objects := objects || (hihooi.object_note(command.classid, command.objid)
+                - CASE WHEN command.objid = ANY (healed) THEN 'description' ELSE '' END);
             CONTINUE;
         END IF;
         IF command.objid IS NULL THEN
@@ -2044,9 +2045,8 @@ BEGIN
         END IF;
         IF NOT concat(root.class, ' ', root.object) = ANY (seen) THEN
             seen := seen || concat(root.class, ' ', root.object);
-            note := hihooi.object_note(root.class, root.object);
-            objects := objects || CASE WHEN root.object = ANY (healed) THEN note - 'description'
-                ELSE note END;
+            objects := objects || (hihooi.object_note(root.class, root.object)
+                - CASE WHEN root.object = ANY (healed) THEN 'description' ELSE '' END);
         END IF;
         IF command.classid = 'pg_class'::regclass THEN
             touched := touched || command.objid;
@@ -2083,9 +2083,8 @@ BEGIN
               AND NOT hihooi.is_temporary(c.class, c.object)
             LIMIT 32
         LOOP
-            note := hihooi.object_note(root.class, root.object);
-            objects := objects || CASE WHEN root.object = ANY (healed) THEN note - 'description'
-                ELSE note END;
+            objects := objects || (hihooi.object_note(root.class, root.object)
+                - CASE WHEN root.object = ANY (healed) THEN 'description' ELSE '' END);
         END LOOP;
     END IF;
     -- Partitions get indexes attached without a lock that others' commands on them wait for: their notes are to be known
