@@ -463,7 +463,7 @@ AS $$
     SELECT EXISTS (SELECT FROM part p JOIN pg_type y ON y.oid = p.type WHERE y.typtype = 'e')
 $$;
 
--- Raises an error if a table can't be replicated. (`is_temporary`: see hihooi.is_temporary.)
+-- Raises an error if a table can't be replicated; `is_temporary` is what hihooi.is_temporary() says of it.
 CREATE FUNCTION hihooi.check_table(t oid, is_temporary boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -487,7 +487,7 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Store it as text, or make the table temporary.';
     END IF;
-    -- (OFFSET 0: or the planner may ask it of every column of every table.)
+    -- (OFFSET 0: otherwise the planner may call has_enums for every column of every table.)
     SELECT a.attname AS name, a.atttypid::regtype AS type INTO bad
         FROM (SELECT unnest(partattrs) FROM pg_partitioned_table WHERE partrelid = t AND partstrat = 'h' OFFSET 0) k(number),
             LATERAL (SELECT * FROM pg_attribute WHERE attrelid = t AND attnum = k.number OFFSET 0) a

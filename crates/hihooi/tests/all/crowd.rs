@@ -290,7 +290,7 @@ fn first_value(answer: &Answer) -> String {
 /// it, and at the end nothing of it is left anywhere.
 #[test]
 fn short_sessions_leave_nothing_behind() {
-    const SHORT: usize = 400;
+    const SHORT: usize = 1_000;
     const ENDS: usize = 6;
     if target_is_plain() {
         return;
