@@ -1,7 +1,7 @@
 //! Replicas follow what the primary did, whatever it was (I2, I5): some hundred cases, as data in
 //! `follow/*.sql` (their form is described in `follow/cases.rs`). After each case every
 //! replica serves without lag, and a comparison of the catalogs and rows says equal (`follow/fingerprint.sql`). After
-//! every sixth so does `VERIFY`, which shares nothing with it (`HIHOOI_VERIFY_EVERY=1`: after each).
+//! every twelfth so does `VERIFY`, which shares nothing with it (`HIHOOI_VERIFY_EVERY=1`: after each).
 //!
 //! A file is a test; it tells all of its cases that fail. `HIHOOI_CASE=part of a name` chooses.
 //! Beside them, `random` runs cases that nobody thought of, and prints those that fail:
@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -30,8 +30,8 @@ use crate::harness::{
 
 /// Cases of a file that run one after the other.
 const CASES_MAX: usize = 40;
-/// `VERIFY` is asked at one of so many comparisons, unless told otherwise: it takes a fifth of the servers' time.
-const VERIFY_EVERY: u32 = 6;
+/// `VERIFY` is asked at one of so many comparisons, unless told otherwise: it takes long.
+const VERIFY_EVERY: u32 = 12;
 /// Replicas apply a case within so long, or it has failed.
 const LAG_S_MAX: u64 = 180;
 /// Random cases, unless told otherwise.
@@ -134,13 +134,30 @@ struct Watched {
     sessions: RefCell<BTreeMap<String, Session>>,
     /// So many comparisons were made.
     compared: Cell<u32>,
+    /// The schema of the case before.
+    left: RefCell<Option<String>>,
 }
 
 impl Watched {
     fn start() -> Watched {
         let cluster = Cluster::start(Options::replicas(1));
         cluster.connect().run("CREATE TABLE public.follow_marks (n serial PRIMARY KEY, v text)");
-        Watched { cluster, sessions: RefCell::default(), compared: Cell::default() }
+        let (sessions, compared, left) = Default::default();
+        Watched { cluster, sessions, compared, left }
+    }
+
+    /// Drops the schema of the case before, and makes the next case's: in one transaction, since each time
+    /// hihooi reads the catalog, and all servers plan all their queries anew.
+    fn next_schema(&self, next: Option<&str>) {
+        let dropped = self.left.take().map(|left| format!("DROP SCHEMA {left} CASCADE"));
+        let made = next.map(|next| format!("CREATE SCHEMA {next}"));
+        let text: Vec<String> = dropped.into_iter().chain(made).collect();
+        if text.is_empty() {
+            return;
+        }
+        // A new session, since the case may have changed settings that sessions begin with.
+        self.cluster.connect().run(&text.join("; "));
+        *self.left.borrow_mut() = next.map(str::to_owned);
     }
 
     /// Asks a site past hihooi.
@@ -197,6 +214,12 @@ fn play_part(file: &str, cases: &[(usize, &Case)]) -> Vec<String> {
             eprintln!("failed: {told}");
             failed.push(told);
         }
+    }
+    if let Some(cluster) = &cluster {
+        cluster.next_schema(None);
+        failed.extend(
+            settled(&cluster.cluster).err().map(|why| format!("{file}: at its end: {why}")),
+        );
     }
     clusters().extend(cluster);
     failed
@@ -295,19 +318,15 @@ impl Run<'_> {
         }
     }
 
-    /// The whole case, its comparisons and its cleaning up.
+    /// The whole case, its comparisons and its cleaning up. (The next case drops the schema.)
     fn play(&mut self, case: &Case) -> Result<(), String> {
         self.fallible = case.fallible;
-        self.cluster.connect().run(&format!("CREATE SCHEMA {}", self.schema));
+        self.watched.next_schema(Some(self.schema));
         self.steps(&case.body)?;
         self.end_sessions()?;
         self.compare("at the end")?;
         self.steps(&case.finally)?;
-        self.end_sessions()?;
-        // A new session, since the case may have changed settings that sessions begin with.
-        let mut admin = self.cluster.connect();
-        admin.run(&format!("DROP SCHEMA {} CASCADE", self.schema));
-        self.settle("behind the case")
+        self.end_sessions()
     }
 
     /// Runs steps in their order, to the end or to a refusal; then nothing is pending.
@@ -615,9 +634,9 @@ fn missing<'a>(expected: &'a [String], got: &[String]) -> Vec<&'a String> {
 
 /// A site's definitions and rows, a line each.
 fn fingerprint(watched: &Watched, site: &str) -> Vec<String> {
+    static QUESTIONS: LazyLock<Vec<Case>> = LazyLock::new(|| read("fingerprint"));
     let version = watched.version();
-    let cases = read("fingerprint");
-    let statements = cases[0].body.iter().filter_map(|step| match step {
+    let statements = QUESTIONS[0].body.iter().filter_map(|step| match step {
         Step::Run(statement) if statement.versions.contains(version) => Some(&statement.text),
         _ => None,
     });

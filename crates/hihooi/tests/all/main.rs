@@ -25,6 +25,7 @@ mod hostile;
 mod identity;
 mod items;
 mod live_history;
+mod loading;
 mod locks;
 mod long_fork;
 mod max_apply_delay;

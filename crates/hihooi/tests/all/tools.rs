@@ -7,12 +7,12 @@ use crate::harness::{
     Cluster, Options, alone, eventually, finish, reference, shared, succeed, tool,
 };
 
-fn pgbench(cluster: &Cluster, arguments: &str) -> String {
+pub fn pgbench(cluster: &Cluster, arguments: &str) -> String {
     succeed(tool("pgbench", cluster.port).args(arguments.split_whitespace()))
 }
 
 /// Transactions that a run of pgbench says it made; none may have failed.
-fn processed(report: &str) -> u64 {
+pub fn processed(report: &str) -> u64 {
     let line = |start: &str| report.lines().find_map(|line| line.strip_prefix(start));
     let failed = line("number of failed transactions: ").unwrap_or("0");
     assert!(failed.starts_with("0"), "{report}");
@@ -62,33 +62,10 @@ fn pgbench_runs_unchanged_in_all_its_modes() {
     cluster.assert_verified();
 }
 
-fn check_tpcb_if_hihooi(cluster: &Cluster, transactions: u64) {
+pub fn check_tpcb_if_hihooi(cluster: &Cluster, transactions: u64) {
     if cluster.is_hihooi() {
         check_tpcb(cluster, transactions);
     }
-}
-
-#[test]
-fn pgbench_initialises_in_every_order_of_its_steps() {
-    let _alone = alone();
-    let cluster = shared();
-    for arguments in [
-        "-i -s 1 -q --foreign-keys",
-        "-i -s 1 -q -I dtGvp",
-        "-i -s 1 -q --partitions=3",
-        "-i -s 1 -q --partitions=3 --partition-method=hash",
-        "-i -s 1 -q --unlogged-tables",
-        "-i -s 1 -q -F 90",
-    ] {
-        pgbench(cluster, arguments);
-        let report = pgbench(cluster, "-n -c 4 -t 20");
-        assert_eq!(processed(&report), 80, "{arguments}");
-        if !arguments.contains("unlogged") {
-            check_tpcb_if_hihooi(cluster, 80);
-        }
-    }
-    pgbench(cluster, "-i -s 1 -q");
-    cluster.assert_verified();
 }
 
 #[test]
@@ -115,7 +92,7 @@ fn psql(port: u16, text: &str) -> Command {
 }
 
 /// The owner of some of the shop, if it isn't there already.
-fn make_owner(port: u16) {
+pub fn make_owner(port: u16) {
     let _ = finish(tool("psql", port).args(["-Xqc", "CREATE ROLE shop_owner"]));
 }
 
@@ -202,7 +179,7 @@ fn psql_scripts_with_variables_blocks_and_errors_run() {
 
 /// What pg_dump prints of a schema, without the lines that hihooi may add (it
 /// sets REPLICA IDENTITY FULL on keyless tables).
-fn dump(port: u16, schema: &str) -> String {
+pub fn dump(port: u16, schema: &str) -> String {
     let text = succeed(tool("pg_dump", port).args(["--schema", schema]));
     let kept = text.lines().filter(|line| !line.contains("REPLICA IDENTITY FULL"));
     kept.filter(|line| !line.is_empty() && !line.starts_with('\\')).collect::<Vec<_>>().join("\n")
@@ -249,36 +226,6 @@ fn pg_dump_and_pg_restore_bring_a_schema_through() {
     let mut command = tool("pg_restore", source.port);
     succeed(command.args(["--exit-on-error", "-d", "postgres"]).arg(&file));
     assert_eq!(expected, dump(source.port, "shop"));
-}
-
-/// Some 900 objects, in two schemas that refer to each other, restored by several connections at a time.
-#[test]
-fn a_large_schema_is_restored_by_parallel_connections() {
-    let _alone = alone();
-    let source = reference();
-    let generator = include_str!("scripts/large.sql");
-    make_owner(source.port);
-    succeed(tool("psql", source.port).args(["-Xq", "-v", "ON_ERROR_STOP=1", "-c", generator]));
-    let expected = dump(source.port, "large*");
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("large");
-    let mut command = tool("pg_dump", source.port);
-    succeed(command.args(["--schema", "large*", "--format", "directory", "-f"]).arg(&file));
-    let contents = succeed(tool("pg_restore", source.port).arg("--list").arg(&file));
-    let objects = contents.lines().filter(|line| !line.starts_with(';')).count();
-    assert!(objects > 900, "only {objects} objects");
-    let cluster = shared();
-    make_owner(cluster.port);
-    let mut command = tool("pg_restore", cluster.port);
-    succeed(command.args(["--exit-on-error", "-d", "postgres", "-j", "4"]).arg(&file));
-    assert_eq!(expected, dump(cluster.port, "large*"), "restored, dumped again (I1)");
-    cluster.assert_verified();
-    let drop = "DO $$ BEGIN FOR i IN 1..2 LOOP \
-        EXECUTE format('DROP SCHEMA large_%s CASCADE', i); END LOOP; END $$";
-    for port in [source.port, cluster.port] {
-        succeed(tool("psql", port).args(["-Xqc", "SET client_min_messages = error", "-c", drop]));
-    }
-    cluster.assert_verified();
 }
 
 /// A dump of the whole database contains what hihooi made; restoring it through another hihooi

@@ -645,7 +645,7 @@ async fn large_transactions_disturb_no_applier() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    for n in 0..12 {
+    for n in 0..6 {
         let (id, small, many) = (1000 + 2 * n, 1001 + 2 * n, 10_000 * (n + 1));
         for text in [
             format!("INSERT INTO account SELECT {id}, 0, repeat(md5('{n}'), 160000)"),

@@ -295,6 +295,8 @@ SET lock_timeout = '200ms';
 DROP INDEX CONCURRENTLY i;
 -- session: 2
 COMMIT;
+-- (What looks every two seconds may be noting it just now, behind what comes next.)
+-- sleep: 3
 -- check
 -- session: 1
 INSERT INTO t VALUES (1, 'a');

@@ -1,4 +1,4 @@
--- What an application has after some years: two modules of 25 tables each, with what hangs on them.
+-- As much as an application has after some years: four modules of 25 tables each, with what hangs on them.
 -- Role shop_owner must exist.
 SET client_min_messages = warning;
 DO $$
@@ -6,7 +6,7 @@ DECLARE
     s text;
     q text;
 BEGIN
-    FOR m IN 1..2 LOOP
+    FOR m IN 1..4 LOOP
         s := 'large_' || m;
         EXECUTE format('DROP SCHEMA IF EXISTS %I CASCADE', s);
         EXECUTE format('CREATE SCHEMA %I', s);
