@@ -26,7 +26,7 @@ use std::path::Path;
 use bytes::BytesMut;
 use hihooi_wire::frontend::{self, Parse, Target};
 
-use super::world::{Fault, Pieces, World, direct, frames, show_all};
+use super::world::{Pieces, World, direct, frames, show_all};
 
 /// A script.
 #[derive(Debug, Clone, Default)]
@@ -143,8 +143,7 @@ impl Script {
     }
 
     /// Plays it; with the client's answer if that must be PostgreSQL's.
-    pub(super) fn play(&self, pieces: Pieces, fault: Option<(usize, Fault)>) -> World {
-        let mut world = World::new(pieces, fault);
+    pub(super) fn play(&self, mut world: World) -> World {
         for packet in &self.packets {
             packet.play(&mut world);
         }
@@ -246,7 +245,7 @@ fn i1_the_client_gets_what_a_server_says_however_it_comes() {
         [Pieces::Frames, Pieces::All, Pieces::Bytes(1), Pieces::Bytes(2), Pieces::Bytes(7)];
     for script in scripts() {
         for pieces in pieces {
-            let mut world = script.play(pieces, None);
+            let mut world = script.play(World::new(pieces, None));
             if let Some(expected) = script.expected() {
                 let got = show_all(&frames(&world.client));
                 assert_eq!(got, show_all(&expected), "{} ({pieces:?})", script.name);

@@ -294,8 +294,9 @@ pub(super) struct World {
     fault: Option<(usize, Fault)>,
     /// Events so far.
     pub(super) events: usize,
-    /// What happened, a line each.
+    /// What happened, a line each, unless nobody will read it: it takes longer than all else.
     pub(super) trace: Vec<String>,
+    is_traced: bool,
     begun: Vec<WriteId>,
     outcomes: Vec<(WriteId, Option<Outcome>)>,
     /// Transactions that committed, and the writes that had begun then.
@@ -351,10 +352,41 @@ impl World {
             fault,
             events: 0,
             trace: Vec::new(),
+            is_traced: true,
             begun: Vec::new(),
             outcomes: Vec::new(),
             committed: Vec::new(),
             wrong: Vec::new(),
+        }
+    }
+
+    /// Without a trace.
+    pub(super) fn untold(self) -> World {
+        World { is_traced: false, ..self }
+    }
+
+    fn tell(&mut self, line: impl FnOnce(&World) -> String) {
+        if self.is_traced {
+            let line = line(self);
+            self.trace.push(line);
+        }
+    }
+
+    fn show(&self, action: &Action) -> String {
+        match action {
+            Action::Lease(site) => format!("Lease({})", self.env.site_name(*site)),
+            Action::Release(_) => "Release".to_owned(),
+            Action::Discard(_) => "Discard".to_owned(),
+            Action::Begin { items, .. } => format!("Begin({items:?})"),
+            Action::End { outcome, everywhere, .. } => {
+                let waits = if *everywhere { ", everywhere" } else { "" };
+                format!("End({outcome:?}{waits})")
+            }
+            Action::Doubt(_) => "Doubt".to_owned(),
+            Action::Note(route) => format!("Note({})", route.reason.as_str()),
+            Action::Took(..) => "Took".to_owned(),
+            Action::Hash(passwords) => format!("Hash({passwords:?})"),
+            other => format!("{other:?}"),
         }
     }
 
@@ -512,7 +544,7 @@ impl World {
 
     /// Whether what was about to happen can't any more.
     fn strike(&mut self, fault: Fault) -> bool {
-        self.trace.push(format!("    {fault:?}"));
+        self.tell(|_| format!("    {fault:?}"));
         let event = match fault {
             Fault::ServerLost | Fault::ServerShutDown => {
                 let Some(leased) = &mut self.leased else { return false };
@@ -576,7 +608,7 @@ impl World {
         }
         if !output.is_empty() && !self.client_is_gone {
             self.client.extend_from_slice(&output);
-            self.trace.push(format!("  client < {}", show_all(&frames(&output))));
+            self.tell(|_| format!("  client < {}", show_all(&frames(&output))));
         }
     }
 
@@ -595,8 +627,8 @@ impl World {
             let definitions = new.iter().filter(|commit| !commit.ddl.is_empty()).count() as u64;
             self.env.definitions.set(self.env.definitions.get() + definitions);
             drop(cluster);
-            let name = self.env.site_name(leased.site);
-            self.trace.push(format!("  {name} < {}", show_sent(&output)));
+            let site = leased.site;
+            self.tell(|world| format!("  {} < {}", world.env.site_name(site), show_sent(&output)));
             if self.session.wants_sent() {
                 self.event(Event::Sent);
             }
@@ -664,24 +696,9 @@ impl World {
     }
 
     fn carry_out(&mut self, action: Action) {
-        let shown = match &action {
-            Action::Lease(site) => format!("Lease({})", self.env.site_name(*site)),
-            Action::Release(_) => "Release".to_owned(),
-            Action::Discard(_) => "Discard".to_owned(),
-            Action::Begin { items, .. } => format!("Begin({items:?})"),
-            Action::End { outcome, everywhere, .. } => {
-                let waits = if *everywhere { ", everywhere" } else { "" };
-                format!("End({outcome:?}{waits})")
-            }
-            Action::Doubt(_) => "Doubt".to_owned(),
-            Action::Note(route) => format!("Note({})", route.reason.as_str()),
-            Action::Took(..) => "Took".to_owned(),
-            Action::Hash(passwords) => format!("Hash({passwords:?})"),
-            other => format!("{other:?}"),
-        };
         // (How soon a replica answers changes nothing for the session.)
         if !matches!(action, Action::Answered(..)) {
-            self.trace.push(format!("  do {shown}"));
+            self.tell(|world| format!("  do {}", world.show(&action)));
         }
         match action {
             Action::Lease(site) => self.lease(site),
