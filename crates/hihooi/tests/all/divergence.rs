@@ -578,7 +578,7 @@ fn catalogs_that_are_written_to_stop_the_replicas() {
 #[test]
 fn verify_tells_ddl_beside_it_from_differences() {
     const EACH: u32 = 12;
-    const VERIFICATIONS: u32 = 3;
+    const VERIFICATIONS: u32 = 4;
     if target_is_plain() {
         return;
     }

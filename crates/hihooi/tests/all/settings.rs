@@ -101,9 +101,9 @@ fn settings_made_by_code_are_their_sessions() {
 /// own: none has another's, none loses its own, errors and disconnects in between (I8).
 #[test]
 fn a_crowd_keeps_its_settings_apart() {
-    const OPEN: usize = 120;
+    const OPEN: usize = 200;
     // (A thousand, with state of every kind, are in crowd.rs.)
-    const SHORT: usize = 120;
+    const SHORT: usize = 200;
     const THREADS: usize = 20;
     if target_is_plain() {
         return;

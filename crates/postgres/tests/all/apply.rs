@@ -144,7 +144,7 @@ async fn readers_see_a_prefix_under_parallel_apply() {
 async fn read_prefixes(follower: &Follower) {
     let mut reader = follower.connect().await;
     let (mut moves, mut last) = (0, 0);
-    while moves < 20 || follower.replica.applied().0 < 300 {
+    while moves < 30 || follower.replica.applied().0 < 600 {
         let query = "SELECT (SELECT sum(v) FROM account), (SELECT count(*) FROM history),
                      (SELECT 2 * count(*) FROM history WHERE a <> b),
                      (SELECT sum(abs(v)) FROM account)";
@@ -181,7 +181,7 @@ async fn exactly_once_through_kill_9_of_the_replica() {
 async fn exactly_once_through_new_appliers() {
     let mut cluster = Cluster::start(ACCOUNTS, 1).await;
     let load = Load::start(&cluster, 4, transfer);
-    for count in [50, 110, 70, 90] {
+    for count in [50, 80, 110, 70, 90, 60] {
         cluster.followers[0].advances(count).await;
         let held = backends(&cluster.followers[0]).await;
         let config = cluster.config(&cluster.followers[0].replica);

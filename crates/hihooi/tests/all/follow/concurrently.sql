@@ -295,8 +295,9 @@ SET lock_timeout = '200ms';
 DROP INDEX CONCURRENTLY i;
 -- session: 2
 COMMIT;
--- (What looks every two seconds may be noting it just now, behind what comes next.)
--- sleep: 3
+-- (What looks every two seconds may be noting it just now: then it comes behind what other sessions do.)
+-- eventually: 1
+SELECT count(*) FROM hihooi.invalid WHERE relation = 't'::regclass;
 -- check
 -- session: 1
 INSERT INTO t VALUES (1, 'a');
