@@ -24,13 +24,14 @@ const FOLLOW: [&str; 5] = [
     "SELECT hihooi.follow_shared()",
     "SELECT hihooi.follow_unnoted()",
     "SELECT hihooi.follow_owners()",
-    "SELECT hihooi.follow_indexes()",
+    "SELECT hihooi.follow_indexes(false)",
     "SELECT hihooi.tidy()",
 ];
 
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(replication: Arc<Replication>, status: Arc<CollectorStatus>) {
-    let login = replication.login("hihooi following");
+    // (Compiling such queries takes longer than they do.)
+    let login = replication.login("hihooi following").with("jit", "off");
     let mut told = String::new();
     loop {
         let ended = match Connection::open(&login).await {

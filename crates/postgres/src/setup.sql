@@ -797,13 +797,30 @@ BEGIN
 END
 $$;
 
--- The tables of extensions: what their scripts write there is written at replicas by the script.
-CREATE FUNCTION hihooi.member_tables(extensions oid[]) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- How many rows the transaction has written so far, by table.
+CREATE FUNCTION hihooi.written() RETURNS jsonb
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT jsonb_agg(d.objid::bigint) FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
+    SELECT coalesce(jsonb_object_agg(w.oid, w.rows), '{}')
+    FROM (SELECT oid, pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid)
+              + pg_stat_get_xact_tuples_deleted(oid) AS rows
+          FROM pg_class WHERE relkind = 'r' AND relpersistence = 'p' AND oid >= 16384
+            AND relnamespace <> 'hihooi'::regnamespace) w
+    WHERE w.rows > 0
+$$;
+
+-- The tables to which an extension's script has written, which replicas execute as well: since `before`, or, if nobody has
+-- counted, those of the extension.
+CREATE FUNCTION hihooi.written_by_script(extensions oid[], before jsonb) RETURNS oid[]
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT array_agg(w.key::oid) FROM jsonb_each(hihooi.written()) w WHERE w.value IS DISTINCT FROM before->w.key
+    HAVING current_setting('track_counts')::boolean
+    UNION ALL
+    SELECT array_agg(d.objid) FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
     WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
-      AND d.refobjid = ANY (extensions) AND d.deptype = 'e' AND c.relkind IN ('r', 'p')
+      AND d.refobjid = ANY (extensions) AND d.deptype = 'e' AND c.relkind = 'r' AND c.relpersistence = 'p'
+    HAVING NOT current_setting('track_counts')::boolean
 $$;
 
 -- Whether the current transaction, or one within it, wrote a row that it sees.
@@ -1145,53 +1162,98 @@ BEGIN
 END
 $$;
 
--- Notes those that became invalid, which replicas may have, and those that became valid, as REINDEX and
--- rewriting a table make them.
-CREATE FUNCTION hihooi.follow_indexes() RETURNS void
+-- Notes indexes of a table that replicas are to have from now on, and then the table: it is as it should be when all of them
+-- are there, or gone.
+CREATE FUNCTION hihooi.note_indexes(t oid, indexes oid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    one record;
-    note jsonb;
+    owner name;
+    its_note jsonb;
 BEGIN
-    FOR one IN
-        SELECT b.relation, array_agg(b.name) FILTER (WHERE b.is_new) AS lost,
-            array_agg(b.name) FILTER (WHERE NOT b.is_new) AS names,
-            coalesce(array_agg(b.index) FILTER (WHERE b.index IS NOT NULL), '{}') AS indexes
-        FROM (SELECT relation, name, NULL::oid AS index, true AS is_new FROM hihooi.new_invalid(NULL)
-              UNION ALL SELECT relation, name, index, false FROM hihooi.healed()) b
-        GROUP BY b.relation
-    LOOP
-        -- Who drops the table from now on does so behind the note; and nobody is at work on its indexes.
-        -- (LOCK refuses materialized views: of these, the second alone.)
-        CONTINUE WHEN hihooi.is_indexing(one.relation);
+    SELECT r.rolname INTO owner FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE c.oid = t;
+    IF NOT FOUND THEN
+        RETURN; -- it has just gone
+    END IF;
+    its_note := hihooi.object_note('pg_class'::regclass, t);
+    PERFORM hihooi.note_index(i, its_note) FROM unnest(indexes) i;
+    -- (What they are parts of may have become valid at replicas, and isn't here.)
+    PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'CREATE INDEX', 'settings', '{}'::jsonb, 'role', owner,
+        'version', current_setting('server_version_num')::int / 10000, 'is_done', true,
+        'objects', jsonb_build_array(its_note) || coalesce((
+            SELECT jsonb_agg(hihooi.object_note('pg_class'::regclass, relid) - 'description')
+            FROM pg_partition_ancestors(t) WHERE relid <> t), '[]')));
+    PERFORM hihooi.set_identity(t);
+END
+$$;
+
+-- Notes those that became valid, as REINDEX and rewriting a table make them. Whoever does that has their rows until its end:
+-- who waits for these has the note in front of those of its own commands.
+CREATE FUNCTION hihooi.follow_healed(waits boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    t oid;
+    indexes oid[];
+BEGIN
+    FOR t IN SELECT DISTINCT relation FROM hihooi.healed() LOOP
         BEGIN
-            IF EXISTS (SELECT FROM pg_class WHERE oid = one.relation AND relkind IN ('r', 'p')) THEN
-                EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE NOWAIT',
-                    one.relation::regclass);
+            -- Who drops the table from now on does so behind the note. (LOCK refuses materialized views.)
+            IF EXISTS (SELECT FROM pg_class WHERE oid = t AND relkind IN ('r', 'p')) THEN
+                EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE NOWAIT', t::regclass);
+            END IF;
+            IF waits THEN
+                PERFORM FROM hihooi.invalid WHERE relation = t FOR UPDATE;
+            ELSE
+                PERFORM FROM hihooi.invalid WHERE relation = t FOR UPDATE NOWAIT;
             END IF;
         EXCEPTION WHEN lock_not_available THEN
             CONTINUE; -- next time
         WHEN undefined_table THEN
             NULL; -- it has just gone, and its indexes with it
         END;
-        DELETE FROM hihooi.invalid h WHERE h.relation = one.relation AND h.index = ANY (one.names);
-        PERFORM hihooi.remember_invalid(one.relation);
-        note := jsonb_build_object('tag', 'CREATE INDEX', 'settings', '{}'::jsonb,
-            'role', (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
-                WHERE c.oid = one.relation),
-            'version', current_setting('server_version_num')::int / 10000,
-            'objects', jsonb_build_array(hihooi.object_note('pg_class'::regclass, one.relation)));
-        CONTINUE WHEN cardinality(one.indexes) = 0 AND one.lost IS NULL OR note->>'role' IS NULL;
-        -- The table is as it should be when all of them are there, or gone.
-        PERFORM hihooi.note_index(i, note #> '{objects,0}') FROM unnest(one.indexes) i;
-        -- (What they are parts of may have become valid at replicas, and isn't here.)
-        PERFORM hihooi.write_note('command', note || jsonb_build_object('is_done', true, 'objects',
-            note->'objects' || coalesce((
-                SELECT jsonb_agg(hihooi.object_note('pg_class'::regclass, relid) - 'description')
-                FROM pg_partition_ancestors(one.relation) WHERE relid <> one.relation), '[]')));
-        PERFORM hihooi.set_identity(one.relation);
+        WITH known AS (DELETE FROM hihooi.invalid h USING hihooi.healed() f
+            WHERE h.relation = t AND f.relation = t AND h.index = f.name RETURNING f.index)
+        SELECT array_agg(index) INTO indexes FROM known WHERE index IS NOT NULL;
+        IF indexes IS NOT NULL THEN
+            PERFORM hihooi.note_indexes(t, indexes);
+        END IF;
     END LOOP;
+END
+$$;
+
+-- Notes those that became invalid, which replicas may have.
+CREATE FUNCTION hihooi.follow_invalid() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    t oid;
+BEGIN
+    FOR t IN SELECT DISTINCT relation FROM hihooi.new_invalid(NULL) LOOP
+        -- Nobody is at work on its indexes, which may be invalid for a while. (Of materialized views, the first alone.)
+        CONTINUE WHEN hihooi.is_indexing(t);
+        BEGIN
+            IF EXISTS (SELECT FROM pg_class WHERE oid = t AND relkind IN ('r', 'p')) THEN
+                EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE NOWAIT', t::regclass);
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE; -- next time
+        WHEN undefined_table THEN
+            CONTINUE;
+        END;
+        PERFORM hihooi.remember_invalid(t);
+        PERFORM hihooi.note_indexes(t, '{}');
+    END LOOP;
+END
+$$;
+
+-- Both. What a client waits for is short: whoever looks every two seconds, or another's REINDEX.
+CREATE FUNCTION hihooi.follow_indexes(waits boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM hihooi.follow_healed(waits);
+    PERFORM hihooi.follow_invalid();
 END
 $$;
 
@@ -1497,7 +1559,7 @@ BEGIN
     END IF;
     PERFORM hihooi.follow_shared();
     IF NOT own THEN
-        PERFORM hihooi.follow_indexes();
+        PERFORM hihooi.follow_indexes(true);
         RETURN;
     END IF;
     PERFORM hihooi.set_depth(depth + 1);
@@ -1537,7 +1599,7 @@ BEGIN
         PERFORM hihooi.note_written();
     END IF;
     PERFORM hihooi.set_depth(depth);
-    PERFORM hihooi.follow_indexes(); -- behind the owners, whom it describes
+    PERFORM hihooi.follow_indexes(true); -- behind the owners, whom it describes
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     RETURN; -- no row
 END
@@ -1763,6 +1825,10 @@ BEGIN
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
     END IF;
+    -- (Another session's REINDEX, behind which it notes them.)
+    IF depth = 0 AND EXISTS (SELECT FROM hihooi.invalid) THEN
+        PERFORM hihooi.follow_healed(false);
+    END IF;
     IF depth = 0 AND tg_tag <> 'DROP INDEX' THEN
         PERFORM hihooi.note_unnoted(coalesce((SELECT hash FROM hihooi.told WHERE what = 'unnoted'), '0')::oid);
         PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
@@ -1788,6 +1854,9 @@ BEGIN
             FROM (SELECT DISTINCT relation FROM hihooi.new_invalid(NULL)) i
                 JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'm'
             WHERE NOT hihooi.is_indexing(c.oid);
+    END IF;
+    IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
+        PERFORM set_config('hihooi.written', hihooi.written()::text, true);
     END IF;
     IF tg_tag = 'ALTER TYPE' THEN
         PERFORM set_config('hihooi.labels', (SELECT count(*) FROM pg_enum)::text, true);
@@ -1950,6 +2019,8 @@ DECLARE
     created oid;
     computed oid;
     rewritten oid[];
+    scripted oid[];
+    is_scripted boolean := false;
     healed oid[];
     seen text[] := '{}';
     root record;
@@ -1976,9 +2047,16 @@ BEGIN
     END IF;
     -- (Of which there are events since PostgreSQL 17.) What was valid before is as it was.
     IF tag = 'REINDEX' THEN
-        PERFORM hihooi.follow_indexes();
+        PERFORM hihooi.follow_indexes(true);
     END IF;
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+        -- Replicas execute the script as well. (It may write to a table that it has just made.)
+        IF command.in_extension THEN
+            is_scripted := true;
+            IF command.classid = 'pg_class'::regclass THEN
+                touched := touched || command.objid;
+            END IF;
+        END IF;
         CONTINUE WHEN command.in_extension OR tag = 'REINDEX';
         IF is_ours AND command.classid = 'pg_class'::regclass THEN
             objects := objects || (hihooi.object_note(command.classid, command.objid)
@@ -2089,7 +2167,7 @@ BEGIN
     END IF;
     -- Partitions get indexes attached without a lock that others' commands on them wait for: their notes are to be known
     -- as those of tables that have changed meanwhile. Names of indexes that this command has made there were chosen.
-    IF tag IN ('CREATE INDEX', 'ALTER INDEX') THEN
+    IF tag IN ('CREATE INDEX', 'ALTER INDEX') AND NOT is_scripted THEN
         objects := objects || ARRAY(
             SELECT CASE WHEN tag = 'CREATE INDEX' AND t.is_new THEN hihooi.object_note('pg_class'::regclass, t.indrelid)
                 ELSE jsonb_build_object('kind', a.kind, 'names', a.names, 'args', a.args, 'identity', i.identity) END
@@ -2113,10 +2191,19 @@ BEGIN
               AND NOT hihooi.is_temporary(g.class, g.object));
     END IF;
     objects := array_remove(objects, NULL); -- what is gone already
-    WITH taken AS (DELETE FROM hihooi.rewrite r WHERE r.context = stack RETURNING relation)
-    SELECT array_agg(DISTINCT c.oid) INTO rewritten FROM taken JOIN pg_class c ON c.oid = relation
+    IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
+        scripted := hihooi.written_by_script(extensions,
+            nullif(current_setting('hihooi.written', true), '')::jsonb);
+    END IF;
+    -- (What a script rewrites is sent behind the script.)
+    WITH taken AS (DELETE FROM hihooi.rewrite r WHERE (r.context = stack OR EXISTS (
+            SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = r.relation AND d.objsubid = 0
+              AND d.deptype = 'e' AND d.refobjid = ANY (extensions)))
+            AND (extensions <> '{}' OR NOT is_scripted) RETURNING relation)
+    SELECT array_agg(DISTINCT c.oid) INTO rewritten
+        FROM (SELECT relation FROM taken UNION ALL SELECT unnest(scripted)) r JOIN pg_class c ON c.oid = r.relation
         WHERE c.relpersistence = 'p';
-    IF tag = 'ALTER TABLE' AND cardinality(touched) > 0 THEN
+    IF tag = 'ALTER TABLE' AND cardinality(touched) > 0 AND NOT is_scripted THEN
         rewritten := array_cat(rewritten, hihooi.asked_of_rows(touched));
     END IF;
     IF matters THEN
@@ -2147,7 +2234,7 @@ BEGIN
             note := note || jsonb_build_object('is_done', true);
         END IF;
         IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
-            note := note || jsonb_build_object('members', hihooi.member_tables(extensions));
+            note := note || jsonb_build_object('members', scripted::bigint[]);
         END IF;
         IF tag = 'ALTER TABLE' AND cardinality(touched) > 0 THEN
             note := note || jsonb_build_object('missing', hihooi.missing_values(touched[1]));
@@ -2189,8 +2276,15 @@ BEGIN
                 WHERE c.oid = ANY (rewritten);
         END IF;
         IF healed IS NOT NULL THEN
-            PERFORM hihooi.follow_indexes();
+            PERFORM hihooi.follow_indexes(true);
         END IF;
+    END IF;
+    -- Those that its tables got while the script ran.
+    IF extensions <> '{}' THEN
+        PERFORM hihooi.alter_unnoticed(format('ALTER TABLE ONLY %s REPLICA IDENTITY FULL', h.relation))
+        FROM pg_depend d JOIN hihooi.identity h ON h.relation = d.objid
+        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
+          AND d.refobjid = ANY (extensions) AND d.deptype = 'e';
     END IF;
     IF own <> '{}' AND current_setting('transaction_isolation') <> 'read committed' THEN
         own := hihooi.made() || own;

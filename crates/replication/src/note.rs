@@ -69,7 +69,7 @@ pub struct Command {
     /// OID of the table that it made with rows, which come in the stream, in front of this note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<u32>,
-    /// OIDs of an extension's tables: replicas have their rows from its script.
+    /// OIDs of the tables to which an extension's script has written: their rows are sent behind this note, once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<u32>>,
     /// What makes that table without its rows.

@@ -1,5 +1,8 @@
 //! DDL in log order, exactly as the primary did it, as the role that did it (I2, I5, I6).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use crate::harness::{Cluster, Options, alone, eventually, ms, shared, target_is_plain};
 
 /// Runs a script of statements, a line each, in a schema of its own, after each checks that it
@@ -468,6 +471,49 @@ fn columns_are_added_with_the_values_of_the_primary() {
 }
 
 /// What has another value in each row, or at each site, arrives as the primary computed it (I2).
+/// I3: nobody sees the column without its values, or its table without rows, at a replica.
+#[test]
+fn computed_columns_appear_with_their_values() {
+    const ROWS: i64 = 100_000;
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = shared();
+    let mut session = cluster.connect();
+    session.run("DROP TABLE IF EXISTS computed; CREATE TABLE computed (id int PRIMARY KEY)");
+    session.run(&format!("INSERT INTO computed SELECT generate_series(1, {ROWS})"));
+    cluster.caught_up();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut replica = cluster.direct("replica1");
+            let (mut without, mut with) = (0, 0);
+            while !is_over.load(Ordering::Relaxed) {
+                match replica.simple("SELECT count(u) FROM computed") {
+                    Ok(answers) => {
+                        let count = answers[0].rows[0][0].clone().expect("a number");
+                        assert_eq!(count, ROWS.to_string());
+                        with += 1;
+                    }
+                    Err(failure) => {
+                        assert_eq!(failure.code(), "42703", "{failure}");
+                        without += 1;
+                    }
+                }
+            }
+            (without, with)
+        });
+        session.run("ALTER TABLE computed ADD u uuid NOT NULL DEFAULT gen_random_uuid() CHECK (u IS NOT NULL)");
+        cluster.caught_up();
+        is_over.store(true, Ordering::Relaxed);
+        let (without, _) = looks.join().expect("it saw all rows or no column");
+        assert!(without > 0, "nobody looked before");
+    });
+    cluster.assert_equal("SELECT md5(string_agg(c::text, ',' ORDER BY id)) FROM computed c");
+    session.run("DROP TABLE computed");
+}
+
 #[test]
 fn rows_that_are_rewritten_arrive_as_the_primary_computed_them() {
     replicated(

@@ -286,7 +286,7 @@ fn every_kind_of_difference_stops_the_replica() {
             "ALTER TABLE t DISABLE TRIGGER tr",
             "ALTER TABLE t ENABLE TRIGGER tr",
             "CREATE INDEX ON t (n)",
-            &["table public.t", "tr"],
+            &["table public.t", "trigger tr", "tf() off"],
         ),
         (
             "CREATE POLICY other ON t USING (true)",
@@ -298,7 +298,7 @@ fn every_kind_of_difference_stops_the_replica() {
             "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
             "ALTER TABLE t DISABLE ROW LEVEL SECURITY",
             "ALTER TABLE t RENAME v TO w",
-            &["table public.t"],
+            &["table public.t", "row security"],
         ),
         (
             "COMMENT ON TABLE t IS 'other'",
@@ -437,6 +437,30 @@ fn every_kind_of_difference_stops_the_replica() {
         cluster.caught_up();
     }
     cluster.assert_verified();
+    // No command touches what belongs to the whole server at a replica.
+    for (plant, undo, named) in [
+        ("ALTER ROLE joe CREATEDB", "ALTER ROLE joe NOCREATEDB", "role joe"),
+        ("GRANT joe TO jim", "REVOKE joe FROM jim", "joe"),
+        ("ALTER ROLE joe SET work_mem = '1MB'", "ALTER ROLE joe RESET ALL", "settings of role joe"),
+        (
+            "ALTER DATABASE postgres SET work_mem = '1MB'",
+            "ALTER DATABASE postgres RESET ALL",
+            "settings of",
+        ),
+        (
+            "GRANT CREATE ON DATABASE postgres TO joe",
+            "REVOKE CREATE ON DATABASE postgres FROM joe",
+            "database",
+        ),
+        ("CREATE ROLE third", "DROP ROLE third", "role third"),
+    ] {
+        cluster.repair("replica1").run(plant);
+        let (is_equal, told) = cluster.run_verify();
+        assert!(!is_equal && told.contains(named), "{plant}: verify says {told}");
+        cluster.repair("replica1").run(undo);
+        let (is_equal, told) = cluster.run_verify();
+        assert!(is_equal, "behind {undo}: verify says {told}");
+    }
 }
 
 /// So is one that is hidden in a DO block.
@@ -543,10 +567,20 @@ fn catalogs_that_are_written_to_stop_the_replicas() {
         (&["DELETE FROM pg_enum WHERE enumlabel = 'glad'"], "changed rows of pg_enum itself"),
     ];
     for (texts, named) in by_hand {
+        let newest = "SELECT pg_snapshot_xmax(pg_current_snapshot())";
+        let before = cluster.direct("primary").number(newest);
         for text in texts {
             session.run(text);
         }
+        let after = cluster.direct("primary").number(newest);
         expect_failed(&cluster, "replica1", &[named, "RESUME REPLICA"]);
+        let reason = cluster.show_replicas()["replica1"]["reason"].clone();
+        if named.contains("itself") {
+            let number =
+                reason.split_once("transaction ").and_then(|(_, told)| told.split(' ').next());
+            let number: i64 = number.and_then(|number| number.parse().ok()).expect("it is named");
+            assert!((before..after).contains(&number), "{before} to {after}: {reason}");
+        }
         tamper(&cluster, "replica1", &texts.join("; "));
         cluster.command("RESUME REPLICA replica1");
         until_serving(&cluster, "replica1");

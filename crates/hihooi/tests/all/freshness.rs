@@ -304,6 +304,7 @@ fn writes_by_cascades_triggers_functions_views_and_rules_are_seen() {
         ),
         ("INSERT INTO indirect.triggering VALUES (1)", "SELECT count(*) FROM indirect.audit"),
         ("SELECT indirect.writer()", "SELECT n FROM indirect.target"),
+        ("SELECT indirect.defaulted_writer()", "SELECT n FROM indirect.target"),
         ("CALL indirect.write_and_commit()", "SELECT n FROM indirect.target"),
         ("DO $$ BEGIN PERFORM indirect.writer(); END $$", "SELECT n FROM indirect.target"),
         ("INSERT INTO indirect.door VALUES (1)", "SELECT count(*) FROM indirect.behind"),

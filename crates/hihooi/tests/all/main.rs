@@ -17,6 +17,7 @@ mod crowd;
 mod ddl;
 mod divergence;
 mod documentation;
+mod extensions;
 mod follow;
 mod frameworks;
 mod freshness;

@@ -65,6 +65,61 @@ fn what_earlier_versions_left_is_in_nobodys_way() {
     cluster.assert_verified();
 }
 
+/// The first version made its own objects in another way, and followed no DDL that it wasn't told of.
+#[test]
+fn the_set_up_of_the_first_version_is_replaced() {
+    const FIRST: &str = include_str!("scripts/first_setup.sql");
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(2));
+    cluster.connect().run(
+        "CREATE TABLE keyed (id int PRIMARY KEY, v text); INSERT INTO keyed VALUES (1, 'a');
+         CREATE TABLE keyless (a int); INSERT INTO keyless VALUES (1), (1), (2)",
+    );
+    cluster.caught_up();
+    cluster.kill_manager();
+    for site in ["primary", "replica1", "replica2"] {
+        let mut server = cluster.repair(site);
+        server.run("DROP SCHEMA hihooi CASCADE");
+        server.run(FIRST);
+        server.run("COMMENT ON SCHEMA hihooi IS 'hihooi set-up 1'");
+    }
+    let mut primary = cluster.direct("primary");
+    primary.run("CREATE TABLE announced (id int PRIMARY KEY)");
+    primary.run("UPDATE keyless SET a = 3");
+    cluster.up_without_waiting_for_all();
+    // What was announced to replicas is in no log any more.
+    for site in ["replica1", "replica2"] {
+        eventually("it says what to do", || {
+            let reason = &cluster.show_replicas()[site]["reason"];
+            reason.contains("noted by an earlier version: CREATE TABLE announced")
+                && reason.contains("RESUME REPLICA")
+        });
+        cluster.repair(site).run("CREATE TABLE announced (id int PRIMARY KEY)");
+        cluster.command(&format!("RESUME REPLICA {site}"));
+    }
+    eventually("replicas are known to lack nothing", || {
+        cluster.run_verify().0
+            && ["replica1", "replica2"].iter().all(|site| cluster.state(site) == "serving")
+    });
+
+    let mut session = cluster.connect();
+    session.run("DO $$ BEGIN EXECUTE 'CREATE TABLE hidden AS SELECT random() AS r'; END $$");
+    session.run("ALTER TABLE keyless ADD u uuid DEFAULT gen_random_uuid(); DELETE FROM keyless WHERE ctid = '(0,1)'");
+    session.run("CREATE TABLE later (a int); INSERT INTO later VALUES (1); UPDATE later SET a = 2; DROP TABLE announced");
+    cluster.caught_up();
+    for table in ["keyed", "keyless", "hidden", "later"] {
+        cluster.assert_equal(&format!("SELECT t::text FROM {table} t ORDER BY 1"));
+    }
+    cluster.assert_verified();
+    for site in ["primary", "replica1", "replica2"] {
+        let left = "SELECT count(*) FROM pg_event_trigger WHERE evtname ~ '^hihooi_(ddl_end|drop|rewrite)$'";
+        assert_eq!(cluster.direct(site).number(left), 0, "{site}");
+    }
+}
+
 /// Descriptions are compared where one version wrote and reads them.
 #[test]
 fn notes_of_another_version_are_followed_without_comparing() {

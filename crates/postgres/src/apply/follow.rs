@@ -390,9 +390,11 @@ impl Followed {
 }
 
 /// The texts to execute, each with whether tables whose rows are sent again are emptied before it. If
-/// they are, nothing is computed for their rows here; but a foreign key to them may need these rows.
+/// they are, nothing is computed for their rows here; but a foreign key to them may need these rows, and
+/// an extension's script writes rows of its own.
 fn ways<'a>(command: &Command, texts: &'a [String]) -> Vec<(&'a String, bool)> {
-    let before = texts.iter().map(|text| (text, true));
+    let is_behind = command.members.is_some() && command.rewritten.is_some();
+    let before = texts.iter().map(|text| (text, true)).filter(|_| !is_behind);
     let behind = texts.iter().map(|text| (text, false)).filter(|_| command.rewritten.is_some());
     before.chain(behind).collect()
 }

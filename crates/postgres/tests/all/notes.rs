@@ -1,6 +1,8 @@
 //! DDL at the primary: whoever runs it, however deeply nested, is noted where it ran, and nobody
 //! can forge a note (I2, I6). And that publishing every table makes no statement fail (I1).
 
+use std::time::Duration;
+
 use hihooi_postgres::connection::Connection;
 use hihooi_postgres::setup;
 use hihooi_replication::entry::Change;
@@ -63,8 +65,40 @@ async fn the_innermost_commands_are_noted() {
     ] {
         joe.query(local).await.expect(local);
     }
-    for local in ["CREATE PUBLICATION other FOR TABLE t", "CREATE TABLE IF NOT EXISTS t (a int)"] {
+    root.query("CREATE DATABASE beside").await.expect("creates");
+    for local in [
+        "CREATE TABLE IF NOT EXISTS t (a int)",
+        "CREATE PUBLICATION other FOR TABLE t",
+        "COMMENT ON PUBLICATION other IS 'x'",
+        "ALTER PUBLICATION other OWNER TO joe",
+        "DROP PUBLICATION other",
+        "CREATE SUBSCRIPTION other CONNECTION 'host=nowhere' PUBLICATION other WITH (connect = false)",
+        "COMMENT ON SUBSCRIPTION other IS 'x'",
+        "ALTER SUBSCRIPTION other SET (slot_name = NONE)",
+        "DROP SUBSCRIPTION other",
+        "SELECT lo_create(16999)",
+        "COMMENT ON LARGE OBJECT 16999 IS 'x'",
+        "GRANT SELECT ON LARGE OBJECT 16999 TO joe",
+        "ALTER LARGE OBJECT 16999 OWNER TO joe",
+        "DO $$BEGIN PERFORM lo_put(16999, 0, 'x'); PERFORM lo_unlink(16999); END$$",
+        "ALTER DATABASE beside SET work_mem = '1MB'",
+        "COMMENT ON DATABASE beside IS 'x'",
+        "ALTER ROLE joe IN DATABASE beside SET work_mem = '1MB'",
+    ] {
         root.query(local).await.expect(local);
+    }
+    if root.query("SHOW server_version_num").await.expect("a number").value() >= Some("150000") {
+        for local in [
+            "SET allow_in_place_tablespaces = on",
+            "CREATE TABLESPACE other LOCATION ''",
+            "COMMENT ON TABLESPACE other IS 'x'",
+            "GRANT CREATE ON TABLESPACE other TO joe",
+            "ALTER TABLESPACE other SET (seq_page_cost = 2)",
+            "ALTER TABLESPACE other RENAME TO another",
+            "DROP TABLESPACE another",
+        ] {
+            root.query(local).await.expect(local);
+        }
     }
     let told = collector.until(primary.lsn_after().await).await;
     assert!(entries_of(&told).is_empty(), "{told:?}");
@@ -126,6 +160,41 @@ async fn commands_are_noted_once() {
             "owners",
         ]
     );
+}
+
+/// Whoever looks every two seconds may be noting an index that REINDEX made valid: its session waits for that, and the notes of
+/// its next commands come behind.
+#[tokio::test]
+async fn an_index_is_noted_in_front_of_what_its_session_does_next() {
+    let primary = Primary::start("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let mut collector = primary.collect();
+    let mut root = primary.server.connect().await;
+    let mut looks = primary.server.connect().await;
+    root.query("INSERT INTO t VALUES (1, 1), (2, 1)").await.expect("inserts");
+    root.query("CREATE UNIQUE INDEX CONCURRENTLY i ON t (v)").await.expect_err("not unique");
+    root.query("SELECT hihooi.follow(false)").await.expect("an index that is not valid is noted");
+    for statement in ["DELETE FROM t WHERE id = 2", "REINDEX INDEX i"] {
+        root.query(statement).await.expect(statement);
+    }
+    for statement in ["BEGIN", "SELECT hihooi.follow_indexes(false)"] {
+        looks.query(statement).await.expect(statement);
+    }
+    {
+        let mut follows = std::pin::pin!(root.query("SELECT hihooi.follow(false)"));
+        let early = tokio::time::timeout(Duration::from_millis(500), &mut follows).await;
+        assert!(early.is_err(), "it didn't wait: {early:?}");
+        looks.query("COMMIT").await.expect("commits");
+        follows.await.expect("goes on");
+    }
+    root.query("COMMENT ON INDEX i IS 'x'").await.expect("comments");
+    collector.until(primary.lsn_after().await).await;
+    let words = noted(&changes(&collector.stop().await).await);
+    let made = words.iter().position(|word| word.starts_with("CREATE INDEX as postgres"));
+    let commented = words.iter().position(|word| word.starts_with("COMMENT as postgres"));
+    assert!(made.is_some() && made < commented, "{words:?}");
+    let count = words.iter().filter(|word| word.starts_with("CREATE INDEX")).count();
+    // That it isn't valid; that it is, and the table.
+    assert!(count <= 3, "it was noted twice: {words:?}");
 }
 
 /// I6: whatever an ordinary role does, what is noted is what happened.
@@ -302,6 +371,11 @@ async fn set_up_twice_and_by_pieces() {
     setup::install(&mut connection).await.expect("repairs");
     let triggers = "SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE '!hihooi%'";
     assert_eq!(connection.query(triggers).await.expect("answers").value(), Some("6"));
+    // In front of any others, and for every command, since a tag says little of what runs within.
+    let first = "SELECT string_agg(evttags::text, '') IS NULL AND bool_and(evtenabled = 'A') AND
+        min(evtname COLLATE \"C\") < ALL (SELECT lpad('', 1, chr(n)) FROM generate_series(34, 126) n)
+        FROM pg_event_trigger WHERE evtname LIKE '!hihooi%'";
+    assert_eq!(connection.query(first).await.expect("answers").value(), Some("t"));
     // What replicas follow isn't changed by accident.
     connection.query("CREATE PUBLICATION other").await.expect("creates");
     for ours in [

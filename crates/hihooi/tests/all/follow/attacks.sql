@@ -20,6 +20,7 @@ CREATE TABLE su (m mood, j json, n int);
 INSERT INTO su VALUES ('a', '{"x": 1}', 1), ('b', NULL, 1);
 UPDATE su SET n = 2;
 SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 'follow_joe';
+-- check
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
@@ -60,6 +61,7 @@ CREATE FUNCTION f(int) RETURNS void LANGUAGE sql AS $$ COMMENT ON TABLE t IS 'x'
 SELECT f(1);
 SELECT f(1);
 SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 'follow_joe';
+-- check
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
@@ -73,6 +75,7 @@ DO $$ BEGIN EXECUTE '; select mk(''a b''); create materialized view x as select 
 SELECT mk('v');
 RESET ROLE;
 SELECT 1 / (CASE WHEN rolsuper THEN 0 ELSE 1 END) FROM pg_roles WHERE rolname = 'follow_joe';
+-- check
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 

@@ -650,3 +650,33 @@ CREATE OR REPLACE FUNCTION public.follow_f(int) RETURNS int LANGUAGE sql IMMUTAB
 DROP OWNED BY follow_a CASCADE;
 DROP ROLE follow_a;
 DROP FUNCTION public.follow_f(int), public.follow_g(int) CASCADE;
+
+-- case: domains whose CHECKs ask who asks, and call what only the path finds
+CREATE FUNCTION bigger(int, int) RETURNS bool LANGUAGE sql AS 'SELECT $1 > $2';
+CREATE FUNCTION positive(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN bigger($1, 0); END $$;
+CREATE DOMAIN d AS int CHECK (positive(VALUE));
+CREATE DOMAIN me AS text CHECK (VALUE = current_user AND VALUE = session_user);
+CREATE TYPE pair AS (n d, w me);
+CREATE ROLE follow_joe LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE TABLE t (id int PRIMARY KEY, n d, w me, a d[], p pair);
+CREATE TABLE k (n d, w me);
+GRANT ALL ON t, k TO follow_joe;
+-- as: follow_joe
+INSERT INTO t VALUES (1, 1, current_user, '{2}', ROW(3, current_user)), (2, 2, NULL, NULL, NULL);
+INSERT INTO k VALUES (1, current_user), (2, current_user);
+-- error: 23514
+INSERT INTO t VALUES (3, 0, NULL, NULL, NULL);
+UPDATE t SET n = 2, a = a || n;
+UPDATE k SET n = n + 1;
+DELETE FROM k WHERE n = 2;
+-- check
+-- as: postgres
+UPDATE t SET n = 4 WHERE id = 2;
+-- error: 23514
+INSERT INTO t VALUES (3, 1, 'follow_joe', NULL, NULL);
+CREATE TABLE c AS SELECT n, a FROM t;
+ALTER TABLE k ADD more d DEFAULT 5;
+-- finally
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;

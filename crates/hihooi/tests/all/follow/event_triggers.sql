@@ -336,3 +336,29 @@ SELECT 1;
 -- check
 -- finally
 DROP EVENT TRIGGER IF EXISTS follow_login;
+
+-- case: one that is always enabled adds columns and grants, under session_replication_role = replica
+CREATE ROLE follow_joe;
+CREATE FUNCTION more() RETURNS event_trigger LANGUAGE plpgsql AS $$
+DECLARE made record;
+BEGIN
+  FOR made IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' AND schema_name ~ '^(f_|r_)' LOOP
+    EXECUTE format('ALTER TABLE %s ADD by_trigger int DEFAULT 7', made.object_identity);
+    EXECUTE format('GRANT SELECT ON %s TO follow_joe', made.object_identity);
+  END LOOP;
+END $$;
+CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $$ BEGIN CREATE TABLE nested (id int); INSERT INTO nested VALUES (1); RETURN 5; END $$;
+CREATE EVENT TRIGGER follow_more ON ddl_command_end WHEN tag IN ('CREATE TABLE', 'CREATE TABLE AS') EXECUTE FUNCTION more();
+ALTER EVENT TRIGGER follow_more ENABLE ALWAYS;
+SET session_replication_role = replica;
+CREATE TABLE k (id int);
+CREATE TABLE c AS SELECT f() AS n;
+INSERT INTO k VALUES (1), (2);
+UPDATE k SET by_trigger = id;
+UPDATE c SET n = 6;
+UPDATE nested SET id = 2;
+DELETE FROM k WHERE id = 1;
+-- finally
+DROP EVENT TRIGGER follow_more;
+DROP OWNED BY follow_joe;
+DROP ROLE follow_joe;

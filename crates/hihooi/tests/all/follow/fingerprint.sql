@@ -14,7 +14,7 @@ SELECT format('%s %s %s owner %s acl %s options %s rls %s%s bound %s key %s of %
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indexrelid = c.oid AND c.relkind = 'i' AND NOT x.indisvalid) ORDER BY 1;
 
 -- The identity that is in force for UPDATE and DELETE: whatever it is, it is one for all sites.
-SELECT format('identity %s %s', c.oid::regclass, c.relreplident)
+SELECT format('identity %s %s %s', c.oid::regclass, c.relreplident, (SELECT x.indexrelid::regclass FROM pg_index x WHERE x.indrelid = c.oid AND x.indisreplident AND x.indisvalid))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'hihooi') ORDER BY 1;
 
 SELECT format('column %s %s %I %s null %s default %s identity %s generated %s collate %s storage %s%s stats %s acl %s options %s local %s %s fdw %s', c.oid::regclass, row_number() OVER (PARTITION BY c.oid ORDER BY a.attnum), a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,

@@ -3,12 +3,24 @@
 -- case: nothing, then a key appears
 CREATE TABLE t (id int, v text);
 ALTER TABLE t REPLICA IDENTITY NOTHING;
+-- expect: f
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
+-- expect: n
+SELECT choice FROM hihooi.identity WHERE relation = 't'::regclass;
 INSERT INTO t VALUES (1, 'a');
 UPDATE t SET v = 'b';
 DELETE FROM t;
 ALTER TABLE t ADD PRIMARY KEY (id);
+-- The choice can't be in force while replicas have to find rows, and is still known.
+-- expect: n
+SELECT choice FROM hihooi.identity WHERE relation = 't'::regclass;
 INSERT INTO t VALUES (2, 'a');
 UPDATE t SET v = 'b';
+-- check
+ALTER TABLE t REPLICA IDENTITY DEFAULT;
+-- expect: d
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
+UPDATE t SET v = 'c';
 
 -- case: nothing with a key
 CREATE TABLE t (id int PRIMARY KEY, v text);

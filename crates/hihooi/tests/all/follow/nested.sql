@@ -541,3 +541,32 @@ CREATE FUNCTION f() RETURNS void LANGUAGE sql AS $$
 $$;
 -- refused
 SELECT f();
+
+-- case: what no event tells of while nobody counts
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+CREATE TABLE t (id int PRIMARY KEY);
+ALTER TABLE t OWNER TO follow_a;
+SET track_counts = off;
+BEGIN;
+REASSIGN OWNED BY follow_a TO follow_b;
+ALTER TABLE t ADD v int;
+COMMIT;
+-- check
+BEGIN;
+REASSIGN OWNED BY follow_b TO follow_a;
+COMMIT;
+REASSIGN OWNED BY follow_a TO follow_b;
+-- check
+DO $$ BEGIN EXECUTE 'EXPLAIN ANALYZE CREATE TABLE c AS SELECT 1 AS a'; CREATE ROLE follow_x; GRANT follow_a TO follow_x; END $$;
+INSERT INTO c VALUES (2);
+-- check
+EXPLAIN ANALYZE SELECT 1 AS a INTO d;
+INSERT INTO d VALUES (2);
+DO $$ BEGIN ALTER ROLE follow_x SET work_mem = '1MB'; CREATE TABLE k (a int); INSERT INTO k VALUES (1); END $$;
+UPDATE k SET a = 2;
+SET track_counts = on;
+UPDATE c SET a = 3;
+-- finally
+DROP OWNED BY follow_a, follow_b, follow_x;
+DROP ROLE follow_a, follow_b, follow_x;

@@ -220,3 +220,36 @@ CREATE FUNCTION f() RETURNS void LANGUAGE sql AS 'CREATE TABLE made (a int PRIMA
 CREATE FUNCTION f(int) RETURNS void LANGUAGE sql AS 'CREATE VIEW other AS SELECT 1 AS a';
 SELECT f();
 DROP TABLE t;
+
+-- case: the old meaning of strings in whatever has a string
+SET standard_conforming_strings = off;
+SET escape_string_warning = off;
+SET backslash_quote = on;
+-- lines
+CREATE TABLE c AS SELECT 'a\'b\\' AS v;
+SELECT 'x\'y' AS v INTO d;
+CREATE TABLE p (k text, n int) PARTITION BY LIST (k);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN ('a\'b', '\\');
+INSERT INTO p VALUES ('\\', 1), ('a\'b', 2);
+ALTER TABLE c ADD u text DEFAULT 'a\'' || random();
+ALTER TABLE c ALTER v TYPE text USING v || '\\';
+CREATE INDEX ON c (v) WHERE v <> '\'';
+CREATE POLICY o ON c USING (v <> '\\');
+CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := NEW.v || \'\\\\\'; RETURN NEW; END';
+CREATE TRIGGER g BEFORE INSERT ON c FOR EACH ROW EXECUTE FUNCTION f('it\'s', '\\');
+INSERT INTO c VALUES ('n');
+CREATE MATERIALIZED VIEW m AS SELECT v || '\'' AS v FROM c;
+CREATE RULE r AS ON UPDATE TO c DO ALSO NOTIFY x, 'it\'s';
+CREATE DOMAIN w AS text DEFAULT '\'' CHECK (VALUE <> '\\');
+CREATE VIEW x AS SELECT 'a\tb' AS a, E'a\\b' AS b;
+CREATE TABLE gen (v text, w text GENERATED ALWAYS AS (v || '\\') STORED, CHECK (w <> '\''));
+INSERT INTO gen VALUES ('a');
+DO 'BEGIN EXECUTE \'CREATE TABLE z (v text DEFAULT \'\'\\\\\\\\\'\')\'; END';
+INSERT INTO z DEFAULT VALUES;
+EXPLAIN ANALYZE CREATE TABLE e AS SELECT 'a\'b' AS v;
+CREATE TABLE "we\ird\'" (a int PRIMARY KEY DEFAULT length('\''));
+INSERT INTO "we\ird\'" DEFAULT VALUES;
+COMMENT ON COLUMN "we\ird\'".a IS '\'';
+ALTER TABLE p ADD c text COLLATE "C" DEFAULT '\n';
+UPDATE p SET c = c || '\\';
+UPDATE c SET v = v || '\'';

@@ -23,6 +23,8 @@ CREATE FUNCTION indirect.reader() RETURNS int LANGUAGE sql STABLE
     AS 'SELECT n FROM indirect.target';
 CREATE FUNCTION indirect.defaulted(n int DEFAULT indirect.reader()) RETURNS int LANGUAGE sql STABLE
     AS 'SELECT n';
+CREATE FUNCTION indirect.defaulted_writer(n int DEFAULT indirect.writer()) RETURNS int LANGUAGE sql STABLE
+    AS 'SELECT n';
 CREATE VIEW indirect.over_target AS SELECT n FROM indirect.target;
 CREATE VIEW indirect.over_function AS SELECT indirect.reader();
 CREATE TABLE indirect.behind (id int);
