@@ -30,7 +30,7 @@ const FOLLOW: [&str; 5] = [
 
 /// Looks again and again, on a connection of its own.
 pub async fn keep_following(replication: Arc<Replication>, status: Arc<CollectorStatus>) {
-    // (Compiling such queries takes longer than they do.)
+    // (Compiling such queries just in time takes longer than executing them.)
     let login = replication.login("hihooi following").with("jit", "off");
     let mut told = String::new();
     loop {

@@ -2282,7 +2282,7 @@ BEGIN
     -- Those that its tables got while the script ran.
     IF extensions <> '{}' THEN
         PERFORM hihooi.alter_unnoticed(format('ALTER TABLE ONLY %s REPLICA IDENTITY FULL', h.relation))
-        FROM pg_depend d JOIN hihooi.identity h ON h.relation = d.objid
+        FROM pg_depend d JOIN hihooi.identity h ON h.relation = d.objid JOIN pg_class c ON c.oid = d.objid AND c.relreplident = 'f'
         WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
           AND d.refobjid = ANY (extensions) AND d.deptype = 'e';
     END IF;
