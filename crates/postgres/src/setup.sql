@@ -1312,33 +1312,33 @@ BEGIN
 END
 $$;
 
--- How many commands have begun, one in the other, that have not been noted yet: code that they run may
--- run others. (It counts for the statement that the client sent, in which all of them run.)
-CREATE FUNCTION hihooi.depth() RETURNS int
+-- The tags of the commands that have begun, one in the other, and have not ended: code that they run may run others. One that
+-- has been noted before its end has ''. (They count for the statement that the client sent, in which all of them run.)
+CREATE FUNCTION hihooi.begun() RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    told constant text := current_setting('hihooi.depth', true);
-    depth constant text := split_part(told, ' ', 1);
+    told constant text := current_setting('hihooi.begun', true);
+    tags constant text := rtrim(left(told, -32));
 BEGIN
-    RETURN CASE WHEN told = hihooi.sealed_depth(depth) THEN depth ELSE '0' END;
+    RETURN CASE WHEN told = hihooi.sealed_begun(tags) THEN tags ELSE '{}' END;
 END
 $$;
 
 -- (It ends with the statement, with a part of it that is rolled back, and by CONCURRENTLY.)
-CREATE FUNCTION hihooi.set_depth(depth int) RETURNS void
+CREATE FUNCTION hihooi.set_begun(tags text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM set_config('hihooi.depth', hihooi.sealed_depth(depth::text), true);
+    PERFORM set_config('hihooi.begun', hihooi.sealed_begun(tags::text), true);
 END
 $$;
 
-CREATE FUNCTION hihooi.sealed_depth(depth text) RETURNS text
+CREATE FUNCTION hihooi.sealed_begun(tags text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (SELECT concat(depth, ' ', md5(concat_ws(' ', value, depth,
+    RETURN (SELECT concat(tags, ' ', md5(concat_ws(' ', value, tags,
             statement_timestamp(), pg_backend_pid())))
         FROM hihooi.secret);
 END
@@ -1545,7 +1545,7 @@ DECLARE
     made record;
     has_made boolean := false;
     used oid[] := '{}';
-    depth constant int := hihooi.depth();
+    begun constant text[] := hihooi.begun();
     is_hidden constant boolean := hihooi.has_hidden();
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
@@ -1562,7 +1562,7 @@ BEGIN
         PERFORM hihooi.follow_indexes(true);
         RETURN;
     END IF;
-    PERFORM hihooi.set_depth(depth + 1);
+    PERFORM hihooi.set_begun(array_append(begun, ''));
     FOR made IN
         -- (OFFSET 0: most are left out by their writers, before anything is joined.)
         SELECT c.oid FROM (
@@ -1595,10 +1595,10 @@ BEGIN
             WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
     END IF;
     -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
-    IF coalesce(current_setting('hihooi.tags', true), '') = '' THEN
+    IF begun = '{}' THEN
         PERFORM hihooi.note_written();
     END IF;
-    PERFORM hihooi.set_depth(depth);
+    PERFORM hihooi.set_begun(begun);
     PERFORM hihooi.follow_indexes(true); -- behind the owners, whom it describes
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     RETURN; -- no row
@@ -1796,8 +1796,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_m
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
-    depth constant int := hihooi.depth();
-    around constant text := (nullif(current_setting('hihooi.tags', true), '')::text[])[depth];
+    begun constant text[] := hihooi.begun();
+    depth constant int := cardinality(begun);
+    around constant text := begun[depth];
     context text;
     stack text;
 BEGIN
@@ -1845,9 +1846,7 @@ BEGIN
     ELSIF tg_tag ~ '^(CREATE |SELECT INTO|GRANT|REVOKE)' THEN
         LOCK TABLE hihooi.owning IN ROW EXCLUSIVE MODE;
     END IF;
-    PERFORM hihooi.set_depth(depth + 1);
-    PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])[1:depth]
-        || tg_tag)::text, true);
+    PERFORM hihooi.set_begun(array_append(begun, tg_tag));
     -- It makes its view's indexes valid, and no event tells of that (of a table's, on_rewrite).
     IF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
         PERFORM hihooi.remember_invalid(i.relation)
@@ -1878,7 +1877,22 @@ DECLARE
 BEGIN
     -- In PostgreSQL's own words, under the caller's search path.
     GET DIAGNOSTICS context = PG_CONTEXT;
-    PERFORM hihooi.note_end(tg_tag, context, pg_catalog.current_setting('search_path'));
+    PERFORM hihooi.end_command(tg_tag, context, pg_catalog.current_setting('search_path'));
+END
+$$;
+
+-- The first event behind a command notes it, in front of what users' triggers do there: that is its end, or that it has
+-- dropped something.
+CREATE FUNCTION hihooi.end_command(tag text, context text, path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    begun text[] := hihooi.begun();
+BEGIN
+    IF begun[cardinality(begun)] IS DISTINCT FROM '' THEN
+        PERFORM hihooi.note_end(tag, context, path);
+    END IF;
+    PERFORM hihooi.set_begun(trim_array(begun, least(cardinality(begun), 1)));
 END
 $$;
 
@@ -1903,10 +1917,23 @@ END
 $$;
 
 CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET lc_messages = 'C'
+AS $$
+DECLARE
+    context pg_catalog.text;
+BEGIN
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    PERFORM hihooi.note_drop(tg_tag, context, pg_catalog.current_setting('search_path'));
+END
+$$;
+
+-- Notes a command that has dropped something.
+CREATE FUNCTION hihooi.note_drop(tag text, context text, path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
+    begun text[] := hihooi.begun();
     dropped record;
 BEGIN
     IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
@@ -1914,30 +1941,32 @@ BEGIN
     THEN
         PERFORM hihooi.keep_publication();
     END IF;
-    IF tg_tag ~ '^DROP ' AND tg_tag <> 'DROP OWNED' THEN
-        -- (Procedures may differ in what is IN and OUT.)
-        SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity',
-                   CASE d.object_type WHEN 'procedure' THEN format('%I.%I(%s)', d.address_names[1],
-                       d.address_names[2], 'IN ' || nullif(array_to_string(d.address_args, ', IN '), ''))
-                   ELSE d.object_identity END))
-               FILTER (WHERE d.original AND d.objsubid = 0 AND NOT hihooi.is_local(d.classid)
-                   AND d.schema_name IS DISTINCT FROM 'hihooi'
-                   AND NOT hihooi.is_temporary_drop(d)) AS objects,
-               bool_or(d.normal AND NOT d.original) AS cascades
-            INTO dropped FROM pg_event_trigger_dropped_objects() d;
-        IF dropped.objects IS NOT NULL THEN
-            -- (Of others, a table may lose its key.)
-            IF tg_tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE') THEN
-                PERFORM hihooi.check_snapshot(NULL);
-            END IF;
-            PERFORM hihooi.follow_shared();
-            PERFORM hihooi.write_note('drop', jsonb_build_object(
-                'tag', tg_tag, 'role', current_setting('hihooi.caller'),
-                'objects', dropped.objects, 'cascades', dropped.cascades));
-        END IF;
+    IF tag !~ '^DROP ' OR tag = 'DROP OWNED' THEN
+        PERFORM hihooi.note_end(tag, context, path);
+        -- (By CONCURRENTLY the command is forgotten.)
+        begun[greatest(cardinality(begun), 1)] := '';
+        PERFORM hihooi.set_begun(begun);
+        RETURN;
     END IF;
-    IF tg_tag !~ '^DROP ' OR tg_tag = 'DROP OWNED' THEN
-        RETURN; -- at its end: its own note comes first
+    -- (Procedures may differ in what is IN and OUT.)
+    SELECT jsonb_agg(jsonb_build_object('kind', d.object_type, 'identity',
+               CASE d.object_type WHEN 'procedure' THEN format('%I.%I(%s)', d.address_names[1],
+                   d.address_names[2], 'IN ' || nullif(array_to_string(d.address_args, ', IN '), ''))
+               ELSE d.object_identity END))
+           FILTER (WHERE d.original AND d.objsubid = 0 AND NOT hihooi.is_local(d.classid)
+               AND d.schema_name IS DISTINCT FROM 'hihooi'
+               AND NOT hihooi.is_temporary_drop(d)) AS objects,
+           bool_or(d.normal AND NOT d.original) AS cascades
+        INTO dropped FROM pg_event_trigger_dropped_objects() d;
+    IF dropped.objects IS NOT NULL THEN
+        -- (Of others, a table may lose its key.)
+        IF tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE') THEN
+            PERFORM hihooi.check_snapshot(NULL);
+        END IF;
+        PERFORM hihooi.follow_shared();
+        PERFORM hihooi.write_note('drop', jsonb_build_object(
+            'tag', tag, 'role', current_setting('hihooi.caller'),
+            'objects', dropped.objects, 'cascades', dropped.cascades));
     END IF;
     -- A key may have gone with one of its columns, or with a type.
     PERFORM hihooi.set_identity(touched.relation) FROM (
@@ -1948,7 +1977,7 @@ BEGIN
         UNION
         -- An index doesn't tell whose it was. (With these it goes with its table, or with a column.)
         SELECT c.oid FROM pg_class c
-        WHERE tg_tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE')
+        WHERE tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE')
           AND c.relreplident = 'i' AND NOT EXISTS (
             SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
     ) touched WHERE touched.relation IS NOT NULL;
@@ -2006,6 +2035,7 @@ DECLARE
     is_ours constant boolean := split_part(stack, chr(10), 2)
         LIKE 'PL/pgSQL function hihooi.alter_unnoticed(text) line %';
     caller constant text := current_setting('hihooi.caller');
+    begun constant text[] := hihooi.begun();
     command record;
     objects jsonb[] := '{}';
     touched oid[] := '{}';
@@ -2300,15 +2330,9 @@ BEGIN
         UNION SELECT c.oid FROM pg_class c WHERE tag = 'DROP OWNED' AND c.relkind IN ('r', 'p')
     ) t(r) WHERE NOT is_ours;
     -- A user's event trigger may run commands in front of a GRANT: what they changed isn't what is granted.
-    IF (nullif(current_setting('hihooi.tags', true), '')::text[])[hihooi.depth() - 1]
-        IN ('GRANT', 'REVOKE')
-    THEN
+    IF begun[cardinality(begun) - 1] IN ('GRANT', 'REVOKE') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
-    -- (hihooi's own commands behind it are not within it.)
-    PERFORM set_config('hihooi.tags', ((nullif(current_setting('hihooi.tags', true), '')::text[])
-        [1:greatest(hihooi.depth() - 1, 0)])::text, true);
-    PERFORM hihooi.set_depth(greatest(hihooi.depth() - 1, 0));
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
 END
 $$;

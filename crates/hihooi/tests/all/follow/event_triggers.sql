@@ -81,6 +81,92 @@ INSERT INTO dropped_t VALUES (1);
 -- finally
 DROP EVENT TRIGGER follow_drop;
 
+-- case: one at sql_drop that alters what has just lost something
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE d record; BEGIN
+  IF current_setting('follow.busy', true) = 'yes' THEN RETURN; END IF;
+  PERFORM set_config('follow.busy', 'yes', true);
+  FOR d IN SELECT * FROM pg_event_trigger_dropped_objects() WHERE original AND schema_name = ':schema' LOOP
+    IF d.object_type = 'table column' THEN
+      EXECUTE format('ALTER TABLE :schema.%I ADD COLUMN %I text DEFAULT now()', d.address_names[2], d.address_names[3]);
+      EXECUTE format('COMMENT ON TABLE :schema.%I IS ''lost %s''', d.address_names[2], d.address_names[3]);
+      EXECUTE format('UPDATE :schema.%I SET u = u + 1', d.address_names[2]);
+    ELSIF d.object_type = 'table constraint' THEN
+      EXECUTE format('ALTER TABLE :schema.%I ADD PRIMARY KEY (w)', d.address_names[2]);
+    ELSIF d.object_type = 'default value' THEN
+      EXECUTE 'ALTER TABLE :schema.t DROP COLUMN w, ALTER u SET DEFAULT 7';
+    END IF;
+  END LOOP;
+  PERFORM set_config('follow.busy', 'no', true);
+END $$;
+CREATE EVENT TRIGGER follow_drop ON sql_drop EXECUTE FUNCTION g();
+CREATE TABLE t (id int PRIMARY KEY, v int, w int, u int DEFAULT 1);
+INSERT INTO t VALUES (1, 1, 1), (2, 2, 2);
+ALTER TABLE t DROP COLUMN v, ADD COLUMN x float8 DEFAULT random();
+INSERT INTO t (id, w) VALUES (3, 30);
+ALTER TABLE t DROP CONSTRAINT t_pkey;
+UPDATE t SET x = 0 WHERE w = 30;
+ALTER TABLE t ALTER u DROP DEFAULT;
+UPDATE t SET x = 1 WHERE id = 1;
+DELETE FROM t WHERE id = 2;
+BEGIN;
+SAVEPOINT s;
+ALTER TABLE t DROP COLUMN v;
+ROLLBACK TO s;
+ALTER TABLE t ALTER u DROP DEFAULT, ADD COLUMN w int;
+INSERT INTO t (id) VALUES (4);
+COMMIT;
+DO $$ BEGIN
+  FOR i IN 1..3 LOOP
+    ALTER TABLE :schema.t DROP COLUMN v;
+    INSERT INTO :schema.t (id) VALUES (10 + i);
+  END LOOP;
+END $$;
+-- expect: 4 rows, 7 of one
+SELECT format('%s rows, %s of one', count(*), min(u)) FROM t WHERE id > 3;
+-- finally
+DROP EVENT TRIGGER follow_drop;
+
+-- case: one at sql_drop that drops more within the command
+CREATE ROLE follow_a;
+CREATE TABLE log (tag text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF current_setting('follow.busy', true) = 'yes' THEN RETURN; END IF;
+  PERFORM set_config('follow.busy', 'yes', true);
+  INSERT INTO :schema.log VALUES (tg_tag);
+  DROP OWNED BY follow_a;
+  CREATE OR REPLACE VIEW :schema.tags AS SELECT DISTINCT tag FROM :schema.log;
+  DROP VIEW :schema.tags;
+  PERFORM set_config('follow.busy', 'no', true);
+END $$;
+CREATE EVENT TRIGGER follow_drop ON sql_drop EXECUTE FUNCTION g();
+CREATE TYPE pair AS (a int, b int);
+CREATE TABLE t (id int PRIMARY KEY, v int CHECK (v > 0), p pair);
+CREATE TABLE child (t int REFERENCES t, UNIQUE (t));
+CREATE TABLE u (id int PRIMARY KEY);
+INSERT INTO t VALUES (1, 1, '(1,2)');
+GRANT SELECT ON t, u TO follow_a;
+ALTER TABLE u OWNER TO follow_a;
+ALTER TABLE t DROP CONSTRAINT t_pkey CASCADE;
+UPDATE t SET v = 2;
+INSERT INTO child VALUES (5);
+GRANT INSERT ON t TO follow_a;
+ALTER TYPE pair DROP ATTRIBUTE b;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT SELECT ON TABLES TO follow_a;
+ALTER DEFAULT PRIVILEGES IN SCHEMA :schema REVOKE SELECT ON TABLES FROM follow_a;
+CREATE TABLE u (id int PRIMARY KEY);
+ALTER TABLE u OWNER TO follow_a;
+DROP OWNED BY follow_a;
+CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+ALTER TABLE p1 DROP CONSTRAINT p1_pkey;
+INSERT INTO p1 VALUES (1);
+UPDATE p1 SET id = 2;
+-- finally
+DROP EVENT TRIGGER follow_drop;
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
+
 -- case: one at table_rewrite
 CREATE TABLE log (n serial PRIMARY KEY, what text);
 CREATE TABLE t (id int PRIMARY KEY);

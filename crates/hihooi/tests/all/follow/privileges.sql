@@ -498,7 +498,7 @@ INSERT INTO t VALUES (3);
 DROP OWNED BY follow_a, follow_b;
 DROP ROLE follow_a, follow_b;
 
--- case: a depth kept from an earlier statement hides nothing
+-- case: what an earlier statement had begun hides nothing when it is set again
 CREATE ROLE follow_a;
 CREATE ROLE follow_b;
 CREATE ROLE follow_c LOGIN;
@@ -507,17 +507,17 @@ GRANT ALL ON SCHEMA :schema TO follow_a, follow_b, follow_c;
 CREATE TABLE t (id int PRIMARY KEY);
 ALTER TABLE t OWNER TO follow_a;
 -- as: follow_c
--- Code that CREATE TABLE AS runs sees the depth as it is within that command.
+-- Code that CREATE TABLE AS runs sees that this command has begun.
 CREATE FUNCTION kept() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
-  PERFORM set_config('app.depth', current_setting('hihooi.depth'), false);
-  RETURN current_setting('app.depth') LIKE '1 %';
+  PERFORM set_config('app.begun', current_setting('hihooi.begun'), false);
+  RETURN current_setting('app.begun') LIKE '{"CREATE TABLE AS"} %';
 END $$;
 BEGIN;
 CREATE TABLE c AS SELECT kept();
 -- expect: t
 SELECT kept FROM c;
 REASSIGN OWNED BY follow_a TO follow_b;
-SELECT set_config('hihooi.depth', current_setting('app.depth'), true);
+SELECT set_config('hihooi.begun', current_setting('app.begun'), true);
 SET LOCAL ROLE follow_b;
 ALTER TABLE t ADD v int DEFAULT 3;
 COMMIT;
