@@ -1545,7 +1545,7 @@ DECLARE
     made record;
     has_made boolean := false;
     used oid[] := '{}';
-    begun constant text[] := hihooi.begun();
+    told constant text := coalesce(current_setting('hihooi.begun', true), '');
     is_hidden constant boolean := hihooi.has_hidden();
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
@@ -1562,7 +1562,7 @@ BEGIN
         PERFORM hihooi.follow_indexes(true);
         RETURN;
     END IF;
-    PERFORM hihooi.set_begun(array_append(begun, ''));
+    PERFORM hihooi.set_begun(array_append(hihooi.begun(), ''));
     FOR made IN
         -- (OFFSET 0: most are left out by their writers, before anything is joined.)
         SELECT c.oid FROM (
@@ -1594,11 +1594,11 @@ BEGIN
             SELECT o FROM hihooi.own_owners() o
             WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
     END IF;
-    -- (What an extension's script changes there, it changes at replicas too: a command runs it.)
-    IF begun = '{}' THEN
+    -- (Not in a transaction in which a command has begun: what an extension's script changes there, it changes at replicas too.)
+    IF told = '' THEN
         PERFORM hihooi.note_written();
     END IF;
-    PERFORM hihooi.set_begun(begun);
+    PERFORM set_config('hihooi.begun', told, true);
     PERFORM hihooi.follow_indexes(true); -- behind the owners, whom it describes
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
     RETURN; -- no row
