@@ -39,13 +39,17 @@ impl Requested {
 pub(super) struct ApplierStatus {
     /// Applied and flushed at the replica: the log is needed from the next one on.
     pub flushed: AtomicU64,
-    /// The entry at which the applier waits for an operator, 0 while it doesn't.
+    /// The entry that couldn't be applied last, at which the applier tries again or waits for an operator; 0 before there is one.
     pub refused: AtomicU64,
     /// Latencies of the last entries.
     pub stats: Mutex<ApplyStats>,
 }
 
 impl ApplierStatus {
+    pub(super) fn refused(&self) -> Tsid {
+        Tsid(self.refused.load(Ordering::Acquire))
+    }
+
     pub(super) fn set_refused(&self, tsid: Tsid) {
         self.refused.store(tsid.0, Ordering::Release);
     }
@@ -163,7 +167,7 @@ impl ApplierHandle {
     /// # Errors
     /// [`hihooi_log::Error`]: the log can't be written; nothing is resumed.
     pub async fn resume(&self) -> hihooi_log::Result<()> {
-        self.repaired.raise(Tsid(self.status.refused.load(Ordering::Acquire))).await?;
+        self.repaired.raise(self.status.refused()).await?;
         self.requested.send_modify(|requested| {
             requested.paused = false;
             requested.attempt += 1;

@@ -136,8 +136,8 @@ async fn run(
     mut requests: watch::Receiver<Requested>,
 ) {
     let mut pause_ms = RETRY_MS_MIN;
-    // The entry that couldn't be applied last, and how often in a row.
-    let (mut refused, mut times) = (Tsid::ZERO, 0);
+    // How often in a row the entry that was refused last couldn't be applied.
+    let mut times = 0;
     let mut losses = Losses::default();
     let recent = Arc::default();
     loop {
@@ -151,6 +151,7 @@ async fn run(
         if requested.stop || nobody_holds_it {
             return;
         }
+        let refused = status.refused();
         let before = (repaired.read(), refused, times >= TRY_AGAIN.len());
         let started = Round::start(config, status, hold_state, before, &recent);
         let end = match unless_silent(&config.replica, started).await {
@@ -181,12 +182,16 @@ async fn run(
                 pause_ms = (pause_ms * 2).min(RETRY_MS_MAX);
             }
             End::Diverged(reason, refusal) => {
-                // A RESUME during the round, such as that of a pause, is no word on what was
-                // not known yet.
-                let before = Requested { attempt: requests.borrow().attempt, ..requested };
                 let at = refusal.as_ref().map_or(Tsid::ZERO, |refusal| refusal.tsid);
-                times = if at == refused { times + 1 } else { 1 };
-                refused = at;
+                let mut before = requested;
+                if at == refused {
+                    times += 1;
+                } else {
+                    times = 1;
+                    // A RESUME during the round, such as that of a pause, is no word on what was
+                    // not known yet.
+                    before.attempt = requests.borrow().attempt;
+                }
                 // Without an entry it isn't one that is refused: another attempt would find the same.
                 let again = refusal.as_ref().map_or(Again::Never, |refusal| refusal.again);
                 let pauses = match again {
@@ -213,7 +218,6 @@ async fn run(
                 let pause = pause.or(pauses.last().filter(|_| again == Again::AtAnyTime));
                 let pause_ms = pause.map(|pause| pause.as_millis() as u64);
                 wait_for_attempt(&mut requests, &before, pause_ms).await;
-                status.set_refused(Tsid::ZERO);
             }
         }
     }

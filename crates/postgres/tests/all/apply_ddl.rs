@@ -115,6 +115,27 @@ async fn what_an_operator_repeated_is_not_run_again() {
     cluster.assert_equal().await;
 }
 
+/// … also if he says so while the applier tries again by itself, which nobody can see.
+#[tokio::test]
+async fn an_operators_word_counts_during_another_attempt() {
+    let cluster = start().await;
+    cluster.settle().await;
+    let follower = &cluster.followers[0];
+    let by_hand = "UPDATE pg_constraint SET conname = 'k' WHERE conname = 'before_pkey'";
+    through(&cluster, "postgres", "public", &[by_hand]).await;
+    follower.failed("changed rows of pg_constraint itself").await;
+    // Each attempt begins with what was left unchecked.
+    let mut holder = follower.connect().await;
+    holder.simple("BEGIN; LOCK TABLE hihooi.unchecked").await.expect("locks");
+    let waits = "SELECT pid FROM pg_stat_activity
+                 WHERE wait_event_type = 'Lock' AND query ~ 'hihooi.unchecked'";
+    follower.server.shows(waits).await.expect("the next attempt waits");
+    cluster.run_behind(by_hand).await;
+    follower.applier.resume().await.expect("resumes");
+    holder.simple("COMMIT").await.expect("lets it go on");
+    cluster.assert_equal().await;
+}
+
 /// A table or column that only the replica lacks.
 #[tokio::test]
 async fn an_unknown_table_or_column_stops_the_replica() {
