@@ -14,7 +14,7 @@ TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HI
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow?'
+	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow, and fail statements as elsewhere?'
 	@echo 'make conversations  random scripts of protocol messages: answered as by PostgreSQL? (RUNS=1000 SEED=1 SHRINK=)'
 	@echo 'make test-long  the tests that take longest and that make test leaves out (seven minutes)'
 	@echo 'make test-versions  what replicas follow, on PostgreSQL 14, 16, 17 and 18 (forty minutes; VERSIONS=17 for one)'
@@ -67,7 +67,7 @@ test-versions: setup
 	  HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin" scripts/test hihooi/follow hihooi/rebuilding || exit 1; \
 	done
 
-# Random cases of DDL and DML, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
+# Random cases of DDL and DML, beside a plain server, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
 random: setup
 	$(TEST_ENV) HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
 	  $(CARGO) test -p hihooi --test all -- --nocapture --exact follow::random

@@ -95,7 +95,15 @@ pub struct Cluster {
 impl Cluster {
     /// Makes a cluster and waits until it is ready.
     pub fn start(options: Options) -> Cluster {
-        let plain = target_is_plain().then(Reference::start);
+        Cluster::of(options, target_is_plain().then(Reference::start))
+    }
+
+    /// A plain server, whatever the tests' target is.
+    pub fn plain() -> Cluster {
+        Cluster::of(Options::replicas(0), Some(Reference::start()))
+    }
+
+    fn of(options: Options, plain: Option<Reference>) -> Cluster {
         let port = plain.as_ref().map_or_else(free_port, |server| server.port);
         let cluster = Cluster {
             folder: Folder::new(),
