@@ -192,6 +192,7 @@ async fn run(
                     // not known yet.
                     before.attempt = requests.borrow().attempt;
                 }
+                status.set_refused(at);
                 // Without an entry it isn't one that is refused: another attempt would find the same.
                 let again = refusal.as_ref().map_or(Again::Never, |refusal| refusal.again);
                 let pauses = match again {
@@ -209,7 +210,6 @@ async fn run(
                         continue;
                     }
                 }
-                status.set_refused(at);
                 match pause {
                     Some(_) => config.replica.set_state(State::Failed, reason),
                     None => tell_diverged(&config.replica, reason),
