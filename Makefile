@@ -14,7 +14,7 @@ TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HI
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK=): do replicas follow, and fail statements as elsewhere?'
+	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK= VERSION=): do replicas follow, and fail statements as elsewhere?'
 	@echo 'make conversations  random scripts of protocol messages: answered as by PostgreSQL? (RUNS=1000 SEED=1 SHRINK=)'
 	@echo 'make test-long  the tests that take longest and that make test leaves out (seven minutes)'
 	@echo 'make test-versions  what replicas follow, on PostgreSQL 14, 16, 17 and 18 (forty minutes; VERSIONS=17 for one)'
@@ -68,11 +68,16 @@ test-versions: setup
 	done
 
 # Random cases of DDL and DML, beside a plain server, RUNS of them from SEED on; SHRINK=1 makes those that fail short.
+# VERSION names a version of PostgreSQL instead of the installed one.
 random: setup
-	$(TEST_ENV) HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
+	$(if $(VERSION),scripts/fetch-postgres $(VERSION) >/dev/null)
+	$(TEST_ENV) $(if $(VERSION),HIHOOI_TEST_PGBIN="$(PGBIN_OF_VERSION)" HIHOOI_TEST_PG_BIN="$(PGBIN_OF_VERSION)") \
+	  HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
 	  $(CARGO) test -p hihooi --test all -- --nocapture --exact follow::random
 RUNS = 1000
 SEED = 1
+VERSION =
+PGBIN_OF_VERSION = $(CURDIR)/.tools/postgresql-$(VERSION)/bin
 
 # Random conversations between a client and hihooi, compared with those with a plain server.
 conversations: setup
