@@ -323,6 +323,8 @@ BEGIN
         INSERT INTO hihooi.identity AS h (relation, choice, index)
             VALUES (t, wanted.choice, wanted.index)
             ON CONFLICT (relation) DO UPDATE SET choice = excluded.choice, index = excluded.index;
+    ELSE
+        DELETE FROM hihooi.identity WHERE relation = t;
     END IF;
     PERFORM hihooi.alter_unnoticed(
         format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t::regclass, wanted.wanted));
@@ -1278,9 +1280,8 @@ BEGIN
 END
 $$;
 
--- Forgets the choices for tables that are gone or have another identity by now, and queries of
--- transactions that have ended. Not with the command that does it: what that reads would be in the way
--- of other serializable transactions (manual, "Serializable Isolation Level").
+-- Forgets the choices for tables that are gone, and queries of transactions that have ended. Not with the command that does
+-- it: what that reads would be in the way of other serializable transactions (manual, "Serializable Isolation Level").
 CREATE FUNCTION hihooi.tidy() RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -2322,6 +2323,13 @@ BEGIN
     END IF;
     IF made <> '{}' THEN
         PERFORM hihooi.remember_owners(made_in, made);
+    END IF;
+    -- Its user has chosen another one, or FULL: that can't be told from ours but by the text. (If that says so by chance, the
+    -- table keeps FULL when it has a key.)
+    IF tag = 'ALTER TABLE' AND NOT is_ours THEN
+        DELETE FROM hihooi.identity h USING pg_class c
+        WHERE h.relation = ANY (touched::regclass[]) AND c.oid = h.relation
+          AND (c.relreplident <> 'f' OR concat(stack, current_query()) ~* 'replica\s+identity\s+full[[:>:]]');
     END IF;
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)

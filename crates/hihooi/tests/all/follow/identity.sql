@@ -255,3 +255,31 @@ DO $$ BEGIN
     COMMIT;
   END LOOP;
 END $$;
+
+-- case: full by choice, right behind what ended the one that hihooi gave
+CREATE TABLE t (id int NOT NULL, v text);
+ALTER TABLE t ADD PRIMARY KEY (id);
+ALTER TABLE t REPLICA IDENTITY FULL;
+-- expect: f
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
+CREATE TABLE u (id int NOT NULL, v text);
+CREATE UNIQUE INDEX ui ON u (id);
+ALTER TABLE u REPLICA IDENTITY USING INDEX ui;
+ALTER TABLE u REPLICA IDENTITY FULL;
+ALTER TABLE u ADD PRIMARY KEY (id);
+-- expect: f
+SELECT relreplident FROM pg_class WHERE oid = 'u'::regclass;
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+
+-- case: full by choice, where hihooi has given it already
+CREATE TABLE t (id int NOT NULL, v text);
+ALTER TABLE t REPLICA IDENTITY FULL;
+ALTER TABLE t ADD PRIMARY KEY (id);
+-- expect: f
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+ALTER TABLE t REPLICA IDENTITY DEFAULT;
+-- expect: d
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
