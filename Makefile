@@ -71,7 +71,7 @@ test-versions: setup
 # VERSION names a version of PostgreSQL instead of the installed one.
 random: setup
 	$(if $(VERSION),scripts/fetch-postgres $(VERSION) >/dev/null)
-	$(TEST_ENV) $(if $(VERSION),HIHOOI_TEST_PGBIN="$(PGBIN_OF_VERSION)" HIHOOI_TEST_PG_BIN="$(PGBIN_OF_VERSION)") \
+	$(TEST_ENV) $(if $(VERSION),HIHOOI_PG_BIN="$(PGBIN_OF_VERSION)" HIHOOI_TEST_PGBIN="$(PGBIN_OF_VERSION)") \
 	  HIHOOI_RUNS=$(RUNS) HIHOOI_SEED=$(SEED) $(if $(SHRINK),HIHOOI_SHRINK=1) \
 	  $(CARGO) test -p hihooi --test all -- --nocapture --exact follow::random
 RUNS = 1000

@@ -293,13 +293,20 @@ $$;
 CREATE OR REPLACE FUNCTION hihooi.describe_columns(relation oid, hidden oid[]) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    -- Appliers set these aside (catalog.rs).
+    not_valid int2[];
 BEGIN
+    IF current_setting('server_version_num')::int >= 180000 THEN
+        not_valid := ARRAY(SELECT conkey[1] FROM pg_constraint
+            WHERE conrelid = relation AND contype = 'n' AND NOT convalidated);
+    END IF;
     RETURN QUERY
     SELECT concat_ws(' ',
         format('column %s %I %s', row_number() OVER (ORDER BY a.attnum), a.attname,
             format_type(a.atttypid, a.atttypmod)),
         CASE WHEN a.attcollation <> 0 THEN format('collate %s', a.attcollation::regcollation) END,
-        CASE WHEN a.attnotnull THEN 'not null' END,
+        CASE WHEN a.attnotnull OR a.attnum = ANY (not_valid) THEN 'not null' END,
         'generated ' || nullif(a.attgenerated::text, ''),
         'identity ' || nullif(a.attidentity::text, ''),
         format('storage %s', a.attstorage),

@@ -185,15 +185,31 @@ const SUSPEND_ENFORCED: &str = "
     update pg_catalog.pg_class set relname = relname where oid in (select conrelid from suspended)";
 const RESUME_ENFORCED: &str = "
     with unchecked as (delete from hihooi.unchecked returning relation),
+    not_null as (
+        update pg_catalog.pg_attribute a set attnotnull = true from unchecked, pg_catalog.pg_constraint k
+        where k.conrelid = relation and k.contype = 'n' and not k.convalidated
+          and a.attrelid = relation and a.attnum = k.conkey[1]),
     resumed as (
         update pg_catalog.pg_constraint set conenforced = true, confupdtype = ' ' from unchecked
         where conrelid = relation and contype = 'c' and confupdtype = 'h' returning conrelid)
     update pg_catalog.pg_class set relname = relname where oid in (select conrelid from resumed)";
 const RESUME_ALL_ENFORCED: &str = "
-    with resumed as (
+    with not_null as (
+        update pg_catalog.pg_attribute a set attnotnull = true from pg_catalog.pg_constraint k
+        where k.contype = 'n' and not k.convalidated
+          and a.attrelid = k.conrelid and a.attnum = k.conkey[1] and not a.attnotnull),
+    resumed as (
         update pg_catalog.pg_constraint set conenforced = true, confupdtype = ' '
         where contype = 'c' and confupdtype = 'h' returning conrelid)
     update pg_catalog.pg_class set relname = relname where oid in (select conrelid from resumed)";
+/// And which has NOT NULL constraints that are NOT VALID: rows may be older than they are, and come again when the table is
+/// rewritten.
+const SUSPEND_NOT_NULL: &str = "
+    with suspended as (
+        update pg_catalog.pg_attribute a set attnotnull = false from pg_catalog.pg_constraint k
+        where k.conrelid = $1::oid and k.contype = 'n' and not k.convalidated
+          and a.attrelid = k.conrelid and a.attnum = k.conkey[1] and a.attnotnull returning a.attrelid)
+    insert into hihooi.unchecked select distinct attrelid from suspended on conflict do nothing";
 /// The first version with `conenforced`.
 const ENFORCED_SINCE: u32 = 18;
 
@@ -297,14 +313,16 @@ const PATH: &str = r#"
     from wanted"#;
 
 /// The table; whether another index than that of its identity keeps rows apart; its owner, if that
-/// is no superuser; whether its rows are not followed.
+/// is no superuser; whether its rows are not followed; whether it has a NOT NULL constraint that is NOT VALID.
 const TABLE: &str = "
     select c.oid, exists (
         select from pg_catalog.pg_index i
         where i.indrelid = c.oid and (i.indisexclusion or i.indisunique
           and not case $3 when 'd' then i.indisprimary else i.indisreplident end)),
         case when not o.rolsuper then o.rolname end, c.relforcerowsecurity,
-        exists (select from hihooi.set_aside s where s.relation = $4::oid)
+        exists (select from hihooi.set_aside s where s.relation = $4::oid),
+        exists (select from pg_catalog.pg_constraint k
+                where k.conrelid = c.oid and k.contype = 'n' and not k.convalidated)
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         join pg_catalog.pg_roles o on o.oid = c.relowner
     where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p')";
@@ -314,10 +332,14 @@ async fn load(relation: &Relation, connection: &mut Connection) -> Result<Option
     let id = relation.id.0.to_string();
     let values = [relation.schema.as_str(), &relation.name, identity, &id].map(Some);
     let found = connection.query_prepared(("hihooi_table", TABLE), &values).await?;
-    let Some([oid, other_keys, owner, forced, set_aside]) = found.rows.first().map(Vec::as_slice)
+    let Some([oid, other_keys, owner, forced, set_aside, has_older]) =
+        found.rows.first().map(Vec::as_slice)
     else {
         return Ok(None);
     };
+    if has_older.as_deref() == Some("t") {
+        connection.query_with(SUSPEND_NOT_NULL, &[oid.as_deref()]).await?;
+    }
     let (mut guard, mut path) = (None, None);
     if let Some(oid) = oid
         && is_guarded(oid, relation, true, connection).await?

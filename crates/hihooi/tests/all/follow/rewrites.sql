@@ -482,3 +482,23 @@ INSERT INTO e (id) VALUES (14);
 ALTER TABLE p ADD y timestamptz DEFAULT clock_timestamp();
 ALTER TABLE p ADD z timestamptz DEFAULT now();
 INSERT INTO d (id) VALUES (15);
+
+-- case: rows that are older than a NOT NULL
+-- needs: 18
+CREATE TABLE t (id int PRIMARY KEY, a int, v text);
+INSERT INTO t VALUES (1, NULL, 'a'), (2, 2, 'b');
+ALTER TABLE t ADD CONSTRAINT nn NOT NULL a NOT VALID;
+UPDATE t SET v = 'c' WHERE id = 2;
+ALTER TABLE t ADD d float8 DEFAULT random();
+-- check
+-- error: 23502
+INSERT INTO t VALUES (3, NULL, 'c');
+-- error: 23502
+ALTER TABLE t VALIDATE CONSTRAINT nn;
+ALTER TABLE t SET UNLOGGED;
+ALTER TABLE t SET LOGGED;
+INSERT INTO t VALUES (4, 4, 'd');
+-- check
+UPDATE t SET a = 1 WHERE id = 1;
+ALTER TABLE t VALIDATE CONSTRAINT nn;
+INSERT INTO t VALUES (5, 5, 'e');
