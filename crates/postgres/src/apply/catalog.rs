@@ -202,8 +202,8 @@ const RESUME_ALL_ENFORCED: &str = "
         update pg_catalog.pg_constraint set conenforced = true, confupdtype = ' '
         where contype = 'c' and confupdtype = 'h' returning conrelid)
     update pg_catalog.pg_class set relname = relname where oid in (select conrelid from resumed)";
-/// And which has NOT NULL constraints that are NOT VALID: rows may be older than they are, and come again when the table is
-/// rewritten.
+/// Since PostgreSQL 18, NOT NULL constraints can be NOT VALID: rows that are older than such a constraint come again when the
+/// table is rewritten. (Its columns are described as they were: `hihooi.describe_columns`.)
 const SUSPEND_NOT_NULL: &str = "
     with suspended as (
         update pg_catalog.pg_attribute a set attnotnull = false from pg_catalog.pg_constraint k
@@ -219,7 +219,7 @@ async fn suspend_checks(table: &str, connection: &mut Connection) -> Result<()> 
     connection.query_with(suspend, &[Some(table)]).await.map(drop)
 }
 
-/// Makes CHECK constraints be evaluated again: DDL counts on it.
+/// Makes CHECK constraints, and NOT NULL, be evaluated again: DDL counts on it.
 pub(super) async fn resume_checks(connection: &mut Connection) -> Result<()> {
     let has_enforced = connection.major_version() >= ENFORCED_SINCE;
     let resume = if has_enforced { RESUME_ENFORCED } else { RESUME_CHECKS };

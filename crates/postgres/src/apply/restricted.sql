@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS hihooi.set_aside (
 );
 REVOKE ALL ON hihooi.set_aside FROM PUBLIC;
 
--- Tables whose CHECK constraints rows pass over here (catalog.rs): DDL, which counts on them, has them evaluated again.
+-- Tables whose CHECK constraints, or NOT NULL that isn't valid, rows pass over here (catalog.rs): DDL, which counts on them, has
+-- them evaluated again.
 CREATE TABLE IF NOT EXISTS hihooi.unchecked (
     relation pg_catalog.oid PRIMARY KEY
 );
