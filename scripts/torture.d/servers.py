@@ -162,7 +162,7 @@ class Cluster:
 
     def show_replicas(self):
         """Rows of SHOW REPLICAS, or why there are none."""
-        psql = [self.pg_bin / "psql", "-XAq", "-P", "footer=off", "-F", CELL_END, "-R", ROW_END, "-d", "hihooi"]
+        psql = [self.tests.psql, "-XAq", "-P", "footer=off", "-F", CELL_END, "-R", ROW_END, "-d", "hihooi"]
         try:
             done = subprocess.run(
                 [*psql, "-c", "SHOW REPLICAS"],
@@ -268,7 +268,7 @@ class Plain:
             time.sleep(LOOK_EVERY_SECONDS)
 
     def answers(self):
-        psql = [self.pg_bin / "psql", "-XAtq", "-d", "postgres", "-c", "SELECT"]
+        psql = [self.tests.psql, "-XAtq", "-d", "postgres", "-c", "SELECT"]
         environment = self.tests.environment(self.port)
         return subprocess.run(psql, env=environment, capture_output=True).returncode == 0
 

@@ -76,11 +76,21 @@ def get_alone(pg_bin, say):
     return Suite(version, tree, libraries)
 
 
-def server_version(pg_bin):
+def get_any(work):
+    """A suite of any version, without its functions in C."""
+    tree = pathlib.Path(os.environ.get("HIHOOI_TORTURE_SOURCE", "")).resolve()
+    if not (tree / "src/test/regress/parallel_schedule").exists():
+        raise Skipped("HIHOOI_TORTURE_SOURCE names no unpacked source tree of PostgreSQL")
+    libraries = work / "no-libraries"
+    libraries.mkdir()
+    return Suite("given", tree, libraries)
+
+
+def server_version(pg_bin, any_version=False):
     """15.18, say."""
     text = output([pg_bin / "postgres", "--version"])
     found = re.search(r"\(PostgreSQL\) (\d+)\.(\d+)", text)
-    if not found or found[1] != MAJOR:
+    if not found or found[1] != MAJOR and not any_version:
         raise Skipped(f"the suite is that of PostgreSQL {MAJOR}; {pg_bin} is {text.strip()}")
     return f"{found[1]}.{found[2]}"
 

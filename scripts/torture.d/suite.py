@@ -51,6 +51,8 @@ class Tests:
 
     def __init__(self, suite, work, pg_bin, database):
         self.work, self.pg_bin, self.database = work, pg_bin, database
+        # Some packages of servers have none; an older one will do, too.
+        self.psql = pg_bin / "psql" if (pg_bin / "psql").exists() else "psql"
         self.time_zone = suite.time_zone
         self.order, self.ignored = schedule(suite.files)
         self.files = work / "regress"
@@ -105,14 +107,14 @@ class Tests:
             f"ALTER DATABASE {self.database} SET {name} TO '{value}';\n"
             for name, value in DATABASE_SETTINGS
         )
-        psql = [self.pg_bin / "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.database]
+        psql = [self.psql, "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.database]
         subprocess.run(
             psql, input=commands, text=True, env=self.environment(port), check=True
         )
 
     def run(self, name, port):
         """Runs a test: its output, and how many seconds it took (None: it had to be ended)."""
-        psql = [self.pg_bin / "psql", "-X", "-a", "-q", "-d", self.database]
+        psql = [self.psql, "-X", "-a", "-q", "-d", self.database]
         psql += ["-v", "HIDE_TABLEAM=on", "-v", "HIDE_TOAST_COMPRESSION=on"]
         start = time.monotonic()
         with (self.files / f"sql/{name}.sql").open() as script:
