@@ -103,7 +103,8 @@ class Replica:
 
 
 class Cluster:
-    """A primary and replicas behind hihooi."""
+    """A primary and replicas behind hihooi. `tests` says by which `psql` and `environment(port)` they
+    are asked."""
 
     def __init__(self, hihooi, work, pg_bin, tests, first_port, replicas=2):
         self.hihooi, self.work, self.pg_bin, self.tests = hihooi, work, pg_bin, tests
