@@ -1536,9 +1536,47 @@ BEGIN
 END
 $$;
 
+-- Whether the transaction changed the schema while event triggers were switched off: what they were told last isn't all.
+-- Temporary objects count, and so does TRUNCATE. Who has dropped an object holds its lock.
+CREATE FUNCTION hihooi.has_missed() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    catalog regclass;
+    is_written boolean;
+BEGIN
+    IF current_setting('hihooi.noted', true) = hihooi.seal() THEN
+        RETURN false;
+    END IF;
+    FOR catalog IN
+        SELECT c.oid FROM pg_class c
+        WHERE c.oid < 16384 AND c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r'
+          AND NOT c.relisshared AND NOT hihooi.is_local(c.oid)
+          AND c.relname NOT IN ('pg_event_trigger', 'pg_statistic', 'pg_statistic_ext_data')
+          -- (The counters also tell of transactions up to a second before.)
+          AND (pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid) > 0
+               OR NOT current_setting('track_counts')::boolean)
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE age(xmin) <= 0 AND hihooi.is_own(xmin))', catalog)
+            INTO is_written;
+        IF is_written THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN EXISTS (
+        SELECT FROM pg_locks
+        WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock' AND NOT hihooi.is_local(classid)
+          AND classid IS DISTINCT FROM 'pg_event_trigger'::regclass
+          AND CASE locktype
+              WHEN 'relation' THEN NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation)
+              WHEN 'object' THEN pg_describe_object(classid, objid, 0) IS NULL END);
+END
+$$;
+
 -- Notes what no event told: the above and, with `own`, what the transaction did: owners that REASSIGN
--- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told.
-CREATE FUNCTION hihooi.follow(own boolean) RETURNS SETOF void
+-- OWNED changed, what EXPLAIN ANALYZE made. Anybody may have it told, since only what is so is told. The session says
+-- whether it may have switched event triggers off and on again; that they are off is seen.
+CREATE FUNCTION hihooi.follow(own boolean, may_lack_events boolean DEFAULT false) RETURNS SETOF void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
@@ -1551,6 +1589,13 @@ DECLARE
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
+    END IF;
+    IF own AND pg_current_xact_id_if_assigned() IS NOT NULL
+        AND (may_lack_events OR current_setting('event_triggers', true) = 'off') AND hihooi.has_missed()
+    THEN
+        RAISE 'the schema was changed while event_triggers was off, which hihooi can''t replicate'
+            USING ERRCODE = 'feature_not_supported',
+                HINT = 'RESET event_triggers. To keep one event trigger from firing, use ALTER EVENT TRIGGER ... DISABLE.';
     END IF;
     -- (The counters also tell of transactions up to a second before; who has no number has written nothing.)
     IF own AND (pg_current_xact_id_if_assigned() IS NULL
@@ -2354,7 +2399,7 @@ DELETE FROM hihooi.told WHERE what = 'owners';
 INSERT INTO hihooi.generating SELECT * FROM hihooi.calls(NULL) ON CONFLICT DO NOTHING;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION hihooi.follow(boolean) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION hihooi.follow TO PUBLIC;
 
 CREATE EVENT TRIGGER "!hihooi_1_caller_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_caller();
 CREATE EVENT TRIGGER "!hihooi_1_caller_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_caller();

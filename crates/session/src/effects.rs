@@ -21,6 +21,8 @@ use crate::state::{self, Pin};
 use crate::upstream::Upstream;
 use crate::work::Then;
 
+/// The setting by which event triggers are switched off (PostgreSQL 17).
+pub(crate) const EVENT_TRIGGERS: &str = "event_triggers";
 /// Texts are kept for another look up to this length.
 const UNSURE_LEN_MAX: usize = 64 << 10;
 /// A session's state is asked for so many times, if that is cancelled.
@@ -102,6 +104,7 @@ impl Session {
         } else if is_unsure {
             up.forget_xid_question();
         }
+        self.transaction.may_lack_events |= self.may_lack_events(statement, text);
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.
         self.effects.settings |= statement.is_write() && mentions(text, b"pg_settings");
@@ -124,6 +127,19 @@ impl Session {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a statement may switch event triggers off or on in a transaction that may have changed the schema already.
+    pub(crate) fn switches_events_amid(&self, statement: &Statement, text: &[u8]) -> bool {
+        self.opened.is_replicated
+            && !self.transaction.writes.is_empty()
+            && switches_events(statement, text)
+    }
+
+    /// Whether event triggers may be switched off when this statement runs.
+    pub(crate) fn may_lack_events(&self, statement: &Statement, text: &[u8]) -> bool {
+        switches_events(statement, text)
+            || statement.is_write() && self.settings.get(EVENT_TRIGGERS).is_some()
     }
 
     /// Asks the server what the statements since the last look left in the session.
@@ -343,6 +359,12 @@ impl Session {
         }
         true
     }
+}
+
+/// Whether a statement may switch event triggers off or on: its text names the setting.
+fn switches_events(statement: &Statement, text: &[u8]) -> bool {
+    (statement.is_write() || !statement.session.is_none())
+        && mentions(text, EVENT_TRIGGERS.as_bytes())
 }
 
 /// Whether effects other than temporary objects show in the session's state at the server.

@@ -15,6 +15,7 @@ use hihooi_wire::frontend::{self, tag};
 
 use crate::answers::{Audience, Sent};
 use crate::block::binds_nothing;
+use crate::effects::EVENT_TRIGGERS;
 use crate::events::{Actions, Env};
 use crate::relaying::Hold;
 use crate::session::Session;
@@ -345,6 +346,7 @@ pub(crate) fn is_for_reads(name: &str, values: Option<&[Box<str>]>) -> bool {
         "role"
             | "session_authorization"
             | "session_replication_role"
+            | EVENT_TRIGGERS
             | "client_encoding"
             | "names"
             | "standard_conforming_strings"

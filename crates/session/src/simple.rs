@@ -14,6 +14,7 @@ use hihooi_wire::frontend;
 use crate::answers::Audience;
 use crate::block::Crossed;
 use crate::downstream::Message;
+use crate::effects::EVENT_TRIGGERS;
 use crate::events::{Actions, Env};
 use crate::own_settings::Answer;
 use crate::passwords::Held;
@@ -133,6 +134,9 @@ impl Session {
                 How::Extended // a parameter can only stand in a comment
             }
             [statement] if carried(statement) => How::Extended,
+            [statement] if self.switches_events_amid(statement, text) && !has_parameter(text) => {
+                How::Extended
+            }
             // Its own transaction is asked what it did, in front of the commit.
             [statement]
                 if statement.kind == Kind::Call
@@ -144,7 +148,7 @@ impl Session {
             [statement] if self.asks_for_xid(statement, env) && !has_parameter(text) => {
                 How::Extended
             }
-            [_, _, ..] if self.hides_among_others(statements) && !has_parameter(text) => {
+            [_, _, ..] if self.hides_among_others(statements, text) && !has_parameter(text) => {
                 How::Extended
             }
             _ => How::Raw,
@@ -153,9 +157,12 @@ impl Session {
 
     /// Whether one of several statements is DDL that nobody is told of, and all of them can run
     /// one by one: their transaction is asked what it did, in front of its commit.
-    fn hides_among_others(&self, statements: &[Statement]) -> bool {
+    fn hides_among_others(&self, statements: &[Statement], text: &[u8]) -> bool {
         let mut in_block = self.is_in_block();
         let mut is_first = true;
+        let keeps_texts = |name: &str, values: Option<&[Box<str>]>| {
+            name == EVENT_TRIGGERS || is_for_reads(name, values)
+        };
         let mut runs_alone = |statement: &Statement| {
             let is_first = std::mem::take(&mut is_first);
             match &statement.kind {
@@ -163,9 +170,9 @@ impl Session {
                 Kind::Read | Kind::Write => !statement.may_commit_inside,
                 // (How the server reads the texts that follow may not change in between.)
                 Kind::Session(SessionCommand::Set { name, values, local }) => {
-                    (in_block || !local) && is_for_reads(name, values.as_deref())
+                    (in_block || !local) && keeps_texts(name, values.as_deref())
                 }
-                Kind::Session(SessionCommand::Reset(Some(name))) => is_for_reads(name, None),
+                Kind::Session(SessionCommand::Reset(Some(name))) => keeps_texts(name, None),
                 Kind::Session(SessionCommand::Show(_)) => true,
                 Kind::Savepoint(_) | Kind::RollbackTo(_) | Kind::Release(_) => in_block,
                 // (Elsewhere the server makes a block of what ran in front, or warns.)
@@ -176,7 +183,7 @@ impl Session {
                 _ => false,
             }
         };
-        let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden);
+        let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden || self.may_lack_events(statement, text));
         self.opened.is_replicated
             && statements.iter().any(hides)
             && statements.iter().all(&mut runs_alone)

@@ -198,6 +198,8 @@ pub struct Transaction {
     pub has_bound_commit: bool,
     /// It may have changed what replicas have without an event trigger being told.
     pub may_hide: bool,
+    /// A text in it names the setting by which event triggers are switched off (`event_triggers`, PostgreSQL 17).
+    pub may_lack_events: bool,
     /// It may have changed the schema.
     pub may_define: bool,
     /// A hint says that its commit is to be shown everywhere before it is answered.
@@ -219,6 +221,7 @@ impl Transaction {
             has_ddl: self.has_ddl || other.has_ddl,
             has_bound_commit: self.has_bound_commit || other.has_bound_commit,
             may_hide: self.may_hide || other.may_hide,
+            may_lack_events: self.may_lack_events || other.may_lack_events,
             may_define: self.may_define || other.may_define,
             everywhere: self.everywhere || other.everywhere,
             catalog_version: self.catalog_version.or(other.catalog_version),
@@ -409,6 +412,9 @@ impl Session {
     ) {
         let Some(statement) = op.statement() else { return };
         self.write_named(up, statement, Audience::Hidden);
+        if self.switches_events_amid(statement, op.text()) {
+            up.write_follow(&self.transaction, Audience::Hidden); // while it is certain what events told
+        }
         self.note_effects(up, statement, op.text(), env);
         match &statement.kind {
             Kind::Begin(modes) => {
@@ -464,12 +470,12 @@ impl Session {
     }
 
     /// Whether a statement may change what replicas have without an event trigger being told
-    /// (docs/decisions/0005): DDL on roles, event triggers, the database, and whatever code does that nobody
-    /// analysed, or that may have become other code since. For these the session asks the primary, in front of the commit, to
+    /// (docs/decisions/0005): DDL on roles, event triggers, the database, any while event triggers may be switched off, and
+    /// whatever code does that nobody analysed, or that may have become other code since. For these the session asks the primary, in front of the commit, to
     /// note what is so now. `writes` is what the statement counts as writing.
     pub(crate) fn may_hide(&self, statement: &Statement, writes: &Items) -> bool {
         let hides = match &statement.kind {
-            Kind::Ddl(ddl) => ddl.hidden,
+            Kind::Ddl(ddl) => ddl.hidden || self.transaction.may_lack_events,
             _ => *writes == Items::Everything,
         };
         hides && self.opened.is_replicated
@@ -547,8 +553,8 @@ impl Session {
     ) {
         let writes = self.writes_now(env);
         let may_hide = self.may_have_hidden(&writes);
-        let Transaction { commit_writes, may_define, everywhere, has_bound_commit, .. } =
-            self.transaction;
+        let transaction = self.transaction.clone();
+        let Transaction { commit_writes, may_define, everywhere, .. } = transaction;
         self.flight.everywhere |= everywhere;
         self.transaction_ends();
         let has_failed = up.status == Status::Failed && !self.doubts.unit.leaves_failure;
@@ -558,7 +564,7 @@ impl Session {
         }
         let audience = if is_lone { Audience::Question } else { Audience::Hidden };
         if may_hide {
-            up.write_follow(has_bound_commit, audience);
+            up.write_follow_at_end(&transaction, audience);
         }
         let write = self.begin_write(writes, may_define, out);
         if commit_writes {
@@ -601,7 +607,7 @@ impl Session {
         if self.commits(up) {
             let (writes, may_define) = (self.writes_now(env), self.transaction.may_define);
             if self.may_have_hidden(&writes) && !up.failed {
-                up.write_follow(self.transaction.has_bound_commit, Audience::Hidden);
+                up.write_follow_at_end(&self.transaction, Audience::Hidden);
             }
             if self.transaction.commit_writes {
                 let write = self.begin_write(writes, may_define, out);

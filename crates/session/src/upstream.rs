@@ -17,6 +17,7 @@ use crate::names::NamesGone;
 use crate::own_types::{self, Objects};
 use crate::settings_in_block::Reports;
 use crate::state::CarriedSettings;
+use crate::unit::Transaction;
 
 /// Prepared statements kept on one server connection; beyond that, those are closed that were not used for the longest
 /// time (I8).
@@ -28,6 +29,8 @@ const XID_QUERY: &[u8] = b"SELECT pg_catalog.pg_current_xact_id_if_assigned()";
 pub const FOLLOW: &str = "SELECT hihooi.follow(false)";
 /// Has the primary note what no event trigger was told of, in front of a commit.
 pub const FOLLOW_OWN: &str = "SELECT hihooi.follow(true)";
+/// The same, where event triggers may have been switched off: what they then missed is refused.
+const FOLLOW_WITHOUT_EVENTS: &str = "SELECT hihooi.follow(true, true)";
 
 /// An unnamed statement that is no client's; numbers of sequences that are no session's.
 pub const NOBODYS: u64 = 0;
@@ -342,15 +345,20 @@ impl Upstream {
         self.answers.sent(Sent::ClosePortal, audience);
     }
 
-    /// Has the primary note what no event trigger was told of, in front of the commit. (Its row isn't anybody's.) The
-    /// client's unnamed portal, which ends with the transaction anyway, may still have open what is to be noted; unless
-    /// it `is_needed`, it is closed.
-    pub fn write_follow(&mut self, is_needed: bool, audience: Audience) {
-        if !is_needed {
+    /// Has the primary note what no event trigger was told of, in front of the commit. The client's unnamed portal, which
+    /// ends with the transaction anyway, may still have open what is to be noted; unless it is the COMMIT, it is closed.
+    pub(crate) fn write_follow_at_end(&mut self, transaction: &Transaction, audience: Audience) {
+        if !transaction.has_bound_commit {
             frontend::close(Target::Portal, b"", &mut self.output);
             self.answers.sent(Sent::ClosePortal, audience);
         }
-        frontend::parse(b"", FOLLOW_OWN.as_bytes(), &mut self.output);
+        self.write_follow(transaction, audience);
+    }
+
+    /// Has the primary note what no event trigger was told of so far in the transaction. (Its row isn't anybody's.)
+    pub(crate) fn write_follow(&mut self, transaction: &Transaction, audience: Audience) {
+        let query = if transaction.may_lack_events { FOLLOW_WITHOUT_EVENTS } else { FOLLOW_OWN };
+        frontend::parse(b"", query.as_bytes(), &mut self.output);
         self.answers.sent(Sent::Parse(None), audience);
         self.unnamed = Some(NOBODYS);
         let portal = b"hihooi_follow";

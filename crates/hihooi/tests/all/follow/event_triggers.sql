@@ -353,16 +353,71 @@ DROP EVENT TRIGGER follow_ext;
 
 -- case: event triggers switched off by the setting
 -- needs: 17
--- stoppable
 CREATE TABLE t (id int PRIMARY KEY);
+CREATE TABLE unused (id int PRIMARY KEY);
+CREATE FUNCTION unused() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;
+CREATE EVENT TRIGGER follow_broken ON ddl_command_start WHEN tag IN ('CREATE RULE') EXECUTE FUNCTION g();
 SET event_triggers = off;
+-- error: 0A000
 ALTER TABLE t ADD x int;
-CREATE TABLE keyless (id int);
-INSERT INTO keyless VALUES (1);
--- error: 55000
-UPDATE keyless SET id = 2;
+-- error: 0A000
+COMMENT ON TABLE t IS 'x';
+-- error: 0A000
+CREATE TYPE pair AS (a int, b int);
+-- error: 0A000
+DROP TABLE unused;
+-- error: 0A000
+DROP FUNCTION unused();
+-- error: 0A000
+CREATE TABLE a (id int); INSERT INTO a VALUES (1);
+-- error: 0A000
+DO $$ BEGIN ALTER TABLE t ADD x int; END $$;
+INSERT INTO t VALUES (1);
+CREATE ROLE follow_no_events;
+DROP EVENT TRIGGER follow_broken;
+DO $$ BEGIN INSERT INTO t VALUES (2); END $$;
 RESET event_triggers;
-INSERT INTO t VALUES (1, 1);
+ALTER TABLE t ADD y int;
+INSERT INTO t VALUES (3, 3);
+-- finally
+DROP ROLE follow_no_events;
+
+-- case: event triggers switched off within a transaction
+-- needs: 17
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+CREATE TABLE before (id int PRIMARY KEY);
+EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) CREATE TABLE explained AS SELECT 1 AS a;
+SET LOCAL event_triggers = off;
+INSERT INTO t VALUES (1);
+SET LOCAL event_triggers = on;
+CREATE TABLE behind (id int PRIMARY KEY);
+COMMIT;
+BEGIN;
+SET LOCAL event_triggers = off;
+ALTER TABLE t ADD x int;
+-- error: 0A000
+COMMIT;
+BEGIN;
+SET LOCAL event_triggers = off;
+ALTER TABLE t ADD x int;
+-- error: 0A000
+SET LOCAL event_triggers = on;
+ROLLBACK;
+-- error: 0A000
+SET event_triggers = off; ALTER TABLE t ADD x int; RESET event_triggers;
+-- error: 0A000
+SET event_triggers = off; ALTER TABLE t ADD x int; SET event_triggers = on; CREATE TABLE c (id int PRIMARY KEY);
+-- error: 0A000
+DO $$ BEGIN SET LOCAL event_triggers = off; ALTER TABLE t ADD x int; SET LOCAL event_triggers = on; END $$;
+CREATE FUNCTION silently() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM set_config('event_triggers', 'off', true); ALTER TABLE :schema.t ADD x int;
+END $$;
+-- error: 0A000
+SELECT silently();
+SHOW event_triggers;
+INSERT INTO t VALUES (2);
 
 -- case: a superuser switches ours off in a function
 -- stoppable
