@@ -1591,7 +1591,9 @@ BEGIN
         RETURN; -- it did nothing, and could not tell of others
     END IF;
     IF own AND pg_current_xact_id_if_assigned() IS NOT NULL
-        AND (may_lack_events OR current_setting('event_triggers', true) = 'off') AND hihooi.has_missed()
+        AND (current_setting('event_triggers', true) = 'off'
+            OR may_lack_events AND current_setting('server_version_num')::int >= 170000)
+        AND hihooi.has_missed()
     THEN
         RAISE 'the schema was changed while event_triggers was off, which hihooi can''t replicate'
             USING ERRCODE = 'feature_not_supported',

@@ -142,6 +142,11 @@ impl Session {
             || statement.is_write() && self.settings.get(EVENT_TRIGGERS).is_some()
     }
 
+    /// Whether a setting whose name isn't known may have been set since the last look.
+    pub(crate) fn has_set_any(&self) -> bool {
+        self.effects.any_setting || self.doubts.unit.any_setting
+    }
+
     /// Asks the server what the statements since the last look left in the session.
     pub(crate) fn look_at_state(&mut self, up: &mut Upstream, env: &dyn Env) -> Look {
         if self.effects.is_none() {

@@ -475,7 +475,7 @@ impl Session {
     /// note what is so now. `writes` is what the statement counts as writing.
     pub(crate) fn may_hide(&self, statement: &Statement, writes: &Items) -> bool {
         let hides = match &statement.kind {
-            Kind::Ddl(ddl) => ddl.hidden || self.transaction.may_lack_events,
+            Kind::Ddl(ddl) => ddl.hidden || self.transaction.may_lack_events || self.has_set_any(),
             _ => *writes == Items::Everything,
         };
         hides && self.opened.is_replicated

@@ -416,8 +416,24 @@ CREATE FUNCTION silently() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 -- error: 0A000
 SELECT silently();
+BEGIN;
+SELECT set_config(name, 'off', true) FROM (SELECT 'event_' || 'triggers') s (name);
+ALTER TABLE t ADD x int;
+-- error: 0A000
+COMMIT;
 SHOW event_triggers;
+BEGIN;
+CREATE ROLE follow_without;
+CREATE TABLE theirs (id int PRIMARY KEY);
+ALTER TABLE theirs OWNER TO follow_without;
+SELECT set_config(name, 'off', true) FROM (SELECT 'app.' || 'x') s (name);
+REASSIGN OWNED BY follow_without TO postgres;
+ALTER TABLE theirs ADD y int;
+COMMIT;
 INSERT INTO t VALUES (2);
+-- finally
+DROP OWNED BY follow_without;
+DROP ROLE follow_without;
 
 -- case: a superuser switches ours off in a function
 -- stoppable
