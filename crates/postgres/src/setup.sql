@@ -753,6 +753,20 @@ BEGIN
 END
 $$;
 
+-- A table and all that inherit from it, or from which it inherits, through however many others.
+CREATE FUNCTION hihooi.family(t oid) RETURNS oid[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN ARRAY(
+        WITH RECURSIVE kin(relation) AS (
+            SELECT t
+            UNION SELECT CASE kin.relation WHEN i.inhrelid THEN i.inhparent ELSE i.inhrelid END
+            FROM kin JOIN pg_inherits i ON kin.relation IN (i.inhrelid, i.inhparent))
+        SELECT relation FROM kin);
+END
+$$;
+
 -- Values that a command gave existing rows without touching them, as ADD COLUMN does with a default
 -- that is one value for all (attmissingval), in a table and what inherits from it.
 CREATE FUNCTION hihooi.missing_values(t oid) RETURNS jsonb
@@ -2049,6 +2063,18 @@ BEGIN
 END
 $$;
 
+-- Whether a command that runs in code of an ALTER TABLE, in an event trigger or in a function of an expression, is about what
+-- that is rewriting: what it is like can't be told, since ALTER TABLE is only noted behind it.
+CREATE FUNCTION hihooi.is_rewritten_around(t oid, stack text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    around constant oid[] := ARRAY(SELECT relation FROM hihooi.rewrite WHERE context <> stack);
+BEGIN
+    RETURN cardinality(around) > 0 AND hihooi.family(t) && around;
+END
+$$;
+
 -- A context without its first frame, our own trigger's.
 CREATE FUNCTION hihooi.outside(context text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
@@ -2184,6 +2210,10 @@ BEGIN
         END IF;
         CONTINUE WHEN is_temporary;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
+        IF root.class = 'pg_class'::regclass AND hihooi.is_rewritten_around(root.object, stack) THEN
+            RAISE '% of table %, while ALTER TABLE rewrites the table, can''t be replicated', tag, root.object::regclass
+            USING ERRCODE = 'feature_not_supported', HINT = 'Run it before or after ALTER TABLE, in the same transaction.';
+        END IF;
         IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW|FUNCTION|PROCEDURE|AGGREGATE)|SELECT INTO)' THEN
             own := own || command.objid;
         ELSIF NOT root.object = ANY (own) THEN

@@ -182,6 +182,60 @@ INSERT INTO by_rewrite VALUES (1);
 -- finally
 DROP EVENT TRIGGER follow_rewrite;
 
+-- case: one at table_rewrite that is about the table
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1), (2);
+CREATE TABLE parts (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
+CREATE TABLE part_1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+CREATE TABLE part_2 PARTITION OF parts FOR VALUES FROM (10) TO (20);
+INSERT INTO parts VALUES (1, 1), (11, 11);
+CREATE TABLE todo (command text);
+CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
+  FOR c IN SELECT command FROM :schema.todo LOOP EXECUTE c.command; END LOOP;
+END $$;
+CREATE EVENT TRIGGER follow_rewritten ON table_rewrite EXECUTE FUNCTION g();
+INSERT INTO todo VALUES ('COMMENT ON TABLE :schema.t IS $x$rewritten$x$');
+-- error: 0A000
+ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid();
+-- error: 0A000
+ALTER TABLE t ADD x int DEFAULT 1, ALTER id TYPE bigint;
+ALTER TABLE parts ADD u uuid DEFAULT gen_random_uuid();
+UPDATE todo SET command = 'COMMENT ON TABLE :schema.part_2 IS $x$rewritten$x$';
+-- error: 0A000
+ALTER TABLE parts ADD v uuid DEFAULT gen_random_uuid();
+UPDATE todo SET command = 'CREATE INDEX ON :schema.t (id)';
+-- error: 0A000
+ALTER TABLE t ADD v uuid DEFAULT gen_random_uuid();
+UPDATE todo SET command = 'ALTER INDEX IF EXISTS :schema.t_pkey RENAME TO t_key';
+ALTER TABLE parts ALTER n TYPE bigint;
+UPDATE todo SET command = 'DROP INDEX :schema.other';
+CREATE INDEX other ON t (id);
+ALTER TABLE t ADD v uuid DEFAULT gen_random_uuid();
+UPDATE todo SET command = 'SELECT';
+INSERT INTO t VALUES (3);
+ALTER TABLE t ALTER id TYPE bigint;
+INSERT INTO parts VALUES (2), (12);
+-- finally
+DROP EVENT TRIGGER follow_rewritten;
+
+-- case: a function that ALTER TABLE runs is about the table
+CREATE TABLE t (id int PRIMARY KEY, v int);
+CREATE TABLE other (id int PRIMARY KEY);
+INSERT INTO t VALUES (1, 1), (2, 2);
+CREATE FUNCTION about_t(int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  EXECUTE format('COMMENT ON TABLE :schema.t IS %L', $1); RETURN $1 + 1;
+END $$;
+CREATE FUNCTION about_other(int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  EXECUTE format('COMMENT ON TABLE :schema.other IS %L', $1); RETURN $1 + 1;
+END $$;
+-- error: 0A000
+ALTER TABLE t ALTER v TYPE bigint USING about_t(v);
+-- error: 0A000
+ALTER TABLE t ADD w int DEFAULT about_t(7);
+ALTER TABLE t ALTER v TYPE bigint USING about_other(v);
+ALTER TABLE t ADD w int DEFAULT about_other(7);
+INSERT INTO t VALUES (3, 3);
+
 -- case: one that alters what was just altered, by itself
 CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
   IF current_setting('follow.busy', true) = 'yes' THEN RETURN; END IF;
