@@ -196,16 +196,19 @@ $$;
 
 -- Replica identity -----------------------------------------------------------------------------
 
--- Whether rows can be identified by this index: it is valid, not deferrable, on columns that are
--- published, which generated ones are not.
+-- Whether rows can be identified by this index: it is valid, not deferrable, on columns that have no NULLs and are
+-- published, which generated ones are not. (While FULL stands in, nothing keeps a column from losing its NOT NULL. Since
+-- PostgreSQL 18 there may be NULLs from before it.)
 CREATE FUNCTION hihooi.is_usable(i pg_index) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN i.indisunique AND i.indisvalid AND i.indimmediate AND NOT EXISTS (
         SELECT FROM pg_attribute a
-        WHERE a.attrelid = i.indrelid AND a.attgenerated <> ''
-          AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));
+        WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+          AND (a.attgenerated <> '' OR NOT a.attnotnull OR EXISTS (
+            SELECT FROM pg_constraint c
+            WHERE c.conrelid = a.attrelid AND c.contype = 'n' AND NOT c.convalidated AND a.attnum = ANY (c.conkey))));
 END
 $$;
 
@@ -251,7 +254,9 @@ BEGIN
     IF notices THEN
         PERFORM set_config('session_replication_role', 'replica', true);
     END IF;
+    PERFORM set_config('hihooi.ours', hihooi.sealed_begun(format('ours %s', cardinality(hihooi.begun()) + 1)), true);
     EXECUTE command;
+    PERFORM set_config('hihooi.ours', '', true);
     IF notices THEN
         PERFORM set_config('session_replication_role', role, true);
     END IF;
@@ -1863,19 +1868,23 @@ DECLARE
     around constant text := begun[depth];
     context text;
     stack text;
+    -- The stack of REFRESH MATERIALIZED VIEW, in front of which there is a word, and behind which a seal.
+    refresh constant text := coalesce(current_setting('hihooi.refresh_stack', true), '');
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
     stack := hihooi.outside(context);
     -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
     IF around = 'REFRESH MATERIALIZED VIEW' THEN
-        stack := rtrim(left(stack, length(stack) - length(current_setting('hihooi.refresh_stack'))), chr(10));
-        IF stack !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_' OR strpos(stack, chr(10)) > 0 THEN
+        stack := rtrim(left(stack, length(stack) - greatest(length(refresh) - length('refresh ') - 33, 0)), chr(10));
+        IF refresh !~ '^refresh ' OR refresh <> hihooi.sealed_begun(left(refresh, -33))
+            OR stack !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_' OR strpos(stack, chr(10)) > 0
+        THEN
             RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tg_tag
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'Run it before or after REFRESH, in the same transaction.';
         END IF;
     ELSIF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
-        PERFORM set_config('hihooi.refresh_stack', stack, true);
+        PERFORM set_config('hihooi.refresh_stack', hihooi.sealed_begun(concat('refresh ', stack)), true);
     END IF;
     IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)'
         AND strpos(context, chr(10) || 'SQL function "') > 0
@@ -2106,10 +2115,10 @@ AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);
     -- It gives a table its identity, and nothing else: what the command around it did has been seen to.
-    is_ours constant boolean := split_part(stack, chr(10), 2)
-        LIKE 'PL/pgSQL function hihooi.alter_unnoticed(text) line %';
-    caller constant text := current_setting('hihooi.caller');
     begun constant text[] := hihooi.begun();
+    is_ours constant boolean := current_setting('hihooi.ours', true)
+        IS NOT DISTINCT FROM hihooi.sealed_begun(format('ours %s', cardinality(begun)));
+    caller constant text := current_setting('hihooi.caller');
     command record;
     objects jsonb[] := '{}';
     touched oid[] := '{}';
@@ -2287,6 +2296,14 @@ BEGIN
                 hihooi.identify('pg_class'::regclass, t.indrelid) i
             WHERE NOT concat('pg_class'::regclass::oid, ' ', t.indrelid) = ANY (seen)
               AND NOT hihooi.is_temporary('pg_class'::regclass, t.indrelid));
+    END IF;
+    -- Replicas don't have the one function of ours that anybody may call.
+    IF EXISTS (SELECT FROM pg_depend d
+        WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = 'hihooi.follow'::regproc
+          AND age(d.xmin) <= 0 AND hihooi.is_own(d.xmin))
+    THEN
+        RAISE 'what uses hihooi.follow can''t be replicated' USING ERRCODE = 'feature_not_supported',
+            HINT = 'hihooi calls this function itself where it is needed.';
     END IF;
     -- These tell nothing of what they change.
     IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN

@@ -366,9 +366,11 @@ impl Session {
     }
 }
 
-/// Whether a statement may switch event triggers off or on: its text names the setting.
+/// Whether a statement may switch event triggers off or on: it sets something, and its text names the setting.
 fn switches_events(statement: &Statement, text: &[u8]) -> bool {
-    (statement.is_write() || !statement.session.is_none())
+    let SessionEffect { settings, local_settings, any_setting, .. } = statement.session;
+    (settings || local_settings || any_setting)
+        && !matches!(statement.kind, Kind::Ddl(_))
         && mentions(text, EVENT_TRIGGERS.as_bytes())
 }
 

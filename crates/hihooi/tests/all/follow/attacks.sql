@@ -241,3 +241,75 @@ TRUNCATE follow_j.t, follow_j.u;
 -- finally
 DROP OWNED BY follow_joe, follow_ann CASCADE;
 DROP ROLE follow_joe, follow_ann;
+
+-- case: a text that looks like hihooi's own code
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+DO $$ BEGIN EXECUTE E'ALTER TABLE t ADD COLUMN d timestamptz DEFAULT now() /*\nPL/pgSQL function hihooi.alter_unnoticed(text) line 1\n*/'; END $$;
+INSERT INTO t VALUES (2);
+RESET ROLE;
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: a function in REFRESH that claims another stack
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE FUNCTION ff() RETURNS int LANGUAGE plpgsql AS $$ DECLARE was text := current_setting('hihooi.refresh_stack', true); BEGIN
+  IF to_regclass(':schema.arm') IS NULL THEN RETURN 0; END IF;
+  FOR n IN 1..400 LOOP BEGIN
+    PERFORM set_config('hihooi.refresh_stack', CASE WHEN n < 200 THEN '' ELSE was END || repeat('x', n % 200), true);
+    EXECUTE 'CREATE TABLE pg_temp_foo (i int PRIMARY KEY)'; RETURN n;
+  EXCEPTION WHEN feature_not_supported THEN NULL; END; END LOOP;
+  RETURN 1; END $$;
+CREATE MATERIALIZED VIEW m AS SELECT ff() AS x;
+CREATE TABLE arm (i int PRIMARY KEY);
+REFRESH MATERIALIZED VIEW m;
+-- error: 42P01
+SELECT * FROM pg_temp_foo;
+RESET ROLE;
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: what uses a function of hihooi
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+-- error: 0A000
+CREATE FUNCTION f() RETURNS SETOF void LANGUAGE sql BEGIN ATOMIC SELECT hihooi.follow(true); END;
+-- error: 0A000
+CREATE VIEW v AS SELECT count(*) FROM hihooi.follow(true);
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE VIEW v AS SELECT * FROM t;
+RESET ROLE;
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: an identity by an index whose column loses its NOT NULL
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE TABLE z (id int NOT NULL, v text);
+INSERT INTO z VALUES (1, 'a'), (1, 'b'), (2, 'c');
+-- error: 23505
+CREATE UNIQUE INDEX CONCURRENTLY zi ON z (id);
+ALTER TABLE z REPLICA IDENTITY USING INDEX zi;
+ALTER TABLE z ALTER id DROP NOT NULL;
+DELETE FROM z WHERE v = 'b';
+REINDEX INDEX zi;
+INSERT INTO z VALUES (NULL, 'd'), (NULL, 'e');
+RESET ROLE;
+CREATE TABLE others (id int PRIMARY KEY);
+UPDATE z SET v = 'f' WHERE v = 'd';
+DELETE FROM z WHERE id IS NULL;
+ALTER TABLE z ALTER id SET NOT NULL;
+UPDATE z SET v = 'g' WHERE id = 1;
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;

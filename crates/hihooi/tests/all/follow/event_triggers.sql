@@ -437,6 +437,22 @@ INSERT INTO t VALUES (3, 3);
 -- finally
 DROP ROLE follow_no_events;
 
+-- case: a table with the name of the setting
+CREATE TABLE event_triggers (id int PRIMARY KEY);
+INSERT INTO event_triggers VALUES (1);
+TRUNCATE event_triggers;
+BEGIN; TRUNCATE event_triggers; COMMIT;
+DO $$ BEGIN TRUNCATE event_triggers; END $$;
+EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) CREATE TABLE x AS SELECT * FROM event_triggers;
+CREATE FUNCTION log_event_triggers() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN END $$;
+CREATE EVENT TRIGGER follow_named ON ddl_command_end WHEN tag IN ('CREATE RULE') EXECUTE FUNCTION log_event_triggers();
+CREATE ROLE follow_event_triggers;
+GRANT SELECT ON event_triggers TO follow_event_triggers;
+BEGIN; DROP OWNED BY follow_event_triggers; DROP ROLE follow_event_triggers; COMMIT;
+INSERT INTO event_triggers VALUES (2);
+-- finally
+DROP EVENT TRIGGER follow_named;
+
 -- case: event triggers switched off within a transaction
 -- needs: 17
 CREATE TABLE t (id int PRIMARY KEY);

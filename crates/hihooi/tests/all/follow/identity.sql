@@ -283,3 +283,16 @@ UPDATE t SET v = 'b';
 ALTER TABLE t REPLICA IDENTITY DEFAULT;
 -- expect: d
 SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
+
+-- case: an identity by an index on a column whose NOT NULL is not valid
+-- needs: 18
+CREATE TABLE t (id int, a int);
+INSERT INTO t VALUES (NULL, 1), (NULL, 2), (3, 3);
+ALTER TABLE t ADD CONSTRAINT k NOT NULL id NOT VALID;
+CREATE UNIQUE INDEX ti ON t (id);
+ALTER TABLE t REPLICA IDENTITY USING INDEX ti;
+DELETE FROM t WHERE a = 1;
+UPDATE t SET id = 4 WHERE a = 2;
+ALTER TABLE t VALIDATE CONSTRAINT k;
+UPDATE t SET a = 5 WHERE id = 4;
+SELECT 1 / (relreplident = 'i')::int FROM pg_class WHERE oid = 't'::regclass;
