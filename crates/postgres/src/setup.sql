@@ -2017,6 +2017,7 @@ BEGIN
         -- (By CONCURRENTLY the command is forgotten.)
         begun[greatest(cardinality(begun), 1)] := '';
         PERFORM hihooi.set_begun(begun);
+        PERFORM hihooi.follow_dropped_keys(tag);
         RETURN;
     END IF;
     -- (Procedures may differ in what is IN and OUT.)
@@ -2039,7 +2040,16 @@ BEGIN
             'tag', tag, 'role', current_setting('hihooi.caller'),
             'objects', dropped.objects, 'cascades', dropped.cascades));
     END IF;
-    -- A key may have gone with one of its columns, or with a type.
+    PERFORM hihooi.follow_dropped_keys(tag);
+END
+$$;
+
+-- A key may have gone with one of its columns, which may be a parent's, or with a type: its table needs another identity.
+CREATE FUNCTION hihooi.follow_dropped_keys(tag text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+AS $$
+BEGIN
     PERFORM hihooi.set_identity(touched.relation) FROM (
         SELECT DISTINCT
             to_regclass(format('%I.%I', d.address_names[1], d.address_names[2])) AS relation
@@ -2049,6 +2059,7 @@ BEGIN
         -- An index doesn't tell whose it was. (With these it goes with its table, or with a column.)
         SELECT c.oid FROM pg_class c
         WHERE tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE')
+          AND EXISTS (SELECT FROM pg_event_trigger_dropped_objects() WHERE object_type = 'index')
           AND c.relreplident = 'i' AND NOT EXISTS (
             SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
     ) touched WHERE touched.relation IS NOT NULL;

@@ -296,3 +296,26 @@ UPDATE t SET id = 4 WHERE a = 2;
 ALTER TABLE t VALIDATE CONSTRAINT k;
 UPDATE t SET a = 5 WHERE id = 4;
 SELECT 1 / (relreplident = 'i')::int FROM pg_class WHERE oid = 't'::regclass;
+
+-- case: a key that goes with a parent's column, or a type's
+CREATE TABLE par (a int NOT NULL, b int NOT NULL, c int);
+CREATE TABLE ch (PRIMARY KEY (a), v text) INHERITS (par);
+CREATE TABLE ix (v text) INHERITS (par);
+CREATE UNIQUE INDEX ixb ON ix (b);
+ALTER TABLE ix REPLICA IDENTITY USING INDEX ixb;
+INSERT INTO ch VALUES (1, 2, 3, 'x');
+INSERT INTO ix VALUES (1, 2, 3, 'x');
+ALTER TABLE par DROP COLUMN a;
+UPDATE ch SET v = '1';
+BEGIN;
+ALTER TABLE par DROP COLUMN b;
+UPDATE ix SET v = '1';
+COMMIT;
+UPDATE ix SET v = '2';
+CREATE TYPE ty AS (a int, b int);
+CREATE TABLE tt OF ty (PRIMARY KEY (a));
+INSERT INTO tt VALUES (1, 2);
+ALTER TYPE ty DROP ATTRIBUTE a CASCADE;
+UPDATE tt SET b = 3;
+ALTER TABLE tt ADD PRIMARY KEY (b);
+SELECT 1 / (relreplident = 'd')::int FROM pg_class WHERE oid = 'tt'::regclass;
