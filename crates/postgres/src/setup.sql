@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS hihooi.identity (
 ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS choice "char" NOT NULL DEFAULT 'd';
 ALTER TABLE hihooi.identity ADD COLUMN IF NOT EXISTS index regclass;
 ALTER TABLE hihooi.identity DROP COLUMN IF EXISTS busy;
-DROP TABLE IF EXISTS hihooi.noting, hihooi.query, hihooi.ddl;
+DROP TABLE IF EXISTS hihooi.noting, hihooi.query, hihooi.ddl, hihooi.generating;
 REVOKE ALL ON hihooi.identity FROM PUBLIC;
 GRANT SELECT ON hihooi.identity TO PUBLIC;
 
@@ -80,16 +80,18 @@ CREATE TABLE IF NOT EXISTS hihooi.owning ();
 REVOKE ALL ON hihooi.owning FROM PUBLIC;
 GRANT SELECT ON hihooi.owning TO PUBLIC;
 
--- What stored generated columns call (functions, text search configurations and dictionaries), by a hash of its definition:
--- when it changes, the former one is known no more.
-CREATE TABLE IF NOT EXISTS hihooi.generating (
+-- What a table's stored generated columns call (functions, text search configurations and dictionaries), by a hash of its
+-- definition: when it changes, the former one is known no more. (With the table: open transactions that create tables that
+-- call the same don't wait for each other.)
+CREATE TABLE IF NOT EXISTS hihooi.generates (
+    relation oid,
     class oid,
     object oid,
     hash text NOT NULL,
-    PRIMARY KEY (class, object)
+    PRIMARY KEY (class, object, relation)
 );
-REVOKE ALL ON hihooi.generating FROM PUBLIC;
-GRANT SELECT ON hihooi.generating TO PUBLIC;
+REVOKE ALL ON hihooi.generates FROM PUBLIC;
+GRANT SELECT ON hihooi.generates TO PUBLIC;
 
 -- The highest number of a transaction that noted a command, times 2^20, and a count: a sequence shows its state to everybody at
 -- once, whatever their snapshot.
@@ -590,7 +592,7 @@ $$;
 
 -- What the stored generated columns of a table call, or those of all tables (NULL): in their expressions, in SQL-standard
 -- bodies, and by a name in the text of a body. (PostgreSQL's own functions don't change.)
-CREATE FUNCTION hihooi.calls(t oid) RETURNS TABLE (class oid, object oid, hash text)
+CREATE FUNCTION hihooi.calls(t oid) RETURNS TABLE (relation oid, class oid, object oid, hash text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     WITH RECURSIVE used(class, object) AS (
@@ -599,7 +601,7 @@ AS $$
             -- (In PostgreSQL 14 the column itself depends on what generates it.)
             JOIN pg_depend d ON (d.classid, d.objid, d.objsubid) IN (
                 ('pg_attrdef'::regclass, v.oid, 0), ('pg_class'::regclass, a.attrelid, a.attnum))
-        WHERE a.attgenerated = 's' AND NOT a.attisdropped AND (t IS NULL OR a.attrelid = t)
+        WHERE a.attgenerated = 's' AND NOT a.attisdropped AND a.attrelid = t
         UNION
         SELECT n.class, n.object FROM used u, LATERAL (
             SELECT d.refclassid, d.refobjid FROM pg_depend d
@@ -623,7 +625,7 @@ AS $$
                 WHERE u.class = 'pg_ts_config'::regclass AND m.mapcfg = u.object
         ) n(class, object)
     )
-    SELECT u.class, u.object, hihooi.hash_of_called(u.class, u.object)
+    SELECT t, u.class, u.object, hihooi.hash_of_called(u.class, u.object)
     FROM used u
     WHERE u.class = 'pg_proc'::regclass AND u.object >= 16384
        OR u.class IN ('pg_ts_config'::regclass, 'pg_ts_dict'::regclass)
@@ -638,7 +640,7 @@ DECLARE
     tables oid[];
     bad oid;
 BEGIN
-    IF NOT EXISTS (SELECT FROM hihooi.generating g
+    IF NOT EXISTS (SELECT FROM hihooi.generates g
         WHERE g.class = c AND g.object = o AND g.hash IS DISTINCT FROM hihooi.hash_of_called(c, o))
     THEN
         RETURN;
@@ -657,8 +659,8 @@ BEGIN
             DETAIL = 'PostgreSQL keeps the values that are stored, and computes them anew when rows are updated in some ways.',
             HINT = 'In one transaction: drop the column, make the change, add the column again.';
     END IF;
-    DELETE FROM hihooi.generating WHERE class = c AND object = o;
-    INSERT INTO hihooi.generating SELECT k.* FROM unnest(tables) t, hihooi.calls(t) k ON CONFLICT DO NOTHING;
+    DELETE FROM hihooi.generates WHERE class = c AND object = o;
+    INSERT INTO hihooi.generates SELECT k.* FROM unnest(tables) t, hihooi.calls(t) k ON CONFLICT DO NOTHING;
 END
 $$;
 
@@ -1308,7 +1310,8 @@ AS $$
     WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = h.relation AND c.relreplident = 'f');
     DELETE FROM hihooi.noted_query WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
     DELETE FROM hihooi.former_body WHERE transaction < pg_snapshot_xmin(pg_current_snapshot());
-    DELETE FROM hihooi.generating g WHERE pg_describe_object(g.class, g.object, 0) IS NULL;
+    DELETE FROM hihooi.generates g
+    WHERE pg_describe_object(g.class, g.object, 0) IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.relation);
 $$;
 
 -- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
@@ -2245,7 +2248,7 @@ BEGIN
         IF command.classid = 'pg_class'::regclass AND EXISTS (
             SELECT FROM pg_attribute WHERE attrelid = command.objid AND attgenerated = 's')
         THEN
-            INSERT INTO hihooi.generating SELECT * FROM hihooi.calls(command.objid) ON CONFLICT DO NOTHING;
+            INSERT INTO hihooi.generates SELECT * FROM hihooi.calls(command.objid) ON CONFLICT DO NOTHING;
         ELSIF command.classid IN ('pg_proc'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass) THEN
             PERFORM hihooi.check_generating(command.classid, command.objid);
         END IF;
@@ -2434,7 +2437,8 @@ BEGIN
     IF tag = 'ALTER TABLE' AND NOT is_ours THEN
         DELETE FROM hihooi.identity h USING pg_class c
         WHERE h.relation = ANY (touched::regclass[]) AND c.oid = h.relation
-          AND (c.relreplident <> 'f' OR concat(stack, current_query()) ~* 'replica\s+identity\s+full[[:>:]]');
+          AND (c.relreplident <> 'f' OR regexp_replace(concat(stack, current_query()), '--[^\n]*|/[*].*?[*]/', ' ', 'g')
+              ~* 'replica\s+identity\s+full[[:>:]]');
     END IF;
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)
@@ -2456,7 +2460,9 @@ INSERT INTO hihooi.owners SELECT * FROM hihooi.owners_where('true') WHERE NOT EX
     ON CONFLICT DO NOTHING;
 DELETE FROM hihooi.told WHERE what = 'owners';
 
-INSERT INTO hihooi.generating SELECT * FROM hihooi.calls(NULL) ON CONFLICT DO NOTHING;
+INSERT INTO hihooi.generates
+    SELECT k.* FROM (SELECT DISTINCT attrelid FROM pg_attribute WHERE attgenerated = 's' AND NOT attisdropped) a, hihooi.calls(attrelid) k
+    ON CONFLICT DO NOTHING;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hihooi FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION hihooi.follow TO PUBLIC;

@@ -208,6 +208,7 @@ impl<S: Stream> Served<S> {
             path: welcome.path.clone(),
             isolation: welcome.isolation,
             has_plain_strings: !welcome.parameters.contains(&off),
+            may_lack_events: startup.may_set("event_triggers"),
             idle_limit: welcome.idle_limit,
         };
         Served {

@@ -28,6 +28,15 @@ pub struct StartupKey {
 }
 
 impl StartupKey {
+    /// Whether its sessions may begin with another value of a setting than the server's.
+    #[must_use]
+    pub fn may_set(&self, setting: &str) -> bool {
+        let given = self.parameters.iter().chain(&self.defaults.settings);
+        given
+            .into_iter()
+            .any(|(name, value)| name == setting || name == "options" && value.contains(setting))
+    }
+
     /// The key of a start-up packet, before the primary was asked for the defaults; `None` if it names
     /// no user.
     #[must_use]

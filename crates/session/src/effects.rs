@@ -139,7 +139,8 @@ impl Session {
     /// Whether event triggers may be switched off when this statement runs.
     pub(crate) fn may_lack_events(&self, statement: &Statement, text: &[u8]) -> bool {
         switches_events(statement, text)
-            || statement.is_write() && self.settings.get(EVENT_TRIGGERS).is_some()
+            || statement.is_write()
+                && (self.opened.may_lack_events || self.settings.get(EVENT_TRIGGERS).is_some())
     }
 
     /// Whether a setting whose name isn't known may have been set since the last look.

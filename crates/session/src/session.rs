@@ -78,6 +78,8 @@ pub struct Opened {
     pub isolation: Isolation,
     /// `standard_conforming_strings` is on.
     pub has_plain_strings: bool,
+    /// Its connections may begin with event triggers switched off.
+    pub may_lack_events: bool,
     /// How long it may wait for its client outside of a transaction.
     pub idle_limit: Option<Duration>,
 }

@@ -183,7 +183,9 @@ impl Session {
                 _ => false,
             }
         };
-        let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden || self.may_lack_events(statement, text));
+        let may_lack_events =
+            statements.iter().any(|statement| self.may_lack_events(statement, text));
+        let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden || may_lack_events);
         self.opened.is_replicated
             && statements.iter().any(hides)
             && statements.iter().all(&mut runs_alone)

@@ -386,6 +386,7 @@ impl World {
             path: SearchPath::new(["public"]),
             isolation: Isolation::ReadCommitted,
             has_plain_strings: true,
+            may_lack_events: false,
             idle_limit: None,
         };
         Client {

@@ -437,6 +437,20 @@ INSERT INTO t VALUES (3, 3);
 -- finally
 DROP ROLE follow_no_events;
 
+-- case: event triggers switched off for a role
+-- needs: 17
+CREATE ROLE follow_silent LOGIN;
+ALTER ROLE follow_silent SET event_triggers = off;
+GRANT ALL ON SCHEMA :schema TO follow_silent;
+-- as: follow_silent
+-- error: 0A000
+CREATE TABLE theirs (id int PRIMARY KEY);
+-- as: postgres
+CREATE TABLE ours (id int PRIMARY KEY);
+-- finally
+DROP OWNED BY follow_silent;
+DROP ROLE follow_silent;
+
 -- case: a table with the name of the setting
 CREATE TABLE event_triggers (id int PRIMARY KEY);
 INSERT INTO event_triggers VALUES (1);

@@ -319,3 +319,12 @@ ALTER TYPE ty DROP ATTRIBUTE a CASCADE;
 UPDATE tt SET b = 3;
 ALTER TABLE tt ADD PRIMARY KEY (b);
 SELECT 1 / (relreplident = 'd')::int FROM pg_class WHERE oid = 'tt'::regclass;
+
+-- case: FULL is chosen with comments in between
+CREATE TABLE t (a int NOT NULL, v text);
+ALTER TABLE t REPLICA /* not NOTHING */ IDENTITY -- but
+  FULL;
+ALTER TABLE t ADD PRIMARY KEY (a);
+INSERT INTO t VALUES (1, 'a');
+UPDATE t SET v = 'b';
+SELECT 1 / (relreplident = 'f')::int FROM pg_class WHERE oid = 't'::regclass;
