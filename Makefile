@@ -16,7 +16,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 	@echo 'make random  a thousand random cases (RUNS=1000 SEED=1 SHRINK= VERSION=): do replicas follow, and fail statements as elsewhere?'
 	@echo 'make conversations  random scripts of protocol messages: answered as by PostgreSQL? (RUNS=1000 SEED=1 SHRINK=)'
-	@echo 'make test-long  the tests that take longest and that make test leaves out (seven minutes)'
+	@echo 'make test-long  the tests that take longest and that make test leaves out (ten minutes)'
 	@echo 'make test-versions  what replicas follow, on PostgreSQL 14, 16, 17 and 18 (forty minutes; VERSIONS=17 for one)'
 	@echo 'make test-drivers  14 drivers and frameworks, each through hihooi (DRIVERS="pgx pg" for some of them)'
 	@echo 'make torture runs PostgreSQL 15 regression suite through hihooi (half an hour)'

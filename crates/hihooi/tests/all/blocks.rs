@@ -430,7 +430,7 @@ fn default_modes_of_a_role_hold_in_a_block_that_begins_late() {
     owner.run("GRANT ALL ON blocks_modes TO blocks_reader");
     owner.run("ALTER ROLE blocks_reader SET default_transaction_read_only = on");
     owner.run("ALTER ROLE blocks_reader SET default_transaction_deferrable = on");
-    shared().caught_up();
+    shared().settled();
     let mut session = shared().connect_with(&[("user", "blocks_reader")]);
     let begun = |session: &mut Session, begin: &str| {
         session.run(begin);

@@ -391,6 +391,15 @@ impl Cluster {
     /// Waits until every replica serves and has applied all that the primary committed, as long as
     /// they get on.
     pub fn caught_up(&self) {
+        self.await_applied(|| 0);
+    }
+
+    /// The same, and no commit is on its way to the log: none is open any more, not even a COPY.
+    pub fn settled(&self) {
+        self.await_applied(|| self.writes_in_flight());
+    }
+
+    fn await_applied(&self, in_flight: impl Fn() -> u64) {
         if !self.is_hihooi() {
             return;
         }
@@ -398,7 +407,7 @@ impl Cluster {
         let mut failed_deadline = Instant::now() + s(FAILED_S_MAX);
         loop {
             // What has arrived by then is in the log, and counts below.
-            let in_flight = self.writes_in_flight();
+            let in_flight = in_flight();
             let replicas = self.show_replicas();
             let failed = replicas.values().any(|replica| replica["state"] == "failed");
             if !failed {
