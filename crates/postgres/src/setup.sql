@@ -1871,23 +1871,23 @@ DECLARE
     around constant text := begun[depth];
     context text;
     stack text;
-    -- The stack of REFRESH MATERIALIZED VIEW, in front of which there is a word, and behind which a seal.
-    refresh constant text := coalesce(current_setting('hihooi.refresh_stack', true), '');
+    refresh text;
+    stack_of_refresh text;
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
     stack := hihooi.outside(context);
     -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
     IF around = 'REFRESH MATERIALIZED VIEW' THEN
-        stack := rtrim(left(stack, length(stack) - greatest(length(refresh) - length('refresh ') - 33, 0)), chr(10));
-        IF refresh !~ '^refresh ' OR refresh <> hihooi.sealed_begun(left(refresh, -33))
-            OR stack !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_' OR strpos(stack, chr(10)) > 0
+        refresh := format('refresh %s ', currval('hihooi.last_ddl'));
+        stack_of_refresh := substr(left(current_setting('hihooi.refresh_stack', true), -33), length(refresh) + 1);
+        IF current_setting('hihooi.refresh_stack', true) IS DISTINCT FROM hihooi.sealed_begun(concat(refresh, stack_of_refresh))
+            OR right(stack, length(stack_of_refresh)) <> stack_of_refresh
+            OR rtrim(left(stack, length(stack) - length(stack_of_refresh)), chr(10)) !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_[^\n]*$'
         THEN
             RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tg_tag
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'Run it before or after REFRESH, in the same transaction.';
         END IF;
-    ELSIF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
-        PERFORM set_config('hihooi.refresh_stack', hihooi.sealed_begun(concat('refresh ', stack)), true);
     END IF;
     IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)'
         AND strpos(context, chr(10) || 'SQL function "') > 0
@@ -1927,6 +1927,10 @@ BEGIN
             FROM (SELECT DISTINCT relation FROM hihooi.new_invalid(NULL)) i
                 JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'm'
             WHERE NOT hihooi.is_indexing(c.oid);
+        -- (With a mark of its own: what another one told in the same transaction is not this one's.)
+        PERFORM hihooi.mark_ddl();
+        PERFORM set_config('hihooi.refresh_stack',
+            hihooi.sealed_begun(format('refresh %s %s', currval('hihooi.last_ddl'), stack)), true);
     END IF;
     IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
         PERFORM set_config('hihooi.written', hihooi.written()::text, true);

@@ -271,6 +271,18 @@ CREATE TABLE arm (i int PRIMARY KEY);
 REFRESH MATERIALIZED VIEW m;
 -- error: 42P01
 SELECT * FROM pg_temp_foo;
+-- What another REFRESH of the same query had.
+CREATE TABLE told (s text);
+CREATE FUNCTION keep() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO :schema.told VALUES (current_setting('hihooi.refresh_stack')); RETURN 1; END $$;
+CREATE FUNCTION run(command text) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM set_config('hihooi.refresh_stack', s, true) FROM :schema.told;
+  EXECUTE command;
+  RETURN 1; END $$;
+CREATE MATERIALIZED VIEW first AS SELECT :schema.keep() AS x WITH NO DATA;
+CREATE MATERIALIZED VIEW second AS SELECT :schema.run('CREATE TABLE pg_temp_bar (i int PRIMARY KEY) /* so long that it is cut behind the name of the table, and in front of the stack */') AS x WITH NO DATA;
+-- error: 0A000
+SELECT run('REFRESH MATERIALIZED VIEW :schema.first'); REFRESH MATERIALIZED VIEW second;
 RESET ROLE;
 -- finally
 DROP OWNED BY follow_joe CASCADE;
