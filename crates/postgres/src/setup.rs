@@ -150,7 +150,7 @@ const HUSH: &str = "
         PERFORM pg_catalog.set_config('hihooi.hushed', coalesce((
             SELECT pg_catalog.jsonb_object_agg(evtname, evtenabled)
             FROM pg_catalog.pg_event_trigger
-            WHERE evtenabled <> 'D' AND evtname !~ '^!hihooi_'), '{}')::text, true);
+            WHERE evtenabled <> 'D' AND evtname !~ '^[!~]hihooi_'), '{}')::text, true);
         FOR name IN
             SELECT pg_catalog.jsonb_object_keys(pg_catalog.current_setting('hihooi.hushed')::jsonb)
         LOOP
@@ -236,7 +236,7 @@ pub(crate) const DROP_ROUTINES: &str = "
     $$;";
 
 /// How many event triggers are ours.
-const TRIGGERS: &str = "6";
+const TRIGGERS: &str = "7";
 
 /// The schema's comment if it was created by these scripts.
 fn mark() -> String {
@@ -273,7 +273,7 @@ pub async fn objects(connection: &mut Connection) -> Result<Objects> {
         .query(
             "SELECT pg_catalog.obj_description(n.oid, 'pg_namespace'),
                  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_event_trigger
-                  WHERE evtname LIKE '!hihooi\\_%' AND evtenabled = 'A')
+                  WHERE evtname ~ '^[!~]hihooi_' AND evtenabled = 'A')
              FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hihooi'",
         )
         .await?;
@@ -302,7 +302,7 @@ pub async fn install_objects(connection: &mut Connection) -> Result<()> {
         DECLARE
             trigger name;
         BEGIN
-            FOR trigger IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ '^!?hihooi_' LOOP
+            FOR trigger IN SELECT evtname FROM pg_event_trigger WHERE evtname ~ '^[!~]?hihooi_' LOOP
                 EXECUTE format('DROP EVENT TRIGGER %I', trigger);
             END LOOP;
         END

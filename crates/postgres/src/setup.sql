@@ -12,7 +12,8 @@
 -- refuses UPDATE and DELETE on published tables without identity.
 --
 -- Their names sort before those of users' event triggers, whose own commands must be noted behind
--- the one that they react to. Only superusers can write notes or switch any of this off.
+-- the one that they react to; in front of commands behind them, since these may change settings.
+-- Only superusers can write notes or switch any of this off.
 
 CREATE SCHEMA IF NOT EXISTS hihooi;
 REVOKE ALL ON SCHEMA hihooi FROM PUBLIC;
@@ -251,12 +252,12 @@ AS $$
 DECLARE
     role constant text := current_setting('session_replication_role');
     notices constant boolean := role <> 'replica' AND EXISTS (
-        SELECT FROM pg_event_trigger WHERE evtenabled <> 'D' AND evtname !~ '^!hihooi_');
+        SELECT FROM pg_event_trigger WHERE evtenabled <> 'D' AND evtname !~ '^[!~]hihooi_');
 BEGIN
     IF notices THEN
         PERFORM set_config('session_replication_role', 'replica', true);
     END IF;
-    PERFORM set_config('hihooi.ours', hihooi.sealed_begun(format('ours %s', cardinality(hihooi.begun()) + 1)), true);
+    PERFORM set_config('hihooi.ours', hihooi.sealed_begun(format('ours %s', jsonb_array_length(hihooi.begun()) + 1)), true);
     EXECUTE command;
     PERFORM set_config('hihooi.ours', '', true);
     IF notices THEN
@@ -1335,35 +1336,37 @@ BEGIN
 END
 $$;
 
--- The tags of the commands that have begun, one in the other, and have not ended: code that they run may run others. One that
--- has been noted before its end has ''. (They count for the statement that the client sent, in which all of them run.)
-CREATE FUNCTION hihooi.begun() RETURNS text[]
+-- The commands that have begun, one in the other, and have not ended: code that they run may run others. Each with its tag, its
+-- role and its settings; one that has been noted before its end is {}. (They count for the statement that the client sent, in
+-- which all of them run.)
+CREATE FUNCTION hihooi.begun() RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     told constant text := current_setting('hihooi.begun', true);
-    tags constant text := rtrim(left(told, -32));
+    commands constant text := rtrim(left(told, -32));
 BEGIN
-    RETURN CASE WHEN told = hihooi.sealed_begun(tags) THEN tags ELSE '{}' END;
+    RETURN CASE WHEN told = hihooi.sealed_begun(commands) THEN commands ELSE '[]' END;
 END
 $$;
 
 -- (It ends with the statement, with a part of it that is rolled back, and by CONCURRENTLY.)
-CREATE FUNCTION hihooi.set_begun(tags text[]) RETURNS void
+CREATE FUNCTION hihooi.set_begun(commands jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM set_config('hihooi.begun', hihooi.sealed_begun(tags::text), true);
+    PERFORM set_config('hihooi.begun', hihooi.sealed_begun(commands::text), true);
 END
 $$;
 
-CREATE FUNCTION hihooi.sealed_begun(tags text) RETURNS text
+CREATE FUNCTION hihooi.sealed_begun(value text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (SELECT concat(tags, ' ', md5(concat_ws(' ', value, tags,
-            statement_timestamp(), pg_backend_pid())))
-        FROM hihooi.secret);
+    RETURN (SELECT concat(sealed_begun.value, ' ', md5(concat_ws(' ', s.value, sealed_begun.value,
+            -- (As a number, which no setting writes in another way.)
+            extract(epoch FROM statement_timestamp()), pg_backend_pid())))
+        FROM hihooi.secret s);
 END
 $$;
 
@@ -1632,7 +1635,7 @@ BEGIN
         PERFORM hihooi.follow_indexes(true);
         RETURN;
     END IF;
-    PERFORM hihooi.set_begun(array_append(hihooi.begun(), ''));
+    PERFORM hihooi.set_begun(hihooi.begun() || '[{}]');
     FOR made IN
         -- (OFFSET 0: most are left out by their writers, before anything is joined.)
         SELECT c.oid FROM (
@@ -1857,39 +1860,46 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET lc_messages = 'C'
+AS $$
+DECLARE
+    context pg_catalog.text;
+BEGIN
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    PERFORM hihooi.start_command(tg_tag, context, pg_catalog.current_setting('search_path'));
+END
+$$;
+
 -- What no event told comes first: the command may need it. Within another command not, since what that
 -- did so far isn't noted either. GRANT doesn't tell what it changes, ALTER TABLE not the partitions and
 -- children that it changes. (It must not write in front of DROP INDEX CONCURRENTLY, which is the first
 -- command of its transaction.)
-CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_messages = 'C'
+CREATE FUNCTION hihooi.start_command(tag text, context text, path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
-    begun constant text[] := hihooi.begun();
-    depth constant int := cardinality(begun);
-    around constant text := begun[depth];
-    context text;
-    stack text;
+    begun constant jsonb := hihooi.begun();
+    depth constant int := jsonb_array_length(begun);
+    stack constant text := hihooi.outside(context);
     refresh text;
     stack_of_refresh text;
 BEGIN
-    GET DIAGNOSTICS context = PG_CONTEXT;
-    stack := hihooi.outside(context);
     -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
-    IF around = 'REFRESH MATERIALIZED VIEW' THEN
+    IF begun->-1->>'tag' = 'REFRESH MATERIALIZED VIEW' THEN
         refresh := format('refresh %s ', currval('hihooi.last_ddl'));
         stack_of_refresh := substr(left(current_setting('hihooi.refresh_stack', true), -33), length(refresh) + 1);
         IF current_setting('hihooi.refresh_stack', true) IS DISTINCT FROM hihooi.sealed_begun(concat(refresh, stack_of_refresh))
             OR right(stack, length(stack_of_refresh)) <> stack_of_refresh
             OR rtrim(left(stack, length(stack) - length(stack_of_refresh)), chr(10)) !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_[^\n]*$'
         THEN
-            RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tg_tag
+            RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tag
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'Run it before or after REFRESH, in the same transaction.';
         END IF;
     END IF;
-    IF tg_tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)'
+    IF tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)'
         AND strpos(context, chr(10) || 'SQL function "') > 0
     THEN
         INSERT INTO hihooi.former_body
@@ -1904,25 +1914,27 @@ BEGIN
     IF depth = 0 AND EXISTS (SELECT FROM hihooi.invalid) THEN
         PERFORM hihooi.follow_healed(false);
     END IF;
-    IF depth = 0 AND tg_tag <> 'DROP INDEX' THEN
+    IF depth = 0 AND tag <> 'DROP INDEX' THEN
         PERFORM hihooi.note_unnoted(coalesce((SELECT hash FROM hihooi.told WHERE what = 'unnoted'), '0')::oid);
-        PERFORM hihooi.note_new_owners(tg_tag = 'DROP OWNED');
+        PERFORM hihooi.note_new_owners(tag = 'DROP OWNED');
     END IF;
     -- An extension's objects get the default privileges of the moment, and are too many to tell of: at replicas that moment
     -- is the commit. (Autovacuum gives way; nobody else takes this lock.)
-    IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'ALTER DEFAULT PRIVILEGES') THEN
+    IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'ALTER DEFAULT PRIVILEGES') THEN
         LOCK TABLE hihooi.owners IN SHARE UPDATE EXCLUSIVE MODE;
     END IF;
     -- It drops what there is, and not what others' open transactions have created and granted. Replicas come to it behind those
     -- that are committed first.
-    IF tg_tag = 'DROP OWNED' THEN
+    IF tag = 'DROP OWNED' THEN
         LOCK TABLE hihooi.owning IN SHARE MODE;
-    ELSIF tg_tag ~ '^(CREATE |SELECT INTO|GRANT|REVOKE)' THEN
+    ELSIF tag ~ '^(CREATE |SELECT INTO|GRANT|REVOKE)' THEN
         LOCK TABLE hihooi.owning IN ROW EXCLUSIVE MODE;
     END IF;
-    PERFORM hihooi.set_begun(array_append(begun, tg_tag));
+    -- (Its own code, and what runs in DROP, may set others.)
+    PERFORM hihooi.set_begun(begun || jsonb_build_object('tag', tag, 'role', current_setting('hihooi.caller'),
+        'settings', CASE WHEN tag !~ '^DROP ' THEN hihooi.settings(path) END));
     -- It makes its view's indexes valid, and no event tells of that (of a table's, on_rewrite).
-    IF tg_tag = 'REFRESH MATERIALIZED VIEW' THEN
+    IF tag = 'REFRESH MATERIALIZED VIEW' THEN
         PERFORM hihooi.remember_invalid(i.relation)
             FROM (SELECT DISTINCT relation FROM hihooi.new_invalid(NULL)) i
                 JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'm'
@@ -1932,16 +1944,16 @@ BEGIN
         PERFORM set_config('hihooi.refresh_stack',
             hihooi.sealed_begun(format('refresh %s %s', currval('hihooi.last_ddl'), stack)), true);
     END IF;
-    IF tg_tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
+    IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
         PERFORM set_config('hihooi.written', hihooi.written()::text, true);
     END IF;
-    IF tg_tag = 'ALTER TYPE' THEN
+    IF tag = 'ALTER TYPE' THEN
         PERFORM set_config('hihooi.labels', (SELECT count(*) FROM pg_enum)::text, true);
     END IF;
-    IF tg_tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
+    IF tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
-    IF tg_tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
+    IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
         PERFORM set_config('hihooi.defaults', coalesce(hihooi.default_privileges()::text, ''), true);
     END IF;
 END
@@ -1965,12 +1977,12 @@ CREATE FUNCTION hihooi.end_command(tag text, context text, path text) RETURNS vo
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    begun text[] := hihooi.begun();
+    begun constant jsonb := hihooi.begun();
 BEGIN
-    IF begun[cardinality(begun)] IS DISTINCT FROM '' THEN
+    IF begun->-1 IS DISTINCT FROM '{}' THEN
         PERFORM hihooi.note_end(tag, context, path);
     END IF;
-    PERFORM hihooi.set_begun(trim_array(begun, least(cardinality(begun), 1)));
+    PERFORM hihooi.set_begun(begun - -1);
 END
 $$;
 
@@ -2011,7 +2023,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
-    begun text[] := hihooi.begun();
     dropped record;
 BEGIN
     IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() d
@@ -2021,9 +2032,7 @@ BEGIN
     END IF;
     IF tag !~ '^DROP ' OR tag = 'DROP OWNED' THEN
         PERFORM hihooi.note_end(tag, context, path);
-        -- (By CONCURRENTLY the command is forgotten.)
-        begun[greatest(cardinality(begun), 1)] := '';
-        PERFORM hihooi.set_begun(begun);
+        PERFORM hihooi.set_begun(hihooi.begun() - -1 || '[{}]');
         PERFORM hihooi.follow_dropped_keys(tag);
         RETURN;
     END IF;
@@ -2133,10 +2142,10 @@ AS $$
 DECLARE
     stack constant text := hihooi.outside(whole);
     -- It gives a table its identity, and nothing else: what the command around it did has been seen to.
-    begun constant text[] := hihooi.begun();
+    begun constant jsonb := hihooi.begun();
     is_ours constant boolean := current_setting('hihooi.ours', true)
-        IS NOT DISTINCT FROM hihooi.sealed_begun(format('ours %s', cardinality(begun)));
-    caller constant text := current_setting('hihooi.caller');
+        IS NOT DISTINCT FROM hihooi.sealed_begun(format('ours %s', jsonb_array_length(begun)));
+    caller text := current_setting('hihooi.caller');
     command record;
     objects jsonb[] := '{}';
     touched oid[] := '{}';
@@ -2354,7 +2363,18 @@ BEGIN
     END IF;
     IF cardinality(objects) > 0 OR matters THEN
         PERFORM hihooi.follow_shared();
-        note := jsonb_build_object('tag', tag, 'role', caller, 'settings', hihooi.settings(path),
+        -- As whom the command ran: who owns what it has created, and otherwise nobody else than when it began. (CONCURRENTLY
+        -- lets that be forgotten.)
+        IF created IS NOT NULL THEN
+            caller := pg_get_userbyid((SELECT relowner FROM pg_class WHERE oid = created));
+        ELSIF caller <> begun->-1->>'role' OR begun = '[]' AND (tag NOT IN ('CREATE INDEX', 'ALTER TABLE') OR EXISTS (
+            SELECT FROM pg_class c WHERE c.oid = ANY (touched) AND NOT pg_has_role(caller, c.relowner, 'USAGE')))
+        THEN
+            RAISE '% that changes the role in which it runs can''t be replicated', tag
+            USING ERRCODE = 'feature_not_supported', HINT = 'Change the role before or after the command.';
+        END IF;
+        note := jsonb_build_object('tag', tag, 'role', caller,
+            'settings', coalesce(nullif(begun->-1->'settings', 'null'), hihooi.settings(path)),
             'version', current_setting('server_version_num')::int / 10000,
             'took_ms', ceil(extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint,
             'objects', to_jsonb(objects));
@@ -2450,8 +2470,8 @@ BEGIN
         UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = ANY (touched)
         UNION SELECT c.oid FROM pg_class c WHERE tag = 'DROP OWNED' AND c.relkind IN ('r', 'p')
     ) t(r) WHERE NOT is_ours;
-    -- A user's event trigger may run commands in front of a GRANT: what they changed isn't what is granted.
-    IF begun[cardinality(begun) - 1] IN ('GRANT', 'REVOKE') THEN
+    -- A user's event trigger behind ours may run commands in front of a GRANT: what they changed isn't what is granted.
+    IF begun->-2->>'tag' IN ('GRANT', 'REVOKE') THEN
         PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
     END IF;
     PERFORM set_config('hihooi.noted', hihooi.seal(), true);
@@ -2476,10 +2496,12 @@ CREATE EVENT TRIGGER "!hihooi_1_caller_end" ON ddl_command_end EXECUTE FUNCTION 
 CREATE EVENT TRIGGER "!hihooi_2_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_drop();
 CREATE EVENT TRIGGER "!hihooi_2_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_end();
 CREATE EVENT TRIGGER "!hihooi_2_rewrite" ON table_rewrite EXECUTE FUNCTION hihooi.on_rewrite();
-CREATE EVENT TRIGGER "!hihooi_2_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_start();
+CREATE EVENT TRIGGER "~hihooi_1_caller_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_caller();
+CREATE EVENT TRIGGER "~hihooi_2_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_start();
 ALTER EVENT TRIGGER "!hihooi_1_caller_drop" ENABLE ALWAYS;
 ALTER EVENT TRIGGER "!hihooi_1_caller_end" ENABLE ALWAYS;
 ALTER EVENT TRIGGER "!hihooi_2_drop" ENABLE ALWAYS;
 ALTER EVENT TRIGGER "!hihooi_2_end" ENABLE ALWAYS;
 ALTER EVENT TRIGGER "!hihooi_2_rewrite" ENABLE ALWAYS;
-ALTER EVENT TRIGGER "!hihooi_2_start" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "~hihooi_1_caller_start" ENABLE ALWAYS;
+ALTER EVENT TRIGGER "~hihooi_2_start" ENABLE ALWAYS;

@@ -1,5 +1,5 @@
 //! Statements about hihooi's own objects on the primary: schema `hihooi`, publication `hihooi`, event triggers
-//! `!hihooi_*`. A dump of a replicated database contains them. When it is restored through hihooi they exist
+//! `!hihooi_*` and `~hihooi_*`. A dump of a replicated database contains them. When it is restored through hihooi they exist
 //! already and must not be changed.
 
 use crate::lexer::{Token, TokenKind, tokens};
@@ -75,7 +75,9 @@ fn tag(verb: &str, rest: &[&str]) -> Option<&'static str> {
 fn is_ours(words: &[&str]) -> bool {
     words.windows(2).any(|pair| match pair {
         ["schema" | "publication" | "exists", "hihooi"] | ["hihooi", "."] => true,
-        ["trigger" | "exists", name] => name.starts_with("!hihooi_"),
+        ["trigger" | "exists", name] => {
+            name.starts_with("!hihooi_") || name.starts_with("~hihooi_")
+        }
         _ => false,
     })
 }
@@ -96,6 +98,10 @@ mod tests {
             ("ALTER TABLE hihooi.s OWNER TO postgres", "ALTER TABLE"),
             ("CREATE PUBLICATION hihooi FOR ALL TABLES", "CREATE PUBLICATION"),
             ("CREATE EVENT TRIGGER \"!hihooi_2_drop\" ON sql_drop", "CREATE EVENT TRIGGER"),
+            (
+                "CREATE EVENT TRIGGER \"~hihooi_2_start\" ON ddl_command_start",
+                "CREATE EVENT TRIGGER",
+            ),
             ("DROP EVENT TRIGGER IF EXISTS \"!hihooi_2_drop\"", "DROP EVENT TRIGGER"),
             ("DROP SCHEMA IF EXISTS \"hihooi\"", "DROP SCHEMA"),
             ("GRANT USAGE ON SCHEMA hihooi TO PUBLIC", "GRANT"),

@@ -126,7 +126,7 @@ pub async fn prepare_replica(control: &mut Connection) -> Result<Vec<String>> {
     let commands = "
         select pg_catalog.format('alter event trigger %I disable', evtname)
         from pg_catalog.pg_event_trigger
-        where evtname like '!hihooi\\_%' and evtenabled <> 'D'
+        where evtname ~ '^[!~]hihooi_' and evtenabled <> 'D'
         union all
         select 'drop publication ' || pg_catalog.quote_ident(pubname)
         from pg_catalog.pg_publication where pubname = 'hihooi'

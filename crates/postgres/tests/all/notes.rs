@@ -391,12 +391,14 @@ async fn set_up_twice_and_by_pieces() {
     assert_eq!((again.created, again.slot_lsn), (false, first.slot_lsn));
     connection.query("DROP EVENT TRIGGER \"!hihooi_2_drop\"").await.expect("drops");
     setup::install(&mut connection).await.expect("repairs");
-    let triggers = "SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE '!hihooi%'";
-    assert_eq!(connection.query(triggers).await.expect("answers").value(), Some("6"));
-    // In front of any others, and for every command, since a tag says little of what runs within.
+    let triggers = "SELECT count(*) FROM pg_event_trigger WHERE evtname ~ '^[!~]hihooi'";
+    assert_eq!(connection.query(triggers).await.expect("answers").value(), Some("7"));
+    // Next to the command, closer than any others, and for every command, since a tag says little of what runs within.
     let first = "SELECT string_agg(evttags::text, '') IS NULL AND bool_and(evtenabled = 'A') AND
-        min(evtname COLLATE \"C\") < ALL (SELECT lpad('', 1, chr(n)) FROM generate_series(34, 126) n)
-        FROM pg_event_trigger WHERE evtname LIKE '!hihooi%'";
+        bool_and(CASE evtevent WHEN 'ddl_command_start' THEN evtname COLLATE \"C\" > ALL (others)
+            ELSE evtname COLLATE \"C\" < ALL (others[2:]) END)
+        FROM pg_event_trigger, (SELECT array_agg(chr(n) COLLATE \"C\" ORDER BY n) FROM generate_series(33, 126) n) o(others)
+        WHERE evtname ~ '^[!~]hihooi'";
     assert_eq!(connection.query(first).await.expect("answers").value(), Some("t"));
     // What replicas follow isn't changed by accident.
     connection.query("CREATE PUBLICATION other").await.expect("creates");

@@ -325,3 +325,55 @@ UPDATE z SET v = 'g' WHERE id = 1;
 -- finally
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
+
+-- case: code of a command sets what its words mean, and the role
+CREATE ROLE follow_other;
+CREATE SCHEMA follow_near;
+CREATE TYPE follow_near.kind AS ENUM ('near');
+CREATE TYPE kind AS ENUM ('far');
+CREATE FUNCTION turn() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM set_config('search_path', 'follow_near', false), set_config('DateStyle', 'SQL, DMY', false);
+  RETURN 1;
+END $$;
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1), (2);
+ALTER TABLE t ADD k kind DEFAULT 'far', ADD d date DEFAULT '2004-02-03', ADD n int DEFAULT turn();
+SET search_path = :schema;
+RESET DateStyle;
+CREATE TABLE u AS SELECT turn() AS n;
+-- expect: follow_near
+SHOW search_path;
+SET search_path = :schema;
+RESET DateStyle;
+INSERT INTO u VALUES (2);
+GRANT ALL ON SCHEMA :schema TO follow_other;
+CREATE TABLE r AS SELECT set_config('role', 'follow_other', false);
+-- expect: follow_other
+SELECT current_user;
+CREATE TABLE other (id int PRIMARY KEY);
+CREATE TABLE s AS SELECT set_config('role', 'postgres', false);
+RESET ROLE;
+INSERT INTO r VALUES ('');
+-- expect: postgres
+SELECT tableowner FROM pg_tables WHERE tablename = 'r' AND schemaname = ':schema';
+CREATE TABLE a AS SELECT set_config('session_authorization', 'follow_other', false);
+RESET SESSION AUTHORIZATION;
+CREATE FUNCTION become() RETURNS int LANGUAGE plpgsql AS $$ BEGIN SET ROLE follow_other; RETURN 1; END $$;
+-- error: 0A000
+ALTER TABLE t ADD m int DEFAULT become();
+-- expect: postgres
+SELECT current_user;
+-- It can't be hidden, either.
+CREATE FUNCTION become_unseen() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RESET ALL; SET ROLE follow_other; RETURN 1; END $$;
+-- error: 0A000
+ALTER TABLE :schema.t ADD m int DEFAULT become_unseen();
+CREATE TEMP TABLE temporary AS SELECT set_config('role', 'follow_other', false);
+-- expect: follow_other
+SELECT current_user;
+RESET ROLE;
+INSERT INTO :schema.t VALUES (3);
+-- finally
+RESET SESSION AUTHORIZATION;
+DROP OWNED BY follow_other;
+DROP SCHEMA follow_near CASCADE;
+DROP ROLE follow_other;

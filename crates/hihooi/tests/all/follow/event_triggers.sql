@@ -558,10 +558,46 @@ GRANT UPDATE (id) ON t TO follow_a WITH GRANT OPTION;
 GRANT SELECT ON ALL TABLES IN SCHEMA :schema TO follow_a;
 REVOKE UPDATE (id) ON t FROM follow_a;
 INSERT INTO t VALUES (1);
--- finally
 DROP EVENT TRIGGER follow_e;
+-- (This name sorts behind that of ours.)
+CREATE EVENT TRIGGER "öfter" ON ddl_command_start WHEN TAG IN ('GRANT', 'REVOKE') EXECUTE FUNCTION before();
+ALTER TABLE u DROP n;
+GRANT UPDATE (id) ON t TO follow_a WITH GRANT OPTION;
+REVOKE UPDATE (id) ON t FROM follow_a;
+INSERT INTO t VALUES (2);
+-- finally
+DROP EVENT TRIGGER IF EXISTS follow_e;
+DROP EVENT TRIGGER "öfter";
 DROP OWNED BY follow_a;
 DROP ROLE follow_a;
+
+-- case: one in front of a command changes the settings in which that runs
+CREATE SCHEMA follow_other;
+CREATE FUNCTION elsewhere() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  SET search_path = follow_other;
+  SET DateStyle = 'SQL, DMY';
+END $$;
+CREATE EVENT TRIGGER follow_path ON ddl_command_start WHEN TAG IN ('CREATE TABLE', 'REFRESH MATERIALIZED VIEW')
+  EXECUTE FUNCTION elsewhere();
+CREATE TABLE t (id int PRIMARY KEY, d date DEFAULT '02/03/2004');
+INSERT INTO follow_other.t VALUES (1);
+-- expect: 1
+SELECT count(*) FROM follow_other.t WHERE d = make_date(2004, 3, 2);
+-- finally
+DROP EVENT TRIGGER follow_path;
+DROP SCHEMA follow_other CASCADE;
+
+-- case: one in front of REFRESH runs commands
+CREATE FUNCTION before() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+  CREATE TABLE IF NOT EXISTS :schema.made (id int PRIMARY KEY);
+  COMMENT ON TABLE :schema.made IS 'in front';
+END $$;
+CREATE MATERIALIZED VIEW m AS SELECT random() AS r;
+CREATE EVENT TRIGGER follow_refresh ON ddl_command_start WHEN TAG IN ('REFRESH MATERIALIZED VIEW') EXECUTE FUNCTION before();
+REFRESH MATERIALIZED VIEW m;
+INSERT INTO made VALUES (1);
+-- finally
+DROP EVENT TRIGGER follow_refresh;
 
 -- case: event triggers on login
 -- needs: 17

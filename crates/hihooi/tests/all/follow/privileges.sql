@@ -510,7 +510,7 @@ ALTER TABLE t OWNER TO follow_a;
 -- Code that CREATE TABLE AS runs sees that this command has begun.
 CREATE FUNCTION kept() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
   PERFORM set_config('app.begun', current_setting('hihooi.begun'), false);
-  RETURN current_setting('app.begun') LIKE '{"CREATE TABLE AS"} %';
+  RETURN current_setting('app.begun') LIKE '[{%"tag": "CREATE TABLE AS"%}] %';
 END $$;
 BEGIN;
 CREATE TABLE c AS SELECT kept();

@@ -201,7 +201,8 @@ pub fn free_port() -> u16 {
     loop {
         let port = base + NEXT.fetch_add(31, Ordering::Relaxed) % 800;
         let all = [0, 100, 101, 102, 103, METRICS_DISTANCE].map(|offset| port + offset);
-        let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        // (By connecting: a listener of ours would live on in a process that another test is just starting.)
+        let is_free = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_err();
         if all.into_iter().all(reserved) && all.into_iter().all(is_free) {
             return port;
         }

@@ -1,6 +1,6 @@
 //! Real PostgreSQL servers for tests: made in a temporary directory, gone with the value.
 
-use std::net::TcpListener;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -64,7 +64,8 @@ pub fn free_port() -> u16 {
     loop {
         let number = std::process::id() * 131 + TAKEN.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (number % 20_000) as u16;
-        if reserved(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // (By connecting: a listener of ours would live on in a process that another test is just starting.)
+        if reserved(port) && TcpStream::connect(("127.0.0.1", port)).is_err() {
             return port;
         }
     }
