@@ -3,8 +3,10 @@
 //!
 //! It continues to read while the log's own thread makes the previous batch durable. The slot is confirmed only
 //! up to what is durable, so the server keeps the rest. When the stream breaks, it is started again after the
-//! last entry of the log. A transaction that arrives twice is recognised by its commit LSN.
+//! last entry of the log. A transaction that arrives twice is recognised by its commit LSN. What the server can't
+//! decode is passed over (`pass_over`).
 
+mod pass_over;
 mod stream;
 
 use std::pin::pin;
@@ -28,6 +30,10 @@ use crate::setup::{REBUILD, SetupError};
 const BACKOFF_MS_MIN: u64 = 20;
 /// Longest pause.
 const BACKOFF_MS_MAX: u64 = 1_000;
+/// What breaks the stream with the same internal error so often, and for so long, does so for ever.
+const STUCK_TIMES: u32 = 5;
+/// See [`STUCK_TIMES`].
+const STUCK_FOR: Duration = Duration::from_secs(5);
 
 /// What is said of an entry as soon as its commit was received.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -196,10 +202,11 @@ async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
     let mut backoff_ms = BACKOFF_MS_MIN;
     // The last error that was logged: each is logged once, and so is that the stream is back.
     let mut told = String::new();
+    let mut stuck = Stuck::default();
     loop {
         let started = Instant::now();
         let ended = {
-            let mut reading = pin!(stream::read(context));
+            let mut reading = pin!(stream::read(context, stuck.for_ever()));
             let settled = tokio::time::timeout(Duration::from_millis(BACKOFF_MS_MAX), &mut reading);
             match settled.await {
                 Ok(ended) => ended,
@@ -216,7 +223,14 @@ async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
         let why = match ended {
             Ok(()) => return Ok(()),
             Err(Interrupted::GiveUp(error)) => return Err(error),
-            Err(Interrupted::Retry(why)) => why,
+            Err(Interrupted::Retry(why)) => {
+                stuck = Stuck::default();
+                why
+            }
+            Err(Interrupted::Internal(why)) => {
+                stuck.again(&why, context.log.last().map(|last| last.tsid));
+                format!("{why}; if it stays so, {REBUILD}")
+            }
         };
         if told != why {
             tracing::warn!("the stream of the primary broke: {why}");
@@ -231,22 +245,51 @@ async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
     }
 }
 
+/// How often the stream has broken at one place.
+#[derive(Default)]
+struct Stuck {
+    why: String,
+    last: Option<Tsid>,
+    times: u32,
+    since: Option<Instant>,
+}
+
+impl Stuck {
+    fn again(&mut self, why: &str, last: Option<Tsid>) {
+        if self.why != why || self.last != last {
+            *self = Stuck { why: why.to_owned(), last, times: 0, since: Some(Instant::now()) };
+        }
+        self.times += 1;
+    }
+
+    /// The error, once it is clear that it stays.
+    fn for_ever(&self) -> Option<&str> {
+        let is_long = self.since.is_some_and(|since| since.elapsed() >= STUCK_FOR);
+        (is_long && self.times >= STUCK_TIMES).then_some(self.why.as_str())
+    }
+}
+
 /// Why one stream ended.
 #[derive(Debug)]
 pub(crate) enum Interrupted {
     /// Try again.
     Retry(String),
+    /// The server has failed in itself (`internal_error`): so it may each time at the same place of the WAL.
+    Internal(String),
     /// Trying again can't help.
     GiveUp(CollectorError),
 }
 
 impl From<connection::Error> for Interrupted {
     fn from(error: connection::Error) -> Interrupted {
-        // PostgreSQL's internal errors come again wherever it decodes the same WAL (decision 0005).
-        let is_internal = error.code().is_some_and(|code| code.starts_with("XX"));
-        let advice =
-            if is_internal { format!("; if it stays so, {REBUILD}") } else { String::new() };
-        Interrupted::Retry(format!("{error}{advice}"))
+        match error.code() {
+            Some("XX000") => Interrupted::Internal(error.to_string()),
+            // Its data or its indexes are corrupted: replicas may be the better copies.
+            Some("XX001" | "XX002") => {
+                Interrupted::Retry(format!("{error}; if it stays so, {REBUILD}"))
+            }
+            _ => Interrupted::Retry(error.to_string()),
+        }
     }
 }
 

@@ -1883,6 +1883,8 @@ DECLARE
     begun constant jsonb := hihooi.begun();
     depth constant int := jsonb_array_length(begun);
     stack constant text := hihooi.outside(context);
+    -- (What is noted in front of the command runs commands itself.)
+    caller constant text := current_setting('hihooi.caller');
     refresh text;
     stack_of_refresh text;
 BEGIN
@@ -1931,7 +1933,7 @@ BEGIN
         LOCK TABLE hihooi.owning IN ROW EXCLUSIVE MODE;
     END IF;
     -- (Its own code, and what runs in DROP, may set others.)
-    PERFORM hihooi.set_begun(begun || jsonb_build_object('tag', tag, 'role', current_setting('hihooi.caller'),
+    PERFORM hihooi.set_begun(begun || jsonb_build_object('tag', tag, 'role', caller,
         'settings', CASE WHEN tag !~ '^DROP ' THEN hihooi.settings(path) END));
     -- It makes its view's indexes valid, and no event tells of that (of a table's, on_rewrite).
     IF tag = 'REFRESH MATERIALIZED VIEW' THEN

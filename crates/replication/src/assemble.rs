@@ -144,6 +144,30 @@ impl Assembler {
         }
     }
 
+    /// Makes one entry, which replicas can't follow, of all transactions that have not come in and whose commit records begin
+    /// before `end`: the server can't decode one of them. `xid` is the last one's that had ended before, `why` is for people.
+    ///
+    /// # Errors
+    /// [`AssembleError::Unbalanced`] if a transaction has come in partly.
+    pub fn pass_over(
+        &mut self,
+        end: Lsn,
+        xid: u32,
+        time_us: i64,
+        why: String,
+        out: &mut Vec<Output>,
+    ) -> Result<()> {
+        // (No record begins in front of the last byte.)
+        self.begin(Lsn(end.0.saturating_sub(1)), time_us, xid)?;
+        let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
+        transaction.has_ddl = true;
+        transaction.push(&Change::Note(Note::Undecoded(why)), self.next, out);
+        // By itself, in place of what the log may have of a transaction that came in partly.
+        let chunk = transaction.close_chunk(self.next);
+        out.push(chunk);
+        self.commit(end, out)
+    }
+
     /// Takes the next message.
     ///
     /// # Errors

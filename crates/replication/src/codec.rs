@@ -524,6 +524,7 @@ mod tests {
                 })))
             ),
             ".*".prop_map(|text| Change::Note(Note::Unknown(text))),
+            ".*".prop_map(|text| Change::Note(Note::Undecoded(text))),
         ]
     }
 

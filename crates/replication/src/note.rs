@@ -27,6 +27,8 @@ pub enum Note {
     Refresh(Contents),
     /// Something that replicas can't follow, in words.
     Unknown(String),
+    /// Not of the primary: what it has committed instead of this entry isn't known, since it can't decode it.
+    Undecoded(String),
 }
 
 /// A command, with what its objects are like after it.

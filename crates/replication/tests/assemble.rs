@@ -13,6 +13,7 @@ use hihooi_replication::ids::{Lsn, Tsid};
 use hihooi_replication::items::{Items, RelId};
 use hihooi_replication::note::Note;
 use hihooi_replication::pgoutput::Message;
+use hihooi_replication::written::Written;
 use proptest::prelude::*;
 
 const NOTE_TABLE: RelId = RelId(9000);
@@ -164,6 +165,46 @@ fn known_transactions_are_skipped() {
     let described = Message::Relation(relation(1, &["id"]));
     let next = feed(&mut promoted, [begin(3), described, insert(1, &["a"]), commit(3)]);
     assert_eq!((entry(&next).header.tsid, entry(&next).header.incarnation), (Tsid(8), 2));
+}
+
+/// I5, I6: what the server can't decode is one entry, which may have written anything; its end, and everything behind it,
+/// is told as ever.
+#[test]
+fn what_is_passed_over_is_an_entry() {
+    let mut assembler = assembler();
+    let described = Message::Relation(relation(1, &["id"]));
+    feed(&mut assembler, [begin(10), described, insert(1, &["a"]), commit(10)]);
+    let mut outputs = Vec::new();
+    let passed = assembler.pass_over(Lsn(96), 77, 7, "why".to_owned(), &mut outputs);
+    assert_eq!(passed, Ok(()));
+    let header = Header {
+        tsid: Tsid(2),
+        incarnation: 1,
+        commit_lsn: Lsn(95),
+        end_lsn: Lsn(96),
+        xid: 77,
+        commit_time_us: 7,
+        items: Items::Everything,
+        has_ddl: true,
+        chunks: 1,
+        changes: 1,
+    };
+    let [
+        Output::Chunk { tsid: Tsid(2), n: 0, bytes },
+        Output::Entry(entry, Written::Everything),
+        Output::Passed(Lsn(96)),
+    ] = &outputs[..]
+    else {
+        panic!("{outputs:?}");
+    };
+    // The log may have chunks of a transaction that broke off: this one comes in their place.
+    assert_eq!((&entry.header, entry.chunks.len()), (&header, 0));
+    assert_eq!(decode_chunk(bytes), [Change::Note(Note::Undecoded("why".to_owned()))]);
+    let next = feed(&mut assembler, [begin(96), insert(1, &["b"]), commit(96)]);
+    assert_eq!(self::entry(&next).header.tsid, Tsid(3));
+    feed(&mut assembler, [begin(110)]);
+    let inside = assembler.pass_over(Lsn(120), 77, 7, "why".to_owned(), &mut outputs);
+    assert_eq!(inside, Err(AssembleError::Unbalanced));
 }
 
 /// A relation that changes its shape between two rows of one transaction.

@@ -43,9 +43,9 @@ const SESSION_S_MAX: u64 = 20;
 const BESIDE_MS: u64 = 50;
 /// A replica that is shown as failed for so long doesn't recover by itself.
 const FAILED_MS: u64 = 30_000;
-/// PostgreSQL's message at a transaction that it can't decode, by a defect of its own: see "Known
-/// limits" in `docs/decisions/0005-replicas-follow-notes.md`.
-const UNDECODABLE: &str = "unexpected duplicate for tablespace";
+/// What is said of a transaction that PostgreSQL can't decode, by a defect of its own
+/// (`docs/decisions/0024-passing-over.md`). Clusters of tests don't replace their replicas.
+const UNDECODABLE: &str = "can't decode a transaction that it has committed";
 /// A case that PostgreSQL can't decode is tried so often. It needs pruning at the right moment, so
 /// that it is rare.
 const ATTEMPTS_MAX: u32 = 3;

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::harness::load::{self, Load};
 use crate::harness::{
-    Cluster, Options, alone, assert_names, eventually, finish, ms, target_is_plain,
+    Cluster, Options, alone, assert_names, eventually, finish, ms, s, target_is_plain,
 };
 
 /// Whether replicas are replaced without being asked to.
@@ -154,6 +154,52 @@ fn what_cannot_be_applied_replaces_the_replica_by_itself() {
     until_serving(&cluster, "replica1");
     assert_eq!(set_aside(), "0");
     cluster.assert_verified();
+}
+
+/// PostgreSQL can write a transaction that it can't decode: a row of a catalog stands where one of an undone
+/// subtransaction stood, and is taken to be as old as that. What the primary committed goes on reaching the replicas, as a
+/// copy, and nobody reads what it lacks before.
+#[test]
+fn a_transaction_that_cannot_be_decoded_is_passed_over() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(auto_rebuild(2, true));
+    let mut session = cluster.connect();
+    session.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT generate_series(1, 20), 0",
+    );
+    cluster.caught_up();
+    let rewrite = "ALTER TABLE t ADD a float8 DEFAULT random()";
+    session.run(&format!("BEGIN; SAVEPOINT s; {rewrite}; ROLLBACK TO s"));
+    for catalog in ["pg_class", "pg_attribute", "pg_attrdef", "pg_type"] {
+        cluster.direct("primary").run(&format!("VACUUM {catalog}"));
+    }
+    let again = format!("{rewrite}; ALTER TABLE t DROP a; {rewrite}");
+    session.run(&format!("INSERT INTO t VALUES (50); {again}; UPDATE t SET v = 1; COMMIT"));
+    // What others commit meanwhile is passed over as well, but not what is committed behind the end.
+    let mut open = cluster.connect();
+    open.run("BEGIN; INSERT INTO t VALUES (51, 51)");
+    let stuck = || cluster.show_replicas()["replica1"]["reason"].contains("XX000");
+    eventually("the stream is stuck", stuck);
+    assert_eq!(session.value("SELECT count(*) FROM t WHERE v = 1"), "21");
+    session.run("INSERT INTO t VALUES (52, 52)");
+    let passed = || cluster.logged(&["is passed over"]);
+    std::thread::sleep(s(7));
+    assert_eq!(passed(), 0, "a transaction is open");
+    open.run("UPDATE t SET v = 2 WHERE id = 1; COMMIT");
+    for replica in ["replica1", "replica2"] {
+        eventually("it is replaced", || rebuilds(&cluster, replica) == "1");
+        until_serving(&cluster, replica);
+    }
+    assert_eq!(passed(), 1);
+    session.run("INSERT INTO t VALUES (53, 53)");
+    cluster.caught_up();
+    assert_eq!(session.value("SELECT count(*) FROM t WHERE v > 1"), "4");
+    cluster.assert_equal("SELECT * FROM t");
+    cluster.assert_verified();
+    assert_eq!(rebuilds(&cluster, "replica1"), "1");
 }
 
 /// A function in DDL that ends at the primary only, whatever is done to it.

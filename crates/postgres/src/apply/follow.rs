@@ -133,6 +133,8 @@ impl Followed {
                 Ok(())
             }
             Note::Unknown(what) => Err(Failed::Differs(super::words::bypassed(what))),
+            // (Nobody knows what to repair.)
+            Note::Undecoded(why) => Err(Failed::Differs(super::words::undecoded(why))),
         }
     }
 

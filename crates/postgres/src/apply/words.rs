@@ -52,6 +52,14 @@ pub(super) fn bypassed(what: &str) -> String {
     )
 }
 
+/// What stands in the log for transactions that the primary can't decode.
+pub(super) fn undecoded(why: &str) -> String {
+    format!(
+        "the primary can't decode a transaction that it has committed ({why}): the replica has to be a new copy of \
+         it (REBUILD REPLICA)"
+    )
+}
+
 /// An object that isn't what it is at the primary.
 pub(super) fn differs(object: &str, difference: &str) -> String {
     format!(

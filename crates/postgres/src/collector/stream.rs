@@ -12,6 +12,7 @@ use hihooi_wire::frontend;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::pass_over::{self, Over};
 use super::{CollectorError, EntrySummary, Interrupted, StreamContext, StreamEvent};
 use crate::connection::{Connection, Login, server_error};
 use crate::identity;
@@ -50,8 +51,13 @@ pub const TEXT_SETTINGS: [(&str, &str); 9] = [
 type Result<T> = std::result::Result<T, Interrupted>;
 
 /// Reads the slot until the stream breaks or nobody wants its events any more.
-pub(super) async fn read(context: &StreamContext) -> Result<()> {
-    let mut stream = Stream::start(context).await?;
+/// With `stuck`, the error that always comes behind the last entry, what is there is passed over.
+pub(super) async fn read(context: &StreamContext, stuck: Option<&str>) -> Result<()> {
+    let over = match stuck {
+        Some(why) => Some(pass_over::find_end(context, why).await?),
+        None => None,
+    };
+    let mut stream = Stream::start(context, over).await?;
     context.status.connected.store(true, Ordering::Release);
     context.status.set_error(String::new());
     stream.run().await
@@ -76,17 +82,20 @@ struct Stream<'a> {
     /// What was confirmed to the server, and when.
     sent: (Lsn, Instant),
     heard: Instant,
+    /// What is still to be passed over: the stream hasn't come to its end.
+    over: Option<Over>,
     outputs: Vec<Output>,
 }
 
 impl<'a> Stream<'a> {
-    async fn start(context: &'a StreamContext) -> Result<Stream<'a>> {
+    async fn start(context: &'a StreamContext, over: Option<Over>) -> Result<Stream<'a>> {
         let config = &context.config;
         check_identity(context).await?;
         let mut connection = Connection::open(&login(context)).await?;
         let last = context.log.last();
         let from = last.as_ref().map_or(Lsn(0), |last| last.end_lsn);
-        start_replication(&mut connection, context, from).await?;
+        let begin = over.as_ref().map_or(from, |over| over.end);
+        start_replication(&mut connection, context, begin).await?;
         let mut durable = context.log.durable();
         let durable_now = *durable.borrow_and_update();
         // Entries appended before the last stream broke may still be on their way to the disk.
@@ -105,6 +114,7 @@ impl<'a> Stream<'a> {
             marked_at: Instant::now(),
             sent: (Lsn(0), Instant::now()),
             heard: Instant::now(),
+            over,
             outputs: Vec::new(),
         })
     }
@@ -181,6 +191,18 @@ impl<'a> Stream<'a> {
         };
         let frame = pgoutput::read_frame(body).map_err(|error| broken(&error))?;
         let mut reply_wanted = false;
+        if let Some(over) = self.over.take() {
+            // The server has passed it when it is there, or sends what comes behind.
+            if let Frame::Keepalive { end, reply } = frame
+                && end < over.end
+            {
+                self.over = Some(over);
+                return Ok(reply);
+            }
+            let outputs = &mut self.outputs;
+            let passed = over.pass(&mut self.assembler, now_us(), outputs);
+            passed.map_err(|error| Interrupted::Retry(error.to_string()))?;
+        }
         match frame {
             Frame::Keepalive { end, reply } => {
                 self.assembler.keepalive(end, &mut self.outputs);

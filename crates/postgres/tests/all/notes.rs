@@ -29,7 +29,7 @@ fn noted(changes: &[Change]) -> Vec<String> {
         Note::Owners(_) => "owners".to_owned(),
         Note::Contents(contents) => format!("contents of {}", contents.view),
         Note::Refresh(contents) => format!("refresh of {}", contents.view),
-        Note::Unknown(what) => what.clone(),
+        Note::Unknown(what) | Note::Undecoded(what) => what.clone(),
     };
     let notes = changes.iter().filter_map(|change| match change {
         Change::Note(note) => Some(words(note)),

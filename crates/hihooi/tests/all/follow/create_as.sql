@@ -516,3 +516,20 @@ CREATE MATERIALIZED VIEW o AS SELECT f() AS v;
 SET app.command = 'SELECT 1';
 REFRESH MATERIALIZED VIEW o;
 DO $$ BEGIN REFRESH MATERIALIZED VIEW CONCURRENTLY m; PERFORM r(); CREATE TABLE behind (id int); END $$;
+
+-- case: explain analyze, and the next command, of an ordinary role
+CREATE ROLE follow_a LOGIN;
+GRANT ALL ON SCHEMA :schema TO follow_a;
+-- as: follow_a
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+EXPLAIN ANALYZE CREATE TABLE c AS SELECT 1 AS a;
+ALTER TABLE t ADD v int DEFAULT 1;
+CREATE INDEX ON c (a);
+COMMIT;
+INSERT INTO t VALUES (1);
+-- check
+-- as: postgres
+-- finally
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
