@@ -93,6 +93,12 @@ impl View {
             }
         }
         let before = Tsid(from - 1);
+        let next = self.log.read(Tsid(from), 1, 1).await.map_err(|error| error.to_string())?;
+        if next.first().is_some_and(|entry| entry.header.is_passed_over()) {
+            return Err(format!(
+                "it was copied between transactions that the primary can't decode (entry {from}): copy it again"
+            ));
+        }
         let durable = self.log.durable().wait_for(|durable| *durable >= before).await.is_ok();
         if !durable {
             return Err("the log is closed".to_owned());

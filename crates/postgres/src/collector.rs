@@ -24,13 +24,13 @@ pub use stream::TEXT_SETTINGS;
 
 use crate::connection::{self, Address};
 use crate::identity;
-use crate::setup::{REBUILD, SetupError};
+use crate::setup::SetupError;
 
 /// Pause before a broken stream is begun again, doubled each time.
 const BACKOFF_MS_MIN: u64 = 20;
 /// Longest pause.
 const BACKOFF_MS_MAX: u64 = 1_000;
-/// What breaks the stream with the same internal error so often, and for so long, does so for ever.
+/// What breaks the stream with the same error of decoding so often, and for so long, does so for ever.
 const STUCK_TIMES: u32 = 5;
 /// See [`STUCK_TIMES`].
 const STUCK_FOR: Duration = Duration::from_secs(5);
@@ -227,9 +227,9 @@ async fn read_for_ever(context: &StreamContext) -> Result<(), CollectorError> {
                 stuck = Stuck::default();
                 why
             }
-            Err(Interrupted::Internal(why)) => {
+            Err(Interrupted::Undecoded(why)) => {
                 stuck.again(&why, context.log.last().map(|last| last.tsid));
-                format!("{why}; if it stays so, {REBUILD}")
+                format!("{why}; if it stays so, that is passed over, and replicas are replaced")
             }
         };
         if told != why {
@@ -274,22 +274,15 @@ impl Stuck {
 pub(crate) enum Interrupted {
     /// Try again.
     Retry(String),
-    /// The server has failed in itself (`internal_error`): so it may each time at the same place of the WAL.
-    Internal(String),
+    /// Decoding has failed: so it may each time at the same place of the WAL.
+    Undecoded(String),
     /// Trying again can't help.
     GiveUp(CollectorError),
 }
 
 impl From<connection::Error> for Interrupted {
     fn from(error: connection::Error) -> Interrupted {
-        match error.code() {
-            Some("XX000") => Interrupted::Internal(error.to_string()),
-            // Its data or its indexes are corrupted: replicas may be the better copies.
-            Some("XX001" | "XX002") => {
-                Interrupted::Retry(format!("{error}; if it stays so, {REBUILD}"))
-            }
-            _ => Interrupted::Retry(error.to_string()),
-        }
+        Interrupted::Retry(error.to_string())
     }
 }
 

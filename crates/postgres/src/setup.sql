@@ -2113,6 +2113,21 @@ BEGIN
 END
 $$;
 
+-- Whether the last transaction of a CREATE INDEX or DETACH PARTITION CONCURRENTLY may have done this: no code of the caller's
+-- runs there that could change settings.
+CREATE FUNCTION hihooi.may_be_concurrent(tag text, touched oid[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN tag = 'CREATE INDEX' OR tag = 'ALTER TABLE' AND NOT EXISTS (
+        SELECT FROM unnest(touched) t(relation) LEFT JOIN pg_class c ON c.oid = t.relation AND c.relkind = 'p'
+        WHERE c.oid IS NULL
+           OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin))
+           OR EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND age(k.xmin) <= 0 AND hihooi.is_own(k.xmin))
+           OR EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid AND age(h.xmin) <= 0 AND hihooi.is_own(h.xmin)));
+END
+$$;
+
 -- A context without its first frame, our own trigger's.
 CREATE FUNCTION hihooi.outside(context text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
@@ -2369,11 +2384,11 @@ BEGIN
         -- lets that be forgotten.)
         IF created IS NOT NULL THEN
             caller := pg_get_userbyid((SELECT relowner FROM pg_class WHERE oid = created));
-        ELSIF caller <> begun->-1->>'role' OR begun = '[]' AND (tag NOT IN ('CREATE INDEX', 'ALTER TABLE') OR EXISTS (
-            SELECT FROM pg_class c WHERE c.oid = ANY (touched) AND NOT pg_has_role(caller, c.relowner, 'USAGE')))
+        ELSIF to_regrole(quote_ident(begun->-1->>'role')) <> to_regrole(quote_ident(caller))
+            OR begun = '[]' AND NOT hihooi.may_be_concurrent(tag, touched)
         THEN
-            RAISE '% that changes the role in which it runs can''t be replicated', tag
-            USING ERRCODE = 'feature_not_supported', HINT = 'Change the role before or after the command.';
+            RAISE '% that changes the role in which it runs, or resets all settings, can''t be replicated', tag
+            USING ERRCODE = 'feature_not_supported', HINT = 'Do that before or after the command.';
         END IF;
         note := jsonb_build_object('tag', tag, 'role', caller,
             'settings', coalesce(nullif(begun->-1->'settings', 'null'), hihooi.settings(path)),

@@ -10,7 +10,7 @@ use hihooi_replication::assemble::FLUSH_PREFIX;
 use hihooi_replication::ids::Lsn;
 
 use crate::apply::visibility::Snapshot;
-use crate::connection::{Connection, Error, Result};
+use crate::connection::{Answer, Connection, Error, Result};
 
 /// WAL page size that servers are built with, unless someone changed it.
 const WAL_BLOCK: u64 = 8192;
@@ -99,20 +99,32 @@ impl WalPositions {
     /// # Errors
     /// If the server can't be asked.
     pub async fn ensure_flushed(&mut self, lsn: Lsn) -> Result<()> {
-        if self.ask("SELECT pg_catalog.pg_current_wal_flush_lsn()").await? >= lsn {
-            return Ok(());
+        if self.ask("SELECT pg_catalog.pg_current_wal_flush_lsn()").await? < lsn {
+            self.mark().await?;
         }
+        Ok(())
+    }
+
+    /// Commits a transaction and makes the primary flush its log up to that; the transaction's id. All that have a commit
+    /// record by now have lower ones.
+    ///
+    /// # Errors
+    /// If the server can't be asked.
+    pub async fn mark(&mut self) -> Result<u64> {
         // A synchronous standby that lags must not hold us up: the local disk is enough.
         let text = format!(
             "BEGIN; SET LOCAL synchronous_commit = local;
              SELECT pg_catalog.pg_logical_emit_message(true, '{FLUSH_PREFIX}', '');
+             SELECT pg_catalog.pg_current_xact_id();
              COMMIT"
         );
         let done = self.connection.simple(&text).await;
         if matches!(done, Err(Error::Server(_))) {
             self.connection.simple("ROLLBACK").await?;
         }
-        done.map(|_| ())
+        let answers = done?;
+        let xid = answers.iter().rev().find_map(Answer::value).and_then(|xid| xid.parse().ok());
+        xid.ok_or_else(|| Error::Protocol("no transaction id".to_owned()))
     }
 
     async fn ask(&mut self, text: &str) -> Result<Lsn> {

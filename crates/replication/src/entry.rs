@@ -42,6 +42,14 @@ pub struct Header {
     pub changes: u64,
 }
 
+impl Header {
+    /// Whether this stands for transactions that the primary can't decode. (No commit record is a byte long.)
+    #[must_use]
+    pub fn is_passed_over(&self) -> bool {
+        self.end_lsn.0 - self.commit_lsn.0 == 1
+    }
+}
+
 /// An entry as it goes through the process. Small ones carry their chunks along; of large ones
 /// (`chunks` empty while `header.chunks` is not 0) the log is asked chunk by chunk.
 #[derive(Clone, PartialEq, Eq, Debug)]

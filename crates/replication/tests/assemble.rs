@@ -199,6 +199,7 @@ fn what_is_passed_over_is_an_entry() {
     };
     // The log may have chunks of a transaction that broke off: this one comes in their place.
     assert_eq!((&entry.header, entry.chunks.len()), (&header, 0));
+    assert!(header.is_passed_over());
     assert_eq!(decode_chunk(bytes), [Change::Note(Note::Undecoded("why".to_owned()))]);
     let next = feed(&mut assembler, [begin(96), insert(1, &["b"]), commit(96)]);
     assert_eq!(self::entry(&next).header.tsid, Tsid(3));

@@ -1,4 +1,4 @@
-//! Passes over transactions that the server can't decode. PostgreSQL has written some into its WAL (decision 0005)
+//! Passes over transactions that the server can't decode. PostgreSQL has written some into its WAL (docs/decisions/0024)
 //! at which logical decoding fails whenever it comes to them, so that all replicas would stand still, and the slot
 //! would keep WAL until the disk is full.
 //!
@@ -11,7 +11,7 @@ use std::time::Duration;
 use hihooi_replication::assemble::{AssembleError, Assembler, Output};
 use hihooi_replication::ids::Lsn;
 
-use super::{Interrupted, StreamContext};
+use super::{CollectorError, Interrupted, StreamContext};
 use crate::connection::{Connection, Login};
 use crate::wal_positions::WalPositions;
 
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Over {
     /// All transactions whose commit record begins before this. They have ended at the primary.
     pub(super) end: Lsn,
-    /// The last one's id that had ended before.
+    /// Low 32 bits of a transaction's id: who sees this one sees all of them.
     xid: u32,
     /// In words.
     why: String,
@@ -34,22 +34,35 @@ pub(super) struct Over {
 pub(super) async fn find_end(context: &StreamContext, why: &str) -> Result<Over, Interrupted> {
     let config = &context.config;
     let login = Login::new(config.address.clone(), &config.user, &config.database, "hihooi");
-    let mut positions = WalPositions::new(Connection::open(&login).await?).await?;
-    let xid = all_ended(&mut positions).await?;
+    let mut connection = Connection::open(&login).await?;
+    check_catalog(&mut connection).await?;
+    let mut positions = WalPositions::new(connection).await?;
     let end = positions.lsn_after().await?;
-    positions.ensure_flushed(end).await?;
-    all_ended(&mut positions).await?;
+    let xid = positions.mark().await?;
+    context.status.set_error(format!(
+        "{why}; that is passed over when the transactions that are open at the primary have ended"
+    ));
+    while positions.shown().await?.0.xmin <= xid {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
     positions.close().await;
     Ok(Over { end, xid: u32::try_from(xid & 0xFFFF_FFFF).unwrap_or_default(), why: why.to_owned() })
 }
 
-/// Waits until all transactions that are open now have ended; the last one's id.
-async fn all_ended(positions: &mut WalPositions) -> Result<u64, Interrupted> {
-    let next = positions.shown().await?.0.xmax;
-    while positions.shown().await?.0.xmin < next {
-        tokio::time::sleep(LOOK_EVERY).await;
+/// Whether the primary itself can read its definitions: if they are damaged, replicas may be the better copies.
+async fn check_catalog(connection: &mut Connection) -> Result<(), Interrupted> {
+    const DAMAGED: &str = "SELECT c.oid FROM pg_catalog.pg_class c LEFT JOIN (
+            SELECT attrelid, pg_catalog.count(*) FROM pg_catalog.pg_attribute WHERE attnum > 0 GROUP BY attrelid
+        ) a ON a.attrelid = c.oid
+        WHERE c.relnatts <> COALESCE(a.count, 0) LIMIT 1";
+    match connection.query(DAMAGED).await?.value() {
+        None => Ok(()),
+        Some(oid) => {
+            let why =
+                format!("the primary's catalog is damaged: columns of relation {oid} are missing");
+            Err(CollectorError::Broken(why).into())
+        }
     }
-    Ok(next.saturating_sub(1))
 }
 
 impl Over {

@@ -183,7 +183,7 @@ impl<'a> Stream<'a> {
     async fn take(&mut self, message: crate::connection::Message) -> Result<bool> {
         let body = match message.tag {
             tag::COPY_DATA => message.body,
-            tag::ERROR => return Err(server_error(&message.body).into()),
+            tag::ERROR => return Err(decoding_failed(&server_error(&message.body))),
             tag::COPY_DONE => {
                 return Err(Interrupted::Retry("the primary ended the stream".to_owned()));
             }
@@ -365,6 +365,19 @@ async fn start_replication(
         tag::COPY_BOTH => Ok(()),
         tag::ERROR => Err(refused(server_error(&message.body), context).await),
         other => Err(Interrupted::Retry(format!("unexpected answer {:?}", char::from(other)))),
+    }
+}
+
+/// What an error in the stream means.
+fn decoding_failed(error: &crate::connection::Error) -> Interrupted {
+    match error.code() {
+        // internal_error; program_limit_exceeded: a row whose values are larger together than a message may be.
+        Some("XX000" | "54000") => Interrupted::Undecoded(error.to_string()),
+        // data_corrupted, index_corrupted: replicas may be the better copies.
+        Some("XX001" | "XX002") => {
+            Interrupted::Retry(format!("{error}; if it stays so, {}", setup::REBUILD))
+        }
+        _ => Interrupted::Retry(error.to_string()),
     }
 }
 

@@ -367,6 +367,14 @@ SELECT current_user;
 CREATE FUNCTION become_unseen() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RESET ALL; SET ROLE follow_other; RETURN 1; END $$;
 -- error: 0A000
 ALTER TABLE :schema.t ADD m int DEFAULT become_unseen();
+CREATE FUNCTION turn_unseen() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM set_config('hihooi.begun', '', true), set_config('search_path', 'follow_near', false);
+  RETURN 1;
+END $$;
+SET search_path = :schema;
+-- error: 0A000
+ALTER TABLE t ADD l kind DEFAULT 'far', ADD m int DEFAULT turn_unseen();
+RESET search_path;
 CREATE TEMP TABLE temporary AS SELECT set_config('role', 'follow_other', false);
 -- expect: follow_other
 SELECT current_user;
