@@ -85,7 +85,8 @@ DROP EVENT TRIGGER follow_drop;
 CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE d record; BEGIN
   IF current_setting('follow.busy', true) = 'yes' THEN RETURN; END IF;
   PERFORM set_config('follow.busy', 'yes', true);
-  FOR d IN SELECT * FROM pg_event_trigger_dropped_objects() WHERE original AND schema_name = ':schema' LOOP
+  -- (Not all releases tell the schema_name of a default.)
+  FOR d IN SELECT * FROM pg_event_trigger_dropped_objects() WHERE original AND address_names[1] = ':schema' LOOP
     IF d.object_type = 'table column' THEN
       EXECUTE format('ALTER TABLE :schema.%I ADD COLUMN %I text DEFAULT now()', d.address_names[2], d.address_names[3]);
       EXECUTE format('COMMENT ON TABLE :schema.%I IS ''lost %s''', d.address_names[2], d.address_names[3]);
