@@ -1594,7 +1594,7 @@ BEGIN
           AND classid IS DISTINCT FROM 'pg_event_trigger'::regclass
           AND CASE locktype
               WHEN 'relation' THEN NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation)
-              WHEN 'object' THEN pg_describe_object(classid, objid, 0) IS NULL END);
+              WHEN 'object' THEN CASE WHEN database <> 0 THEN pg_describe_object(classid, objid, 0) IS NULL END END);
 END
 $$;
 
@@ -1616,7 +1616,7 @@ BEGIN
         RETURN; -- it did nothing, and could not tell of others
     END IF;
     IF own AND pg_current_xact_id_if_assigned() IS NOT NULL
-        AND (current_setting('event_triggers', true) = 'off'
+        AND (coalesce(current_setting('event_triggers', true), 'on') = 'off'
             OR may_lack_events AND current_setting('server_version_num')::int >= 170000)
         AND hihooi.has_missed()
     THEN
