@@ -1932,7 +1932,7 @@ BEGIN
     ELSIF tag ~ '^(CREATE |SELECT INTO|GRANT|REVOKE)' THEN
         LOCK TABLE hihooi.owning IN ROW EXCLUSIVE MODE;
     END IF;
-    -- (Its own code, and what runs in DROP, may set others.)
+    -- (Behind the command, settings may be others. Notes of DROP need none.)
     PERFORM hihooi.set_begun(begun || jsonb_build_object('tag', tag, 'role', caller,
         'settings', CASE WHEN tag !~ '^DROP ' THEN hihooi.settings(path) END));
     -- It makes its view's indexes valid, and no event tells of that (of a table's, on_rewrite).

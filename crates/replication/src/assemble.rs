@@ -145,7 +145,7 @@ impl Assembler {
     }
 
     /// Makes one entry, which replicas can't follow, of all transactions that have not come in and whose commit records begin
-    /// before `end`: the server can't decode one of them. `xid` is the last one's that had ended before, `why` is for people.
+    /// before `end`: the server can't decode one of them. Who sees `xid` (low 32 bits) sees all of them; `why` is for people.
     ///
     /// # Errors
     /// [`AssembleError::Unbalanced`] if a transaction has come in partly.
@@ -157,7 +157,7 @@ impl Assembler {
         why: String,
         out: &mut Vec<Output>,
     ) -> Result<()> {
-        // (No record begins in front of the last byte.)
+        // (No record begins a byte before the end.)
         self.begin(Lsn(end.0.saturating_sub(1)), time_us, xid)?;
         let transaction = self.open.as_mut().ok_or(AssembleError::Unbalanced)?;
         transaction.has_ddl = true;

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use hihooi_replication::assemble::{AssembleError, Assembler, Output};
-use hihooi_replication::ids::Lsn;
+use hihooi_replication::ids::{Lsn, Xid};
 
 use super::{CollectorError, Interrupted, StreamContext};
 use crate::connection::{Connection, Login};
@@ -46,7 +46,7 @@ pub(super) async fn find_end(context: &StreamContext, why: &str) -> Result<Over,
         tokio::time::sleep(LOOK_EVERY).await;
     }
     positions.close().await;
-    Ok(Over { end, xid: u32::try_from(xid & 0xFFFF_FFFF).unwrap_or_default(), why: why.to_owned() })
+    Ok(Over { end, xid: Xid(xid).low(), why: why.to_owned() })
 }
 
 /// Whether the primary itself can read its definitions: if they are damaged, replicas may be the better copies.
