@@ -73,32 +73,7 @@ impl View {
     /// A sentence for the operator: the collector doesn't get there, or the log or the primary can't be read.
     pub async fn entry_before(&self, lsn: Lsn, shown: Tsid) -> Result<Tsid, String> {
         self.wait_until_received(lsn).await?;
-        let Some(last) = self.log.last() else { return Ok(Tsid(self.log.first().0 - 1)) };
-        // The first entry that was committed later is between these.
-        let (mut from, mut to) = (self.log.first().0, last.tsid.0 + 1);
-        while from < to {
-            let middle = Tsid(from + (to - from) / 2);
-            let is_before = match self.log.read(middle, 1, 1).await {
-                Ok(read) => {
-                    let entry = read.first().ok_or_else(|| format!("entry {middle} is missing"))?;
-                    entry.header.end_lsn <= lsn
-                }
-                // The log keeps all that the copy lacks.
-                Err(hihooi_log::Error::Trimmed { .. }) => true,
-                Err(error) => return Err(error.to_string()),
-            };
-            match is_before {
-                true => from = middle.0 + 1,
-                false => to = middle.0,
-            }
-        }
-        let before = Tsid(from - 1);
-        let next = self.log.read(Tsid(from), 1, 1).await.map_err(|error| error.to_string())?;
-        if next.first().is_some_and(|entry| entry.header.is_passed_over()) {
-            return Err(format!(
-                "it was copied between transactions that the primary can't decode (entry {from}): copy it again"
-            ));
-        }
+        let before = last_before(&self.log, lsn).await?;
         let durable = self.log.durable().wait_for(|durable| *durable >= before).await.is_ok();
         if !durable {
             return Err("the log is closed".to_owned());
@@ -160,6 +135,36 @@ impl View {
     }
 }
 
+/// The last entry of a log that was committed before a position, which the log has come to.
+async fn last_before(log: &Log, lsn: Lsn) -> Result<Tsid, String> {
+    let Some(last) = log.last() else { return Ok(Tsid(log.first().0 - 1)) };
+    // The first entry that was committed later is between these.
+    let (mut from, mut to) = (log.first().0, last.tsid.0 + 1);
+    while from < to {
+        let middle = Tsid(from + (to - from) / 2);
+        let is_before = match log.read(middle, 1, 1).await {
+            Ok(read) => {
+                let entry = read.first().ok_or_else(|| format!("entry {middle} is missing"))?;
+                entry.header.end_lsn <= lsn
+            }
+            // The log keeps all that the copy lacks.
+            Err(hihooi_log::Error::Trimmed { .. }) => true,
+            Err(error) => return Err(error.to_string()),
+        };
+        match is_before {
+            true => from = middle.0 + 1,
+            false => to = middle.0,
+        }
+    }
+    let next = log.read(Tsid(from), 1, 1).await.map_err(|error| error.to_string())?;
+    if next.first().is_some_and(|entry| entry.header.is_passed_over()) {
+        return Err(format!(
+            "it was copied between transactions that the primary can't decode (entry {from}): copy it again"
+        ));
+    }
+    Ok(Tsid(from - 1))
+}
+
 /// Waits for the log on this thread. It answers from memory, or from the local disk by a thread
 /// of its own, so this neither takes long nor needs this thread's event loop.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -177,5 +182,53 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hihooi_replication::entry::Entry;
+    use hihooi_replication::items::Items;
+
+    use super::*;
+
+    /// An entry that ends at this position.
+    fn entry(tsid: u64, end: u64, is_passed_over: bool) -> Entry {
+        let header = Header {
+            tsid: Tsid(tsid),
+            incarnation: 1,
+            commit_lsn: Lsn(end - if is_passed_over { 1 } else { 48 }),
+            end_lsn: Lsn(end),
+            xid: 700,
+            commit_time_us: 0,
+            items: Items::default(),
+            has_ddl: is_passed_over,
+            chunks: 1,
+            changes: 1,
+        };
+        Entry { header, chunks: vec![b"chunk".as_slice().into()] }
+    }
+
+    /// A copy belongs behind all that it contains (I5), and to no entry if it contains a part of what one stands for.
+    #[tokio::test]
+    async fn a_copy_belongs_behind_what_it_contains() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::open(dir.path()).expect("opens");
+        assert_eq!(last_before(&log, Lsn(100)).await, Ok(Tsid(0)));
+        for (tsid, end) in [(1, 100), (2, 200), (3, 300), (4, 400)] {
+            log.append(entry(tsid, end, tsid == 3)).await.expect("appends");
+        }
+        for (lsn, expected) in [(99, 0), (100, 1), (199, 1), (300, 3), (399, 3), (400, 4), (500, 4)]
+        {
+            assert_eq!(last_before(&log, Lsn(lsn)).await, Ok(Tsid(expected)), "{lsn}");
+        }
+        for lsn in [200, 250, 299] {
+            let refused =
+                last_before(&log, Lsn(lsn)).await.expect_err("it contains an unknown part");
+            assert!(refused.contains("copy it again"), "{refused}");
+        }
+        log.persist().await.expect("persists");
+        log.trim(Tsid(3)).await.expect("trims");
+        assert_eq!(last_before(&log, Lsn(500)).await, Ok(Tsid(4)));
     }
 }

@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS hihooi.former_body (
 REVOKE ALL ON hihooi.former_body FROM PUBLIC;
 GRANT SELECT ON hihooi.former_body TO PUBLIC;
 
--- Has no rows: it is locked, so that DROP OWNED and what creates or grants wait for each other.
+-- Has no rows: it is locked, so that DROP OWNED and what creates or grants wait for each other, and read, so that that is counted.
 CREATE TABLE IF NOT EXISTS hihooi.owning ();
 REVOKE ALL ON hihooi.owning FROM PUBLIC;
 GRANT SELECT ON hihooi.owning TO PUBLIC;
@@ -94,6 +94,33 @@ CREATE TABLE IF NOT EXISTS hihooi.generates (
 REVOKE ALL ON hihooi.generates FROM PUBLIC;
 GRANT SELECT ON hihooi.generates TO PUBLIC;
 
+-- What a command leaves for those behind it in its transaction, by name; NULL if nothing. Anybody may set most parameters, and so
+-- could claim what hasn't happened: it is kept in one that only superusers may set, and that PostgreSQL reads when a session
+-- begins and never again (manual, session_preload_libraries). It goes with a subtransaction that is rolled back, at COMMIT, and
+-- by RESET ALL, which anybody may say. (In a table it would stay, but in front of CONCURRENTLY nothing may be written.)
+CREATE FUNCTION hihooi.kept(what text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    told constant text := current_setting('session_preload_libraries');
+BEGIN
+    RETURN CASE WHEN told ^@ '{' THEN told::jsonb->what END;
+END
+$$;
+
+-- NULL is forgotten.
+CREATE FUNCTION hihooi.keep(what text, value jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    told constant text := current_setting('session_preload_libraries');
+    others constant jsonb := CASE WHEN told ^@ '{' THEN told ELSE '{}' END::jsonb - what;
+BEGIN
+    PERFORM set_config('session_preload_libraries',
+        (others || CASE WHEN value IS NULL THEN '{}' ELSE jsonb_build_object(what, value) END)::text, true);
+END
+$$;
+
 -- The highest number of a transaction that noted a command, times 2^20, and a count: a sequence shows its state to everybody at
 -- once, whatever their snapshot.
 CREATE SEQUENCE IF NOT EXISTS hihooi.last_ddl;
@@ -108,6 +135,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     last bigint;
+    marked constant jsonb := hihooi.kept('marked');
     seen pg_snapshot;
     unseen bigint;
 BEGIN
@@ -115,11 +143,8 @@ BEGIN
         RETURN false;
     END IF;
     SELECT last_value INTO last FROM hihooi.last_ddl;
-    IF current_setting('hihooi.marked', true) = hihooi.sealed('not behind', last::text) THEN
-        RETURN false; -- nobody else has executed one since
-    END IF;
-    IF current_setting('hihooi.marked', true) = hihooi.sealed('behind', last::text) THEN
-        RETURN true;
+    IF (marked->>'last')::bigint = last THEN
+        RETURN (marked->'is_behind')::boolean; -- nobody else has executed one since
     END IF;
     -- (No transaction has this number yet: it comes from another server's dump.)
     IF last >> 20 > pg_current_xact_id()::text::bigint + (1 << 20) THEN
@@ -141,26 +166,14 @@ AS $$
 DECLARE
     own constant bigint := pg_current_xact_id()::text::bigint;
     next constant bigint := greatest(own, pg_snapshot_xmax(pg_current_snapshot())::text::bigint) + (1 << 20);
-    state constant text := CASE WHEN hihooi.is_behind() THEN 'behind' ELSE 'not behind' END;
+    is_behind constant boolean := hihooi.is_behind();
     mark bigint;
 BEGIN
     SELECT setval('hihooi.last_ddl', CASE WHEN last_value >> 20 > next THEN own << 20
         ELSE greatest(last_value + 1, own << 20) END) INTO mark FROM hihooi.last_ddl;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM set_config('hihooi.marked', hihooi.sealed(state, mark::text), true);
+        PERFORM hihooi.keep('marked', jsonb_build_object('last', mark, 'is_behind', is_behind));
     END IF;
-END
-$$;
-
--- What this transaction has made, as is told in a setting: OIDs, sealed.
-CREATE FUNCTION hihooi.made() RETURNS oid[]
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    told constant text := current_setting('hihooi.made', true);
-    made constant text := split_part(told, ' ', 1);
-BEGIN
-    RETURN CASE WHEN told = concat_ws(' ', made, hihooi.sealed('made', made)) THEN made ELSE '{}' END;
 END
 $$;
 
@@ -171,7 +184,7 @@ CREATE FUNCTION hihooi.check_snapshot(object oid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF hihooi.is_behind() AND object = ANY (hihooi.made()) IS NOT TRUE THEN
+    IF hihooi.is_behind() AND coalesce(strpos(hihooi.kept('made')#>>'{}', format(' %s ', object)), 0) = 0 THEN
         RAISE 'could not serialize access due to concurrent DDL'
         USING ERRCODE = 'serialization_failure',
             HINT = 'The transaction might succeed if retried.';
@@ -257,9 +270,9 @@ BEGIN
     IF notices THEN
         PERFORM set_config('session_replication_role', 'replica', true);
     END IF;
-    PERFORM set_config('hihooi.ours', hihooi.sealed_begun(format('ours %s', jsonb_array_length(hihooi.begun()) + 1)), true);
+    PERFORM hihooi.keep('ours', to_jsonb(jsonb_array_length(hihooi.begun()) + 1));
     EXECUTE command;
-    PERFORM set_config('hihooi.ours', '', true);
+    PERFORM hihooi.keep('ours', NULL);
     IF notices THEN
         PERFORM set_config('session_replication_role', role, true);
     END IF;
@@ -949,7 +962,7 @@ $$;
 
 -- The objects that a command changed: those rows that the transaction changed last, as many as
 -- `before` tells to be new, in the first `last` catalogs.
-CREATE FUNCTION hihooi.changed_since(before text, last int)
+CREATE FUNCTION hihooi.changed_since(before jsonb, last int)
 RETURNS TABLE (class oid, object oid)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -960,7 +973,7 @@ DECLARE
     changed bigint;
 BEGIN
     FOR place IN 1 .. last LOOP
-        changed := now[place] - coalesce((nullif(before, '')::bigint[])[place], 0);
+        changed := now[place] - coalesce((before->>(place - 1))::bigint, 0);
         CONTINUE WHEN changed <= 0;
         class := CASE WHEN place = 2 THEN 'pg_class'::regclass ELSE catalogs[place]::regclass END;
         -- (OFFSET 0: no more rows are asked whose they are than are needed.)
@@ -990,7 +1003,7 @@ END
 $$;
 
 -- The default privileges that the transaction wrote, and those of `before` that are gone.
-CREATE FUNCTION hihooi.changed_defaults(before text) RETURNS jsonb[]
+CREATE FUNCTION hihooi.changed_defaults(before jsonb) RETURNS jsonb[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -1000,7 +1013,7 @@ BEGIN
           AND NOT hihooi.is_temporary('pg_default_acl'::regclass, d.oid)
         UNION ALL
         SELECT b.value || jsonb_build_object('is_gone', true, 'snapshot', pg_current_snapshot())
-        FROM jsonb_each(nullif(before, '')::jsonb) b
+        FROM jsonb_each(nullif(before, 'null')) b
         WHERE NOT EXISTS (SELECT FROM pg_default_acl d WHERE d.oid = b.key::oid));
 END
 $$;
@@ -1281,7 +1294,7 @@ BEGIN
 END
 $$;
 
--- Known to the functions here alone. (A view, since pg_dump, which anybody may run, reads no rows of
+-- From which answers about roles that don't exist are made (crates/server/src/defaults.rs). (A view, since pg_dump, which anybody may run, reads no rows of
 -- it.)
 CREATE MATERIALIZED VIEW IF NOT EXISTS hihooi.secret AS SELECT gen_random_uuid() AS value;
 REVOKE ALL ON hihooi.secret FROM PUBLIC;
@@ -1315,58 +1328,55 @@ AS $$
     WHERE pg_describe_object(g.class, g.object, 0) IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.relation);
 $$;
 
--- What the setting hihooi.noted is if all of these changes have been noted. (With the secret, since
--- anybody may set it.)
-CREATE FUNCTION hihooi.seal() RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN (
-        SELECT md5(concat_ws(' ', value, pg_current_xact_id_if_assigned(), hihooi.count_changes()))
-        FROM hihooi.secret);
-END
-$$;
-
--- A state of this transaction that a setting tells and nobody else may (with the secret, since anybody may set it).
-CREATE FUNCTION hihooi.sealed(what text, value text) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN (SELECT md5(concat_ws(' ', s.value, what, sealed.value, pg_current_xact_id_if_assigned())) FROM hihooi.secret s);
-END
-$$;
-
 -- The commands that have begun, one in the other, and have not ended: code that they run may run others. Each with its tag, its
--- role and its settings; one that has been noted before its end is {}. (They count for the statement that the client sent, in
--- which all of them run.)
+-- role and its settings, and what else its end has to know of its beginning; one that has been noted before its end is {}.
+-- (They count for the statement that the client sent, in which all of them run.)
 CREATE FUNCTION hihooi.begun() RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    told constant text := current_setting('hihooi.begun', true);
-    commands constant text := rtrim(left(told, -32));
+    begun constant jsonb := hihooi.kept('begun');
 BEGIN
-    RETURN CASE WHEN told = hihooi.sealed_begun(commands) THEN commands ELSE '[]' END;
+    RETURN CASE WHEN begun->'statement' = to_jsonb(extract(epoch FROM statement_timestamp())) THEN begun->'commands' ELSE '[]' END;
 END
 $$;
 
--- (It ends with the statement, with a part of it that is rolled back, and by CONCURRENTLY.)
+-- How many commands have begun within no other one. Also those count that only seemed so, since code had let the others be
+-- forgotten, and those that were rolled back. (PostgreSQL counts, as scans of an empty table, for each session. Who reads that table
+-- in a REFRESH has his own REFRESH refused.)
+CREATE FUNCTION hihooi.count_outermost() RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pg_stat_get_xact_numscans('hihooi.owning'::regclass);
+END
+$$;
+
+-- (Here, and not in a worker of a parallel plan, whose scans are counted elsewhere.) The lock stays until the end of the transaction.
+CREATE FUNCTION hihooi.begin_outermost() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+AS $$
+BEGIN
+    PERFORM FROM hihooi.owning;
+END
+$$;
+
+-- Whether a command has begun in this transaction, and nothing undone it.
+CREATE FUNCTION hihooi.has_begun() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_locks
+        WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relation = 'hihooi.owning'::regclass);
+END
+$$;
+
 CREATE FUNCTION hihooi.set_begun(commands jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM set_config('hihooi.begun', hihooi.sealed_begun(commands::text), true);
-END
-$$;
-
-CREATE FUNCTION hihooi.sealed_begun(value text) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN (SELECT concat(sealed_begun.value, ' ', md5(concat_ws(' ', s.value, sealed_begun.value,
-            -- (As a number, which no setting writes in another way.)
-            extract(epoch FROM statement_timestamp()), pg_backend_pid())))
-        FROM hihooi.secret s);
+    PERFORM hihooi.keep('begun', jsonb_build_object(
+        'statement', extract(epoch FROM statement_timestamp()), 'commands', commands));
 END
 $$;
 
@@ -1377,7 +1387,7 @@ AS $$
 BEGIN
     RETURN NOT current_setting('track_counts')::boolean
         OR (hihooi.count_changes() > 0
-            AND current_setting('hihooi.noted', true) IS DISTINCT FROM hihooi.seal());
+            AND hihooi.kept('noted') IS DISTINCT FROM to_jsonb(hihooi.count_changes()));
 END
 $$;
 
@@ -1570,7 +1580,7 @@ DECLARE
     catalog regclass;
     is_written boolean;
 BEGIN
-    IF current_setting('hihooi.noted', true) = hihooi.seal() THEN
+    IF hihooi.kept('noted') = to_jsonb(hihooi.count_changes()) THEN
         RETURN false;
     END IF;
     FOR catalog IN
@@ -1609,8 +1619,9 @@ DECLARE
     made record;
     has_made boolean := false;
     used oid[] := '{}';
-    told constant text := coalesce(current_setting('hihooi.begun', true), '');
+    begun constant jsonb := hihooi.kept('begun');
     is_hidden constant boolean := hihooi.has_hidden();
+    is_first boolean;
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
         RETURN; -- it did nothing, and could not tell of others
@@ -1629,6 +1640,14 @@ BEGIN
         OR hihooi.count_changes() = 0 AND current_setting('track_counts')::boolean)
     THEN
         RETURN;
+    END IF;
+    -- PostgreSQL tells of no command within a REFRESH, and so of none of ours.
+    IF hihooi.begun() @> '[{"tag": "REFRESH MATERIALIZED VIEW"}]' THEN
+        RETURN;
+    END IF;
+    is_first := NOT hihooi.has_begun();
+    IF hihooi.begun() = '[]' THEN
+        PERFORM hihooi.begin_outermost();
     END IF;
     PERFORM hihooi.follow_shared();
     IF NOT own THEN
@@ -1668,12 +1687,12 @@ BEGIN
             WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
     END IF;
     -- (Not in a transaction in which a command has begun: what an extension's script changes there, it changes at replicas too.)
-    IF told = '' THEN
+    IF is_first THEN
         PERFORM hihooi.note_written();
     END IF;
-    PERFORM set_config('hihooi.begun', told, true);
+    PERFORM hihooi.keep('begun', begun);
     PERFORM hihooi.follow_indexes(true); -- behind the owners, whom it describes
-    PERFORM set_config('hihooi.noted', hihooi.seal(), true);
+    PERFORM hihooi.keep('noted', to_jsonb(hihooi.count_changes()));
     RETURN; -- no row
 END
 $$;
@@ -1860,14 +1879,27 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION hihooi.on_start() RETURNS event_trigger
+CREATE FUNCTION hihooi.on_command() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET lc_messages = 'C'
 AS $$
 DECLARE
     context pg_catalog.text;
 BEGIN
+    -- In PostgreSQL's own words, under the caller's search path.
     GET DIAGNOSTICS context = PG_CONTEXT;
-    PERFORM hihooi.start_command(tg_tag, context, pg_catalog.current_setting('search_path'));
+    PERFORM hihooi.follow_command(tg_event, tg_tag, context, pg_catalog.current_setting('search_path'));
+END
+$$;
+
+CREATE FUNCTION hihooi.follow_command(event text, tag text, context text, path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    CASE event
+        WHEN 'ddl_command_start' THEN PERFORM hihooi.start_command(tag, context, path);
+        WHEN 'sql_drop' THEN PERFORM hihooi.note_drop(tag, context, path);
+        WHEN 'ddl_command_end' THEN PERFORM hihooi.end_command(tag, context, path);
+    END CASE;
 END
 $$;
 
@@ -1885,21 +1917,16 @@ DECLARE
     stack constant text := hihooi.outside(context);
     -- (What is noted in front of the command runs commands itself.)
     caller constant text := current_setting('hihooi.caller');
-    refresh text;
-    stack_of_refresh text;
+    around constant text := begun->-1->>'stack'; -- of a REFRESH
+    command jsonb;
 BEGIN
     -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
-    IF begun->-1->>'tag' = 'REFRESH MATERIALIZED VIEW' THEN
-        refresh := format('refresh %s ', currval('hihooi.last_ddl'));
-        stack_of_refresh := substr(left(current_setting('hihooi.refresh_stack', true), -33), length(refresh) + 1);
-        IF current_setting('hihooi.refresh_stack', true) IS DISTINCT FROM hihooi.sealed_begun(concat(refresh, stack_of_refresh))
-            OR right(stack, length(stack_of_refresh)) <> stack_of_refresh
-            OR rtrim(left(stack, length(stack) - length(stack_of_refresh)), chr(10)) !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_[^\n]*$'
-        THEN
-            RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tag
-            USING ERRCODE = 'feature_not_supported',
-                HINT = 'Run it before or after REFRESH, in the same transaction.';
-        END IF;
+    IF right(stack, length(around)) <> around
+        OR rtrim(left(stack, length(stack) - length(around)), chr(10)) !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_[^\n]*$'
+    THEN
+        RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tag
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Run it before or after REFRESH, in the same transaction.';
     END IF;
     IF tag ~ '^(DROP |(CREATE|ALTER) (FUNCTION|PROCEDURE|ROUTINE|EXTENSION)$)'
         AND strpos(context, chr(10) || 'SQL function "') > 0
@@ -1911,6 +1938,9 @@ BEGIN
     END IF;
     IF depth = 0 AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() THEN
         PERFORM hihooi.follow(true);
+    END IF;
+    IF depth = 0 THEN
+        PERFORM hihooi.begin_outermost();
     END IF;
     -- (Another session's REINDEX, behind which it notes them.)
     IF depth = 0 AND EXISTS (SELECT FROM hihooi.invalid) THEN
@@ -1932,44 +1962,32 @@ BEGIN
     ELSIF tag ~ '^(CREATE |SELECT INTO|GRANT|REVOKE)' THEN
         LOCK TABLE hihooi.owning IN ROW EXCLUSIVE MODE;
     END IF;
-    -- (Behind the command, settings may be others. Notes of DROP need none.)
-    PERFORM hihooi.set_begun(begun || jsonb_build_object('tag', tag, 'role', caller,
-        'settings', CASE WHEN tag !~ '^DROP ' THEN hihooi.settings(path) END));
     -- It makes its view's indexes valid, and no event tells of that (of a table's, on_rewrite).
     IF tag = 'REFRESH MATERIALIZED VIEW' THEN
         PERFORM hihooi.remember_invalid(i.relation)
             FROM (SELECT DISTINCT relation FROM hihooi.new_invalid(NULL)) i
                 JOIN pg_class c ON c.oid = i.relation AND c.relkind = 'm'
             WHERE NOT hihooi.is_indexing(c.oid);
-        -- (With a mark of its own: what another one told in the same transaction is not this one's.)
-        PERFORM hihooi.mark_ddl();
-        PERFORM set_config('hihooi.refresh_stack',
-            hihooi.sealed_begun(format('refresh %s %s', currval('hihooi.last_ddl'), stack)), true);
+    END IF;
+    -- (Behind the command, settings may be others. Notes of DROP need none.)
+    command := jsonb_build_object('tag', tag, 'role', caller,
+        'settings', CASE WHEN tag !~ '^DROP ' THEN hihooi.settings(path) END);
+    IF tag = 'REFRESH MATERIALIZED VIEW' THEN
+        command := command || jsonb_build_object('stack', stack, 'outermost', hihooi.count_outermost());
     END IF;
     IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
-        PERFORM set_config('hihooi.written', hihooi.written()::text, true);
+        command := command || jsonb_build_object('written', hihooi.written());
     END IF;
     IF tag = 'ALTER TYPE' THEN
-        PERFORM set_config('hihooi.labels', (SELECT count(*) FROM pg_enum)::text, true);
+        command := command || jsonb_build_object('labels', (SELECT count(*) FROM pg_enum));
     END IF;
     IF tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
-        PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
+        command := command || jsonb_build_object('changed', hihooi.changed());
     END IF;
     IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
-        PERFORM set_config('hihooi.defaults', coalesce(hihooi.default_privileges()::text, ''), true);
+        command := command || jsonb_build_object('defaults', hihooi.default_privileges());
     END IF;
-END
-$$;
-
-CREATE FUNCTION hihooi.on_end() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET lc_messages = 'C'
-AS $$
-DECLARE
-    context pg_catalog.text;
-BEGIN
-    -- In PostgreSQL's own words, under the caller's search path.
-    GET DIAGNOSTICS context = PG_CONTEXT;
-    PERFORM hihooi.end_command(tg_tag, context, pg_catalog.current_setting('search_path'));
+    PERFORM hihooi.set_begun(begun || command);
 END
 $$;
 
@@ -1984,7 +2002,7 @@ BEGIN
     IF begun->-1 IS DISTINCT FROM '{}' THEN
         PERFORM hihooi.note_end(tag, context, path);
     END IF;
-    PERFORM hihooi.set_begun(begun - -1);
+    PERFORM hihooi.set_begun(hihooi.begun() - -1); -- (as note_end has changed it)
 END
 $$;
 
@@ -2005,17 +2023,6 @@ BEGIN
         ERRCODE = 'object_not_in_prerequisite_state',
         DETAIL = 'Replicas follow what it publishes; they would have to be made anew.',
         HINT = 'If this server is to leave hihooi: SET hihooi.removing = on, at its own port.';
-END
-$$;
-
-CREATE FUNCTION hihooi.on_drop() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET lc_messages = 'C'
-AS $$
-DECLARE
-    context pg_catalog.text;
-BEGIN
-    GET DIAGNOSTICS context = PG_CONTEXT;
-    PERFORM hihooi.note_drop(tg_tag, context, pg_catalog.current_setting('search_path'));
 END
 $$;
 
@@ -2113,13 +2120,15 @@ BEGIN
 END
 $$;
 
--- Whether the last transaction of a CREATE INDEX or DETACH PARTITION CONCURRENTLY may have done this: no code of the caller's
--- runs there that could change settings.
+-- Whether the last transaction of a CREATE INDEX or DETACH PARTITION CONCURRENTLY has done this, in front of which settings are
+-- forgotten.
 CREATE FUNCTION hihooi.may_be_concurrent(tag text, touched oid[]) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN tag = 'CREATE INDEX' OR tag = 'ALTER TABLE' AND NOT EXISTS (
+    RETURN tag = 'CREATE INDEX' AND NOT EXISTS (
+        SELECT FROM pg_class c WHERE c.oid = ANY (touched) AND age(c.xmin) <= 0 AND hihooi.is_own(c.xmin)
+    ) OR tag = 'ALTER TABLE' AND NOT EXISTS (
         SELECT FROM unnest(touched) t(relation) LEFT JOIN pg_class c ON c.oid = t.relation AND c.relkind = 'p'
         WHERE c.oid IS NULL
            OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND age(a.xmin) <= 0 AND hihooi.is_own(a.xmin))
@@ -2160,8 +2169,7 @@ DECLARE
     stack constant text := hihooi.outside(whole);
     -- It gives a table its identity, and nothing else: what the command around it did has been seen to.
     begun constant jsonb := hihooi.begun();
-    is_ours constant boolean := current_setting('hihooi.ours', true)
-        IS NOT DISTINCT FROM hihooi.sealed_begun(format('ours %s', jsonb_array_length(begun)));
+    is_ours constant boolean := hihooi.kept('ours') IS NOT DISTINCT FROM to_jsonb(jsonb_array_length(begun));
     caller text := current_setting('hihooi.caller');
     command record;
     objects jsonb[] := '{}';
@@ -2184,6 +2192,13 @@ DECLARE
     unfinished oid;
     is_temporary boolean;
 BEGIN
+    -- REFRESH gives back the settings that code in it has reset, and so its beginning. Only the count tells that a command ran there
+    -- which didn't know of it.
+    IF (begun->-1->>'outermost')::bigint <> hihooi.count_outermost() THEN
+        RAISE '% of a function that resets all settings and runs commands can''t be replicated', tag
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Run them before or after REFRESH, in the same transaction. (CONCURRENTLY runs commands itself.)';
+    END IF;
     -- A rewrite makes indexes valid: such a table is as it should be behind them.
     IF tag IN ('ALTER TABLE', 'REFRESH MATERIALIZED VIEW') AND EXISTS (SELECT FROM hihooi.invalid) THEN
         SELECT array_agg(relation) INTO healed FROM hihooi.healed() WHERE index IS NOT NULL;
@@ -2225,7 +2240,7 @@ BEGIN
                 OR command.object_type IN ('LARGE OBJECT', 'PUBLICATION');
             PERFORM hihooi.check_snapshot(NULL);
             SELECT array_agg(hihooi.object_note(g.class, g.object)) INTO objects
-                FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
+                FROM hihooi.changed_since(begun->-1->'changed', 8) g
                 WHERE NOT hihooi.is_ours(g.class, g.object)
                   AND NOT hihooi.is_temporary(g.class, g.object);
             objects := coalesce(objects, '{}');
@@ -2245,7 +2260,7 @@ BEGIN
                     -- (An old snapshot may show two rows.)
                     SELECT max(reltype) FROM pg_class WHERE oid = command.objid)
                OR command.classid = 'pg_type'::regclass AND oid = command.objid AND typtype = 'e'
-                AND (SELECT count(*) FROM pg_enum) = current_setting('hihooi.labels')::bigint;
+                AND (SELECT count(*) FROM pg_enum) = (begun->-1->>'labels')::bigint;
         END IF;
         -- Tables may have columns of this one's row type.
         IF tag = 'ALTER TABLE' AND command.classid = 'pg_class'::regclass THEN
@@ -2311,7 +2326,7 @@ BEGIN
         FOR root IN
             SELECT c.class, c.object
             FROM (
-                SELECT * FROM hihooi.changed_since(current_setting('hihooi.changed', true), 1)
+                SELECT * FROM hihooi.changed_since(begun->-1->'changed', 1)
                 -- (A child that had a column of this name already.)
                 UNION
                 SELECT 'pg_class'::regclass, d.relation FROM unnest(touched) t(relation), hihooi.descendants(t.relation) d
@@ -2351,18 +2366,17 @@ BEGIN
     END IF;
     -- These tell nothing of what they change.
     IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN
-        objects := hihooi.changed_defaults(current_setting('hihooi.defaults', true));
+        objects := hihooi.changed_defaults(begun->-1->'defaults');
     END IF;
     IF tag = 'DROP OWNED' THEN
         objects := objects || ARRAY(SELECT hihooi.object_note(g.class, g.object)
-            FROM hihooi.changed_since(current_setting('hihooi.changed', true), 8) g
+            FROM hihooi.changed_since(begun->-1->'changed', 8) g
             WHERE NOT hihooi.is_ours(g.class, g.object)
               AND NOT hihooi.is_temporary(g.class, g.object));
     END IF;
     objects := array_remove(objects, NULL); -- what is gone already
     IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
-        scripted := hihooi.written_by_script(extensions,
-            nullif(current_setting('hihooi.written', true), '')::jsonb);
+        scripted := hihooi.written_by_script(extensions, begun->-1->'written');
     END IF;
     -- (What a script rewrites is sent behind the script.)
     WITH taken AS (DELETE FROM hihooi.rewrite r WHERE (r.context = stack OR EXISTS (
@@ -2427,6 +2441,11 @@ BEGIN
                     JOIN pg_class c ON c.oid = t.relation AND c.relkind IN ('r', 'p')
                 ORDER BY t.place LIMIT 1));
         END IF;
+        -- CONCURRENTLY: code may have changed the settings under which its text was read.
+        IF tag = 'CREATE INDEX' AND begun = '[]' THEN
+            PERFORM hihooi.note_index(indexrelid, objects[1]) FROM pg_index WHERE indexrelid = ANY (touched);
+            note := note || '{"is_done": true}';
+        END IF;
         -- An index of a partitioned table takes over one of a partition that is not valid, which replicas would build: they
         -- make its other parts. (One that is made ON ONLY the partitioned table is not valid either, but has no parts.)
         IF tag = 'CREATE INDEX' THEN
@@ -2467,8 +2486,9 @@ BEGIN
           AND d.refobjid = ANY (extensions) AND d.deptype = 'e';
     END IF;
     IF own <> '{}' AND current_setting('transaction_isolation') <> 'read committed' THEN
-        own := hihooi.made() || own;
-        PERFORM set_config('hihooi.made', concat_ws(' ', own, hihooi.sealed('made', own::text)), true);
+        -- (The last ones, since each command reads all that is kept. Those before may fail with 40001.)
+        PERFORM hihooi.keep('made', to_jsonb(
+            right(concat(hihooi.kept('made')#>>'{}', ' ', array_to_string(own, ' '), ' '), 10000)));
     END IF;
     IF made <> '{}' THEN
         PERFORM hihooi.remember_owners(made_in, made);
@@ -2489,9 +2509,9 @@ BEGIN
     ) t(r) WHERE NOT is_ours;
     -- A user's event trigger behind ours may run commands in front of a GRANT: what they changed isn't what is granted.
     IF begun->-2->>'tag' IN ('GRANT', 'REVOKE') THEN
-        PERFORM set_config('hihooi.changed', hihooi.changed()::text, true);
+        PERFORM hihooi.set_begun(jsonb_set(begun, '{-2, changed}', to_jsonb(hihooi.changed())));
     END IF;
-    PERFORM set_config('hihooi.noted', hihooi.seal(), true);
+    PERFORM hihooi.keep('noted', to_jsonb(hihooi.count_changes()));
 END
 $$;
 
@@ -2510,11 +2530,11 @@ GRANT EXECUTE ON FUNCTION hihooi.follow TO PUBLIC;
 
 CREATE EVENT TRIGGER "!hihooi_1_caller_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_caller();
 CREATE EVENT TRIGGER "!hihooi_1_caller_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_caller();
-CREATE EVENT TRIGGER "!hihooi_2_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_drop();
-CREATE EVENT TRIGGER "!hihooi_2_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_end();
+CREATE EVENT TRIGGER "!hihooi_2_drop" ON sql_drop EXECUTE FUNCTION hihooi.on_command();
+CREATE EVENT TRIGGER "!hihooi_2_end" ON ddl_command_end EXECUTE FUNCTION hihooi.on_command();
 CREATE EVENT TRIGGER "!hihooi_2_rewrite" ON table_rewrite EXECUTE FUNCTION hihooi.on_rewrite();
 CREATE EVENT TRIGGER "~hihooi_1_caller_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_caller();
-CREATE EVENT TRIGGER "~hihooi_2_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_start();
+CREATE EVENT TRIGGER "~hihooi_2_start" ON ddl_command_start EXECUTE FUNCTION hihooi.on_command();
 ALTER EVENT TRIGGER "!hihooi_1_caller_drop" ENABLE ALWAYS;
 ALTER EVENT TRIGGER "!hihooi_1_caller_end" ENABLE ALWAYS;
 ALTER EVENT TRIGGER "!hihooi_2_drop" ENABLE ALWAYS;

@@ -255,36 +255,96 @@ RESET ROLE;
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
--- case: a function in REFRESH that claims another stack
-CREATE ROLE follow_joe;
+-- case: a function in REFRESH whose command is to be forgotten
+CREATE ROLE follow_joe LOGIN;
 GRANT ALL ON SCHEMA :schema TO follow_joe;
-SET ROLE follow_joe;
-CREATE FUNCTION ff() RETURNS int LANGUAGE plpgsql AS $$ DECLARE was text := current_setting('hihooi.refresh_stack', true); BEGIN
-  IF to_regclass(':schema.arm') IS NULL THEN RETURN 0; END IF;
-  FOR n IN 1..400 LOOP BEGIN
-    PERFORM set_config('hihooi.refresh_stack', CASE WHEN n < 200 THEN '' ELSE was END || repeat('x', n % 200), true);
-    EXECUTE 'CREATE TABLE pg_temp_foo (i int PRIMARY KEY)'; RETURN n;
-  EXCEPTION WHEN feature_not_supported THEN NULL; END; END LOOP;
-  RETURN 1; END $$;
-CREATE MATERIALIZED VIEW m AS SELECT ff() AS x;
-CREATE TABLE arm (i int PRIMARY KEY);
+-- as: follow_joe
+-- (A parallel worker's scans are counted elsewhere. The first command decides how all look for something.)
+SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+CREATE FUNCTION ff(command text, forgets bool) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  IF forgets THEN
+    RESET ALL;
+    PERFORM set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+  END IF;
+  EXECUTE command;
+  RETURN 1;
+END $$;
+CREATE MATERIALIZED VIEW m AS SELECT :schema.ff('CREATE TABLE :schema.pg_temp_foo (i int PRIMARY KEY)', false) AS x WITH NO DATA;
+-- error: 0A000
 REFRESH MATERIALIZED VIEW m;
+CREATE MATERIALIZED VIEW f AS SELECT :schema.ff('CREATE TABLE :schema.pg_temp_foo (i int PRIMARY KEY)', true) AS x WITH NO DATA;
+-- error: 0A000
+REFRESH MATERIALIZED VIEW f;
+-- error: 0A000
+DO $$ BEGIN REFRESH MATERIALIZED VIEW :schema.f; END $$;
+CREATE MATERIALIZED VIEW c AS SELECT 1 AS x, :schema.ff('SELECT 1', true) AS y;
+CREATE UNIQUE INDEX ON c (x);
+REFRESH MATERIALIZED VIEW c;
+-- error: 0A000
+REFRESH MATERIALIZED VIEW CONCURRENTLY c;
 -- error: 42P01
 SELECT * FROM pg_temp_foo;
--- What another REFRESH of the same query had.
-CREATE TABLE told (s text);
-CREATE FUNCTION keep() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
-  INSERT INTO :schema.told VALUES (current_setting('hihooi.refresh_stack')); RETURN 1; END $$;
-CREATE FUNCTION run(command text) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
-  PERFORM set_config('hihooi.refresh_stack', s, true) FROM :schema.told;
-  EXECUTE command;
-  RETURN 1; END $$;
-CREATE MATERIALIZED VIEW first AS SELECT :schema.keep() AS x WITH NO DATA;
-CREATE MATERIALIZED VIEW second AS SELECT :schema.run('CREATE TABLE pg_temp_bar (i int PRIMARY KEY) /* so long that it is cut behind the name of the table, and in front of the stack */') AS x WITH NO DATA;
+SELECT set_config(name, 'off', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+-- What it made without an event isn't followed before REFRESH has ended.
+CREATE FUNCTION ex() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  EXECUTE 'EXPLAIN ANALYZE CREATE TABLE :schema.expl AS SELECT 1 AS a';
+  PERFORM hihooi.follow(true);
+  RETURN 1;
+END $$;
+CREATE MATERIALIZED VIEW mex AS SELECT :schema.ex() AS x WITH NO DATA;
+REFRESH MATERIALIZED VIEW mex;
+ALTER TABLE expl ADD b int;
+INSERT INTO expl VALUES (2, 2);
+UPDATE expl SET b = 3;
+-- finally
+-- as: postgres
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: code that runs while a command's text is read
+CREATE ROLE follow_joe;
+CREATE SCHEMA elsewhere;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE FUNCTION reads(v int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+  CASE current_setting('app.go', true)
+    WHEN 'follow' THEN RESET ALL; PERFORM hihooi.follow(true);
+    WHEN 'path' THEN PERFORM set_config('search_path', 'elsewhere', false);
+    WHEN 'reset' THEN RESET ALL; PERFORM set_config('search_path', 'elsewhere', false);
+    ELSE NULL;
+  END CASE;
+  RETURN true;
+END $$;
+CREATE DOMAIN d AS int CHECK (:schema.reads(VALUE));
+-- Nobody's rows of pg_type were changed by hand.
+CREATE TYPE victim AS ENUM ('a');
+CREATE DOMAIN pg_temp.td AS int;
+BEGIN;
+DROP TYPE victim;
+SET LOCAL app.go = 'follow';
+ALTER DOMAIN pg_temp.td SET DEFAULT ('{1}'::d[])[1]::int;
+COMMIT;
+SET search_path = :schema;
+CREATE TABLE t (x int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+SET app.go = 'path';
+CREATE INDEX i1 ON t ((('{1}'::d[])[1] + x));
+SET search_path = :schema;
+CREATE INDEX CONCURRENTLY i2 ON t ((('{2}'::d[])[1] + x));
+SET search_path = :schema;
+SET app.go = 'reset';
 -- error: 0A000
-SELECT run('REFRESH MATERIALIZED VIEW :schema.first'); REFRESH MATERIALIZED VIEW second;
+CREATE INDEX i3 ON t ((('{3}'::d[])[1] + x));
+SET search_path = :schema;
+SET app.go = 'reset';
+CREATE INDEX CONCURRENTLY i4 ON t ((('{4}'::d[])[1] + x));
+SET search_path = :schema;
+RESET app.go;
+INSERT INTO t VALUES (2);
 RESET ROLE;
 -- finally
+RESET ALL;
+DROP SCHEMA elsewhere;
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
@@ -368,7 +428,8 @@ CREATE FUNCTION become_unseen() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RESET A
 -- error: 0A000
 ALTER TABLE :schema.t ADD m int DEFAULT become_unseen();
 CREATE FUNCTION turn_unseen() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
-  PERFORM set_config('hihooi.begun', '', true), set_config('search_path', 'follow_near', false);
+  RESET ALL;
+  PERFORM set_config('search_path', 'follow_near', false);
   RETURN 1;
 END $$;
 SET search_path = :schema;

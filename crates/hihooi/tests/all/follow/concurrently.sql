@@ -607,12 +607,6 @@ ROLLBACK TO s;
 -- error: 40001
 ALTER TABLE new ALTER a TYPE bigint;
 ROLLBACK TO s;
--- Whoever claims to have made it, and that nobody has executed a command since, isn't believed.
-SELECT set_config('hihooi.made', format('{%s}', 'new'::regclass::oid), true);
-SELECT set_config('hihooi.marked', last_value::text, true) FROM hihooi.last_ddl;
--- error: 40001
-ALTER TABLE new ALTER a TYPE bigint;
-ROLLBACK TO s;
 COMMIT;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT nextval('s');
