@@ -1294,8 +1294,8 @@ BEGIN
 END
 $$;
 
--- From which answers about roles that don't exist are made (crates/server/src/defaults.rs). (A view, since pg_dump, which anybody may run, reads no rows of
--- it.)
+-- From which answers about roles that don't exist are made (crates/server/src/defaults.rs). (A view, since pg_dump, which anybody
+-- may run, reads no rows of it.)
 CREATE MATERIALIZED VIEW IF NOT EXISTS hihooi.secret AS SELECT gen_random_uuid() AS value;
 REVOKE ALL ON hihooi.secret FROM PUBLIC;
 
