@@ -469,8 +469,16 @@ BEGIN
 END
 $$;
 
--- Whether values of a type have enums in them: their hashes are those of OIDs, which are each server's own.
-CREATE FUNCTION hihooi.has_enums(t oid) RETURNS boolean
+-- Whether the values of a type are OIDs of objects, such as regclass: names to people, and others at each server.
+CREATE FUNCTION hihooi.names_objects(t oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT t = ANY ('{regproc,regprocedure,regoper,regoperator,regclass,regtype,regrole,regnamespace,regconfig,
+        regdictionary,regcollation}'::regtype[])
+$$;
+
+-- The OIDs that values of a type have in them, which are each server's own: of enums' labels (true), whose hashes show it, and of objects.
+CREATE FUNCTION hihooi.oids_in(t oid) RETURNS SETOF boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     WITH RECURSIVE part(type) AS (
@@ -483,7 +491,8 @@ AS $$
             UNION ALL SELECT a.atttypid FROM pg_attribute a
                 WHERE y.typtype = 'c' AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
             ) u(type))
-    SELECT EXISTS (SELECT FROM part p JOIN pg_type y ON y.oid = p.type WHERE y.typtype = 'e')
+    SELECT y.typtype = 'e' FROM part p JOIN pg_type y ON y.oid = p.type
+    WHERE y.typtype = 'e' OR hihooi.names_objects(y.oid)
 $$;
 
 -- Raises an error if a table can't be replicated; `is_temporary` is what hihooi.is_temporary() says of it.
@@ -510,20 +519,31 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Store it as text, or make the table temporary.';
     END IF;
-    -- (OFFSET 0: otherwise the planner may call has_enums for every column of every table.)
+    -- (OFFSET 0: otherwise the planner may call oids_in for every column of every table.)
     SELECT a.attname AS name, a.atttypid::regtype AS type INTO bad
-        FROM (SELECT unnest(partattrs) FROM pg_partitioned_table WHERE partrelid = t AND partstrat = 'h' OFFSET 0) k(number),
+        FROM (SELECT partstrat, unnest(partattrs) FROM pg_partitioned_table
+              WHERE partrelid = t AND partstrat IN ('h', 'r') OFFSET 0) k(strategy, number),
             LATERAL (SELECT * FROM pg_attribute WHERE attrelid = t AND attnum = k.number OFFSET 0) a
-        WHERE hihooi.has_enums(a.atttypid);
+        WHERE EXISTS (SELECT FROM hihooi.oids_in(a.atttypid) is_enum WHERE k.strategy = 'h' OR NOT is_enum);
     IF FOUND THEN
-        RAISE 'table % is partitioned by hash of column "%", whose type % hashes otherwise at each server, so it'
-            ' can''t be replicated', t::regclass, bad.name, bad.type
+        RAISE 'table % is partitioned by hash or range of column "%", whose type % has OIDs as values, which are others at each'
+            ' server, so it can''t be replicated', t::regclass, bad.name, bad.type
         USING ERRCODE = 'feature_not_supported',
-            HINT = 'Partition it by list, or by hash of another column.';
+            HINT = 'Partition it by list, or by another column.';
     END IF;
-    -- (tableoid; hashenum and hashenumextended.)
+    -- (tableoid; a value that names an object; a hash of an enum, or of what may contain such.)
     SELECT a.attname AS name INTO bad FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-        WHERE a.attrelid = t AND a.attgenerated <> '' AND d.adbin::text ~ ':(varattno -6|funcid (3515|3414)) ';
+        WHERE a.attrelid = t AND a.attgenerated <> '' AND (
+            strpos(d.adbin::text, ':varattno -6 ') > 0
+            -- (What text search does with its configurations and dictionaries depends on no OID.)
+            OR EXISTS (SELECT FROM regexp_matches(d.adbin::text, ':(?:vartype|consttype|funcresulttype|resulttype) ([0-9]+)', 'g') m
+                       WHERE hihooi.names_objects(m[1]::oid) AND m[1]::oid NOT IN ('regconfig'::regtype, 'regdictionary'::regtype))
+            OR d.adbin::text ~ 'RELABELTYPE :arg \{(VAR :varno [0-9]+ :varattno [0-9]+ :vartype|CONST :consttype) (3734|3769) '
+            OR EXISTS (SELECT FROM regexp_matches(d.adbin::text, ':funcid ([0-9]+)', 'g') m JOIN pg_proc p ON p.oid = m[1]::oid
+                       WHERE p.proname ~ '^hashenum(extended)?$'
+                          OR p.proname ~ '^hash_(array|record|range|multirange)(_extended)?$' AND EXISTS (
+                              SELECT FROM pg_attribute c, hihooi.oids_in(c.atttypid)
+                              WHERE c.attrelid = t AND c.attnum > 0 AND NOT c.attisdropped)));
     IF FOUND THEN
         RAISE 'column "%" of table % is generated from OIDs, which are others at each server, so it can''t be replicated',
             bad.name, t::regclass
@@ -1624,7 +1644,17 @@ DECLARE
     is_first boolean;
 BEGIN
     IF current_setting('transaction_read_only')::boolean THEN
-        RETURN; -- it did nothing, and could not tell of others
+        -- It could not tell of others, and did nothing itself, unless it wrote something first.
+        IF own AND pg_current_xact_id_if_assigned() IS NOT NULL AND hihooi.has_hidden() AND EXISTS (
+            SELECT FROM pg_class
+            WHERE oid >= 16384 AND age(xmin) <= 0 AND hihooi.is_own(xmin) AND relpersistence <> 't'
+            UNION ALL
+            SELECT FROM hihooi.own_owners())
+        THEN
+            RAISE 'the schema was changed in front of SET TRANSACTION READ ONLY, which hihooi can''t replicate'
+                USING ERRCODE = 'feature_not_supported', HINT = 'Leave out SET TRANSACTION READ ONLY.';
+        END IF;
+        RETURN;
     END IF;
     IF own AND pg_current_xact_id_if_assigned() IS NOT NULL
         AND (coalesce(current_setting('event_triggers', true), 'on') = 'off'
@@ -2356,13 +2386,15 @@ BEGIN
             WHERE NOT concat('pg_class'::regclass::oid, ' ', t.indrelid) = ANY (seen)
               AND NOT hihooi.is_temporary('pg_class'::regclass, t.indrelid));
     END IF;
-    -- Replicas don't have the one function of ours that anybody may call.
+    -- Replicas don't have our functions.
     IF EXISTS (SELECT FROM pg_depend d
-        WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = 'hihooi.follow'::regproc
-          AND age(d.xmin) <= 0 AND hihooi.is_own(d.xmin))
+        WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = ANY (ARRAY(
+                SELECT o.objid FROM pg_depend o WHERE o.refclassid = 'pg_namespace'::regclass
+                    AND o.refobjid = 'hihooi'::regnamespace AND o.classid = 'pg_proc'::regclass))
+          AND d.classid <> 'pg_event_trigger'::regclass AND age(d.xmin) <= 0 AND hihooi.is_own(d.xmin))
     THEN
-        RAISE 'what uses hihooi.follow can''t be replicated' USING ERRCODE = 'feature_not_supported',
-            HINT = 'hihooi calls this function itself where it is needed.';
+        RAISE 'what uses a function of schema hihooi can''t be replicated' USING ERRCODE = 'feature_not_supported',
+            HINT = 'hihooi calls these functions itself where they are needed.';
     END IF;
     -- These tell nothing of what they change.
     IF tag IN ('ALTER DEFAULT PRIVILEGES', 'DROP OWNED') THEN

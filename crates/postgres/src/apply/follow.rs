@@ -101,9 +101,14 @@ impl Followed {
         self.by_script.contains(&relation)
     }
 
-    /// Executes a note inside the open transaction.
+    /// Executes a note inside the open transaction. Behind it no trigger or rule fires for appliers.
     pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
         resume_checks(connection).await?;
+        self.carry_out(connection, note).await?;
+        disable_enabled(connection).await
+    }
+
+    async fn carry_out(&mut self, connection: &mut Connection, note: &Note) -> Done {
         match note {
             Note::Command(command) => {
                 match self.with_query(command) {
@@ -161,7 +166,8 @@ impl Followed {
             self.created.remove(&relation.id.0);
             return Ok(());
         }
-        self.create(connection, relation.id.0).await
+        self.create(connection, relation.id.0).await?;
+        disable_enabled(connection).await
     }
 
     /// Creates a table of which a note tells.
@@ -261,9 +267,10 @@ impl Followed {
             };
             let Some(outcome) = outcome else {
                 if !before {
+                    disable_enabled(connection).await?;
                     empty(connection, command).await?;
                 }
-                return may_enable(connection, command).await;
+                return Ok(());
             };
             failed = match (failed, outcome) {
                 // The reading that came closest gives the best message.
@@ -461,10 +468,14 @@ async fn descriptions(
 }
 
 /// Disables triggers and rules that DDL, an extension's script or a function has enabled for appliers
-/// (ENABLE ALWAYS, ENABLE REPLICA).
-async fn may_enable(connection: &mut Connection, command: &Command) -> Done {
-    const MAY: [&str; 4] = ["ALTER TABLE", "ALTER VIEW", "CREATE EXTENSION", "ALTER EXTENSION"];
-    if MAY.contains(&command.tag.as_str()) || is_ordinary(connection, &command.role).await? {
+/// (ENABLE ALWAYS, ENABLE REPLICA): they would run with the rights of an applier. Code of any role may run in any
+/// command, so that PostgreSQL is asked whether the transaction changed one. (It counts those of a moment before, too.)
+async fn disable_enabled(connection: &mut Connection) -> Done {
+    const MAY: &str = "
+        select from pg_catalog.unnest('{pg_trigger,pg_rewrite,pg_event_trigger}'::pg_catalog.regclass[]) c
+        where pg_catalog.pg_stat_get_xact_tuples_inserted(c) + pg_catalog.pg_stat_get_xact_tuples_updated(c) > 0
+           or not pg_catalog.current_setting('track_counts')::bool";
+    if !connection.query(MAY).await?.rows.is_empty() {
         disable_own_actions(connection).await?;
     }
     Ok(())

@@ -255,7 +255,13 @@ fn without_word(text: &str, word: &str) -> String {
 fn by_identity(command: &Command, text: &str) -> Option<String> {
     let all: Vec<Token<'_>> = significant(text).collect();
     let on = all.iter().position(|token| is_word(token, "on"))?;
-    let end = on + all[on..].iter().position(|t| is_word(t, "to") || is_word(t, "from"))?;
+    // (Not such as `interval year to month`, in a list of arguments.)
+    let mut depth = 0;
+    let is_end = |token: &Token<'_>| {
+        depth += i32::from(token.text == "(") - i32::from(token.text == ")");
+        depth == 0 && (is_word(token, "to") || is_word(token, "from"))
+    };
+    let end = on + all[on..].iter().position(is_end)?;
     let kind = granted_kind(text)?;
     let identities: Option<Vec<&str>> =
         command.objects.iter().map(|object| object.identity.as_deref()).collect();

@@ -348,6 +348,128 @@ DROP SCHEMA elsewhere;
 DROP OWNED BY follow_joe CASCADE;
 DROP ROLE follow_joe;
 
+-- case: code that enables a trigger for appliers, whose rows are a superuser's
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+SET ROLE follow_joe;
+CREATE TABLE u (id int PRIMARY KEY, v int);
+CREATE TABLE ran (who text PRIMARY KEY);
+CREATE FUNCTION is_replica() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+  RETURN current_setting('session_replication_role') = 'replica';
+END $$;
+CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF :schema.is_replica() THEN
+    INSERT INTO :schema.ran VALUES (current_user) ON CONFLICT DO NOTHING;
+  END IF;
+  RETURN coalesce(new, old);
+END $$;
+CREATE TRIGGER tr BEFORE INSERT OR DELETE ON u FOR EACH ROW EXECUTE FUNCTION evil();
+INSERT INTO u VALUES (1, 1);
+CREATE TABLE o (t int REFERENCES u (id));
+INSERT INTO o VALUES (1);
+-- In the command that rewrites the table.
+ALTER TABLE u ENABLE ALWAYS TRIGGER tr, ALTER id TYPE bigint;
+ALTER TABLE u DISABLE TRIGGER tr, ENABLE TRIGGER tr;
+-- In a function that REFRESH runs for an index.
+CREATE FUNCTION enable() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+  IF :schema.is_replica() THEN
+    ALTER TABLE :schema.u ENABLE ALWAYS TRIGGER tr;
+  END IF;
+  RETURN true;
+END $$;
+CREATE FUNCTION f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM :schema.enable(); RETURN 1; END $$;
+CREATE MATERIALIZED VIEW m AS SELECT 1 AS a;
+CREATE INDEX ON m (f(a));
+REFRESH MATERIALIZED VIEW m;
+INSERT INTO u VALUES (2, 1);
+-- While the text of a CHECK is read that the replica makes in another way.
+CREATE FUNCTION reads(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN :schema.enable(); END $$;
+CREATE DOMAIN d AS int CHECK (:schema.reads(VALUE));
+CREATE FUNCTION ok(int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN NOT :schema.is_replica(); END $$;
+CREATE TABLE t (id int PRIMARY KEY);
+INSERT INTO t VALUES (1);
+ALTER TABLE t ADD CHECK (ok(id) AND ('{1}'::d[])[1] = 1);
+INSERT INTO u VALUES (3, 1);
+RESET ROLE;
+-- In an index of a superuser's.
+CREATE INDEX ON t (f(id));
+INSERT INTO u VALUES (4, 1);
+-- (Its trigger is off there, as its code wanted it to be another one than here.)
+ALTER TABLE u ENABLE TRIGGER tr;
+-- finally
+DROP OWNED BY follow_joe CASCADE;
+DROP ROLE follow_joe;
+
+-- case: READ ONLY behind what no event told
+CREATE ROLE follow_joe;
+CREATE ROLE follow_jim;
+BEGIN;
+EXPLAIN ANALYZE CREATE MATERIALIZED VIEW m AS SELECT 1 AS a;
+SET TRANSACTION READ ONLY;
+-- error: 0A000
+COMMIT;
+ROLLBACK;
+BEGIN;
+EXPLAIN ANALYZE CREATE UNLOGGED TABLE ul AS SELECT 1 AS a;
+SAVEPOINT s;
+SET TRANSACTION READ ONLY;
+-- error: 0A000
+COMMIT;
+ROLLBACK;
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+ALTER FUNCTION f() OWNER TO follow_joe;
+BEGIN;
+REASSIGN OWNED BY follow_joe TO follow_jim;
+SET TRANSACTION READ ONLY;
+-- error: 0A000
+COMMIT;
+ROLLBACK;
+BEGIN;
+CREATE TABLE t (id int PRIMARY KEY);
+SET TRANSACTION READ ONLY;
+COMMIT;
+CREATE TEMP TABLE own (id int);
+BEGIN READ ONLY;
+INSERT INTO own VALUES (1);
+COMMIT;
+INSERT INTO t VALUES (1);
+-- finally
+DROP OWNED BY follow_joe, follow_jim;
+DROP ROLE follow_joe, follow_jim;
+
+-- case: columns and partitions made of OIDs
+-- error: 0A000
+CREATE TABLE t (id int PRIMARY KEY, r regclass, o oid GENERATED ALWAYS AS (r::oid) STORED);
+-- error: 0A000
+CREATE TABLE t (id int PRIMARY KEY, o oid GENERATED ALWAYS AS ('pg_class'::regclass::oid) STORED);
+-- error: 0A000
+CREATE TABLE t (id int PRIMARY KEY, o oid GENERATED ALWAYS AS ('simple'::regconfig::oid) STORED);
+CREATE TABLE s (id int PRIMARY KEY, v text, o tsvector GENERATED ALWAYS AS (to_tsvector('simple', v)) STORED);
+CREATE TYPE mood AS ENUM ('a', 'b');
+-- error: 0A000
+CREATE TABLE t (id int PRIMARY KEY, m mood, h int GENERATED ALWAYS AS (hash_array(ARRAY[m])) STORED);
+CREATE TABLE t (id int PRIMARY KEY, m int[], h int GENERATED ALWAYS AS (hash_array(m)) STORED);
+INSERT INTO t VALUES (1, '{1}');
+-- error: 0A000
+CREATE TABLE p (r regclass, v int) PARTITION BY HASH (r);
+-- error: 0A000
+CREATE TABLE p (r regrole[], v int) PARTITION BY RANGE (r);
+CREATE TABLE p (r regclass, v int) PARTITION BY LIST (r);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN ('pg_class');
+INSERT INTO p VALUES ('pg_class', 1);
+CREATE TABLE e (m mood) PARTITION BY RANGE (m);
+CREATE TABLE e1 PARTITION OF e FOR VALUES FROM ('a') TO ('b');
+INSERT INTO e VALUES ('a');
+
+-- case: a type with TO in its name
+CREATE ROLE follow_bob;
+CREATE FUNCTION f(interval year to month, interval day to second) RETURNS int LANGUAGE sql AS 'SELECT 1';
+GRANT EXECUTE ON FUNCTION f(interval year to month, interval day to second) TO follow_bob;
+REVOKE EXECUTE ON FUNCTION f(interval year to month, interval day to second) FROM PUBLIC;
+-- finally
+DROP OWNED BY follow_bob;
+DROP ROLE follow_bob;
+
 -- case: what uses a function of hihooi
 CREATE ROLE follow_joe;
 GRANT ALL ON SCHEMA :schema TO follow_joe;
@@ -356,6 +478,10 @@ SET ROLE follow_joe;
 CREATE FUNCTION f() RETURNS SETOF void LANGUAGE sql BEGIN ATOMIC SELECT hihooi.follow(true); END;
 -- error: 0A000
 CREATE VIEW v AS SELECT count(*) FROM hihooi.follow(true);
+-- error: 0A000
+CREATE VIEW v AS SELECT hihooi.kept('x') AS k;
+-- error: 0A000
+CREATE TABLE w (id int PRIMARY KEY, x jsonb DEFAULT hihooi.kept('x'));
 CREATE TABLE t (id int PRIMARY KEY);
 CREATE VIEW v AS SELECT * FROM t;
 RESET ROLE;

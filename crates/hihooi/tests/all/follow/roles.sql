@@ -223,13 +223,12 @@ DROP ROLE follow_direct;
 CREATE ROLE follow_direct LOGIN CREATEDB;
 CREATE ROLE follow_direct2 IN ROLE follow_direct;
 ALTER ROLE follow_direct SET work_mem = '5MB';
--- through
--- sleep: 3
+-- eventually: 1
+SELECT count(*) FROM hihooi.told WHERE what = 'shared' AND hash = hihooi.hash_of_shared();
 -- check
--- direct
 DROP ROLE follow_direct, follow_direct2;
--- through
--- sleep: 3
+-- eventually: 1
+SELECT count(*) FROM hihooi.told WHERE what = 'shared' AND hash = hihooi.hash_of_shared();
 
 -- case: roles by prepared statements and pipelines of one string
 CREATE TABLE t (id int PRIMARY KEY);
