@@ -477,7 +477,8 @@ AS $$
         regdictionary,regcollation}'::regtype[])
 $$;
 
--- The OIDs that values of a type have in them, which are each server's own: of enums' labels (true), whose hashes show it, and of objects.
+-- A row for each kind of OIDs that values of a type have in them, which are each server's own: true for those of enums' labels, which
+-- only hashes show; false for those of objects.
 CREATE FUNCTION hihooi.oids_in(t oid) RETURNS SETOF boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$

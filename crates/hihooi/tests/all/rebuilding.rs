@@ -167,6 +167,24 @@ fn commit_undecodable(cluster: &Cluster, session: &mut Session) {
     session.run(&format!("INSERT INTO t VALUES (50); {again}; UPDATE t SET v = 1; COMMIT"));
 }
 
+/// Both replicas are replaced, once, and have what was committed meanwhile: rows with 2 as v.
+fn replaced_once(cluster: &Cluster) {
+    for replica in ["replica1", "replica2"] {
+        eventually("it is replaced", || rebuilds(cluster, replica) == "1");
+        until_serving(cluster, replica);
+    }
+    let mut session = cluster.connect();
+    session.run("INSERT INTO t VALUES (0, 0)");
+    cluster.caught_up();
+    assert_ne!(session.value("SELECT count(*) FROM t WHERE v = 2"), "0");
+    cluster.assert_equal("SELECT * FROM t ORDER BY id");
+    cluster.assert_verified();
+    assert_eq!(
+        ["replica1", "replica2"].map(|replica| rebuilds(cluster, replica)),
+        ["1", "1"].map(str::to_owned)
+    );
+}
+
 /// PostgreSQL can write a transaction that it can't decode: a row of a catalog stands where one of an undone
 /// subtransaction stood, and is taken to be as old as that. What the primary committed goes on reaching the replicas, as a
 /// copy, and nobody reads what it lacks before.
@@ -198,17 +216,8 @@ fn a_transaction_that_cannot_be_decoded_is_passed_over() {
     cluster.require_no_standby();
     assert_eq!(too_early, 0, "a commit is hidden");
     hidden.join().expect("it is committed");
-    for replica in ["replica1", "replica2"] {
-        eventually("it is replaced", || rebuilds(&cluster, replica) == "1");
-        until_serving(&cluster, replica);
-    }
+    replaced_once(&cluster);
     assert_eq!(passed(), 1);
-    session.run("INSERT INTO t VALUES (0, 0)");
-    cluster.caught_up();
-    assert_ne!(session.value("SELECT count(*) FROM t WHERE v = 2"), "0");
-    cluster.assert_equal("SELECT * FROM t ORDER BY id");
-    cluster.assert_verified();
-    assert_eq!(rebuilds(&cluster, "replica1"), "1");
 }
 
 /// Where the primary's own definitions are damaged, replicas may be the better copies: they stay, and an operator is needed. What is
@@ -249,20 +258,7 @@ fn only_what_a_sound_primary_cannot_decode_is_passed_over() {
     cluster.require_no_standby();
     drop(hidden.join()); // its session is lost
     cluster.up();
-    for replica in ["replica1", "replica2"] {
-        eventually("it is replaced", || rebuilds(&cluster, replica) == "1");
-        until_serving(&cluster, replica);
-    }
-    let mut session = cluster.connect();
-    session.run("INSERT INTO t VALUES (0, 0)");
-    cluster.caught_up();
-    assert_ne!(session.value("SELECT count(*) FROM t WHERE v = 2"), "0");
-    cluster.assert_equal("SELECT * FROM t ORDER BY id");
-    cluster.assert_verified();
-    assert_eq!(
-        (rebuilds(&cluster, "replica1"), rebuilds(&cluster, "replica2")),
-        ("1".into(), "1".into())
-    );
+    replaced_once(&cluster);
 }
 
 /// A function in DDL that ends at the primary only, whatever is done to it.

@@ -104,11 +104,11 @@ impl Followed {
     /// Executes a note inside the open transaction. Behind it no trigger or rule fires for appliers.
     pub(super) async fn follow(&mut self, connection: &mut Connection, note: &Note) -> Done {
         resume_checks(connection).await?;
-        self.carry_out(connection, note).await?;
+        self.execute(connection, note).await?;
         disable_enabled(connection).await
     }
 
-    async fn carry_out(&mut self, connection: &mut Connection, note: &Note) -> Done {
+    async fn execute(&mut self, connection: &mut Connection, note: &Note) -> Done {
         match note {
             Note::Command(command) => {
                 match self.with_query(command) {
