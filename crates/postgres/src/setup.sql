@@ -377,6 +377,16 @@ BEGIN
 END
 $$;
 
+-- What constants of dates and times meant that PostgreSQL computes when it parses them (manual, "Special Values").
+CREATE FUNCTION hihooi.moment() RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN jsonb_build_object('now', to_char(now(), 'YYYY-MM-DD HH24:MI:SS.USOF'), 'today', to_char(now(), 'YYYY-MM-DD'),
+        'tomorrow', to_char(current_date + 1, 'YYYY-MM-DD'), 'yesterday', to_char(current_date - 1, 'YYYY-MM-DD'));
+END
+$$;
+
 -- The query that runs, as a note tells it.
 CREATE FUNCTION hihooi.query_note(query text) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -2441,6 +2451,7 @@ BEGIN
             'settings', coalesce(nullif(begun->-1->'settings', 'null'), hihooi.settings(path)),
             'version', current_setting('server_version_num')::int / 10000,
             'took_ms', ceil(extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint,
+            'moment', hihooi.moment(),
             'objects', to_jsonb(objects));
         IF stack = '' THEN
             note := note || hihooi.query_note(current_query());

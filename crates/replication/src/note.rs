@@ -80,6 +80,9 @@ pub struct Command {
     /// What makes a table with the same columns, if its text may mean a temporary one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
+    /// What `now`, `today`, `tomorrow` and `yesterday` meant in date and time constants.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moment: BTreeMap<String, String>,
     /// Values that existing rows have without having been touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Vec<Missing>>,

@@ -2,6 +2,7 @@
 //! server only. Each changed text is checked with PostgreSQL's parser.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -85,6 +86,65 @@ pub fn with_escape_strings(text: &str, is_conforming: bool) -> Cow<'_, str> {
 #[must_use]
 pub fn is_cut_alike(text: &str) -> bool {
     tokens_if(text, true).eq(tokens_if(text, false))
+}
+
+/// Those of some places in a text at each of which, in front of a double quote there, it could end: in no string, quoted name
+/// or comment that would still be open, if `standard_conforming_strings` was on, or if it was off. `places` ascend.
+#[must_use]
+pub fn ends(text: &str, places: &[usize]) -> Vec<usize> {
+    let is_closed = |token: &Token<'_>, place: usize| match token.kind {
+        TokenKind::Space => !token.text.starts_with("/*"),
+        // Two quotes in a name stand for one: behind the first, the name may have ended.
+        TokenKind::Quoted => {
+            let name = token.text[..place - token.start].trim_start_matches(['u', 'U', '&']);
+            let inner = name.get(1..).unwrap_or("\"");
+            inner.bytes().rev().take_while(|b| *b == b'"').count() % 2 == 1
+        }
+        _ => false,
+    };
+    let closed = |is_conforming| {
+        let mut rest = places.iter().copied().peekable();
+        let mut closed = Vec::new();
+        for token in tokens_if(text, is_conforming) {
+            while let Some(place) = rest.next_if(|place| *place < token.start + token.text.len()) {
+                if place == token.start || is_closed(&token, place) {
+                    closed.push(place);
+                }
+            }
+        }
+        closed
+    };
+    let all: BTreeSet<usize> = closed(true).into_iter().chain(closed(false)).collect();
+    all.into_iter().collect()
+}
+
+/// The text with what `now`, `today`, `tomorrow` and `yesterday` stand for in its string constants, which PostgreSQL computes when it
+/// parses them as a date or time (manual, section 8.5.1.4); `None` if it has none. Not in strings that are longer than such constants.
+#[must_use]
+pub fn at_moment(text: &str, moment: &BTreeMap<String, String>) -> Option<String> {
+    const LEN_MAX: usize = 64;
+    let is_short = |token: &Token<'_>| {
+        token.kind == TokenKind::String
+            && token.text.len() <= LEN_MAX
+            && !token.text.starts_with('$')
+    };
+    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+    let mut changed = String::with_capacity(text.len() + 32);
+    for token in tokens(text) {
+        let Some(quote) = token.text.find('\'').filter(|_| is_short(&token)) else {
+            changed.push_str(token.text);
+            continue;
+        };
+        changed.push_str(&token.text[..quote]);
+        // Words, each with what comes behind it.
+        for part in token.text[quote..].split_inclusive(|c: char| !is_letter(c)) {
+            let word = part.trim_end_matches(|c: char| !is_letter(c));
+            let value = moment.get(&word.to_ascii_lowercase());
+            changed.push_str(value.map_or(word, String::as_str));
+            changed.push_str(&part[word.len()..]);
+        }
+    }
+    (changed != text).then_some(changed)
 }
 
 /// A value that existing rows have in a column that ALTER TABLE added.
@@ -346,6 +406,34 @@ mod tests {
             );
         }
         assert!(is_cut_alike(r"select 'a\b\\'") && !is_cut_alike(r"select 'it\'s'"));
+    }
+
+    #[test]
+    fn a_text_ends_where_nothing_is_open() {
+        let ends_of = |text: &str| {
+            let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
+            ends(text, &quotes).iter().map(|at| text[..*at].to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(ends_of("select 1\""), ["select 1"]);
+        assert_eq!(ends_of("a '\"' \"b\"\"\""), ["a '\"' ", "a '\"' \"b\""]);
+        assert_eq!(ends_of("a U&\"b\"\""), ["a U&", "a U&\"b\""]);
+        assert_eq!(ends_of("a $$\"$$ /* \" */ -- \"\n"), ["a $$\"$$ /* \" */ -- "]);
+        // With backslashes as escapes, or without.
+        assert_eq!(ends_of(r#"a '\'" b"#), [r"a '\'"]);
+        assert_eq!(ends_of(r#"a '\'" ' ""#), [r"a '\'", r#"a '\'" ' "#]);
+    }
+
+    #[test]
+    fn a_moment_is_that_of_the_primary() {
+        let moment = [("now", "2026-01-02 03:04:05+00"), ("today", "2026-01-02")];
+        let moment = moment.map(|(word, value)| (word.to_owned(), value.to_owned())).into();
+        let changed = |text| at_moment(text, &moment);
+        assert_eq!(
+            changed("check (a < ' Now' and b > 'today 10:00') -- 'now'").as_deref(),
+            Some("check (a < ' 2026-01-02 03:04:05+00' and b > '2026-01-02 10:00') -- 'now'")
+        );
+        assert_eq!(changed("a = E'now'").as_deref(), Some("a = E'2026-01-02 03:04:05+00'"));
+        assert_eq!(changed("select now(), 'nowhere', $$now$$, \"now\""), None);
     }
 
     #[test]

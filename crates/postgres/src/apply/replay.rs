@@ -11,8 +11,8 @@ use std::ops::Range;
 use ahash::{AHashMap, AHashSet};
 use hihooi_replication::note::{Command, Drop, Object};
 use hihooi_sql::ddl_text::{
-    AddedValue, granted_kind, is_cut_alike, pieces, statements, with_escape_strings, with_values,
-    without_tablespaces,
+    AddedValue, at_moment, ends, granted_kind, is_cut_alike, pieces, statements,
+    with_escape_strings, with_values, without_tablespaces,
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens, without_concurrently};
 
@@ -20,7 +20,9 @@ use super::privileges;
 use super::statements::{literal, quote};
 
 /// Readings of a note that are tried.
-const READINGS_MAX: usize = 6;
+const READINGS_MAX: usize = 20;
+/// Places that are tried as the end of a text, in a call stack.
+const ENDS_MAX: usize = 100;
 
 /// How the frame below an SQL statement's begins in PostgreSQL's description of the call stack.
 const FRAMES: [&str; 3] = ["\nPL/", "\nSQL statement \"", "\nSQL function \""];
@@ -104,18 +106,27 @@ fn texts(command: &Command) -> (Vec<&str>, Option<usize>) {
         return (command.query.as_deref().into_iter().collect(), None);
     };
     if let Some(text) = context.strip_prefix("SQL statement \"") {
-        // It ends at a quote before the next frame or the end. After the first such place, the text may
-        // be that of somebody with other rights.
-        let ends = text.match_indices('"').map(|(at, _)| at);
-        let is_end = |at: &usize| {
-            let rest = &text[at + 1..];
-            rest.is_empty() || FRAMES.iter().any(|frame| rest.starts_with(frame))
-        };
-        let most = if command.is_definer { 1 } else { READINGS_MAX };
-        return (ends.filter(is_end).take(most).map(|at| &text[..at]).collect(), None);
+        let ends = ends_in_stack(text).take(if command.is_definer { 1 } else { READINGS_MAX });
+        return (ends.map(|at| &text[..at]).collect(), None);
     }
     let body = command.body.as_deref().filter(|_| command.statement.is_some());
     (body.into_iter().collect(), command.statement)
+}
+
+/// Where a text may end that begins a call stack: at a quote before the next frame or the end, in nothing that is open, as SQL that
+/// makes sense. What comes behind the first such place may be the text of somebody with other rights.
+fn ends_in_stack(stack: &str) -> impl Iterator<Item = usize> {
+    let quotes = stack.match_indices('"').map(|(at, _)| at);
+    let is_before_frame = |at: &usize| {
+        let rest = &stack[at + 1..];
+        rest.is_empty() || FRAMES.iter().any(|frame| rest.starts_with(frame))
+    };
+    let makes_sense = |at: &usize| {
+        let meanings = [true, false].map(|on| with_escape_strings(&stack[..*at], on));
+        meanings.iter().any(|text| statements(text).is_some())
+    };
+    let ends = ends(stack, &quotes.filter(is_before_frame).collect::<Vec<_>>());
+    ends.into_iter().take(ENDS_MAX).filter(makes_sense)
 }
 
 /// What a text means if `standard_conforming_strings` was the command's when PostgreSQL parsed it, and if it was the
@@ -224,6 +235,9 @@ fn at_replicas(command: &Command, text: &str) -> Vec<String> {
     if has(&texts[0], "tablespace") {
         texts.push(without_tablespaces(&texts[0]));
     }
+    let at_moment: Vec<_> =
+        texts.iter().filter_map(|text| at_moment(text, &command.moment)).collect();
+    texts.extend(at_moment);
     let missing = command.missing.iter().flatten();
     let values: Vec<AddedValue<'_>> = missing
         .map(|missing| AddedValue {

@@ -416,3 +416,23 @@ ALTER TABLE t ADD h timestamptz DEFAULT 'now', ADD i date DEFAULT 'tomorrow', AD
 CREATE VIEW v AS SELECT 'now'::timestamptz AS at, 'today'::date AS d;
 CREATE FUNCTION fn(x timestamptz DEFAULT 'now') RETURNS timestamptz LANGUAGE sql AS 'SELECT x';
 INSERT INTO t (id) VALUES (2);
+
+-- case: a moment that PostgreSQL computes when it parses
+CREATE TABLE t (id int PRIMARY KEY, at timestamptz CHECK (at > 'now' OR at <= ' NOW '), d date, z time, p timestamp);
+INSERT INTO t VALUES (1, now(), current_date, localtime, localtimestamp);
+ALTER TABLE t ADD CHECK (d <= 'today'), ADD CHECK (d >= date 'yesterday' - 3650), ADD CHECK (z <> time 'now'), ADD CHECK (p < 'tomorrow 10:00'::timestamp);
+CREATE INDEX i ON t (d) WHERE at > 'now'::timestamptz;
+CREATE INDEX j ON t (id) WHERE d < 'tomorrow' AND p > timestamp 'now';
+CREATE DOMAIN past AS timestamptz DEFAULT 'now' CHECK (VALUE <= timestamptz 'tomorrow');
+ALTER DOMAIN past ADD CHECK (VALUE <> 'now');
+CREATE POLICY old ON t USING (at <= 'now');
+CREATE FUNCTION g() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE TRIGGER tr BEFORE UPDATE ON t FOR EACH ROW WHEN (NEW.at > 'now') EXECUTE FUNCTION g();
+CREATE VIEW v WITH (security_barrier) AS SELECT id, 'now'::timestamptz AS at FROM t WHERE d <= 'today';
+CREATE OR REPLACE VIEW v WITH (security_barrier) AS SELECT id, timestamptz 'now' AS at FROM t WHERE d <= 'now';
+CREATE RULE r AS ON DELETE TO t WHERE OLD.at < 'now' DO INSTEAD NOTHING;
+SET TimeZone = 'Pacific/Kiritimati';
+SET DateStyle = 'German, DMY';
+ALTER TABLE t ADD CHECK (at <> 'now'), ADD CHECK (d <> 'today'), ADD CHECK (p <> E'now');
+DO $$ BEGIN EXECUTE $x$CREATE INDEX k ON t (id) WHERE at <= 'now'::timestamptz$x$; END $$;
+INSERT INTO t VALUES (2, now(), '01.02.2020', NULL, '01.02.2020');

@@ -422,6 +422,31 @@ INSERT INTO victim VALUES (1);
 INSERT INTO a VALUES (1);
 INSERT INTO c VALUES (1);
 
+-- case: many literals and names that imitate frames
+CREATE FUNCTION f(text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE $1; END $$;
+CREATE FUNCTION owners(text, text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = :schema AS $$ BEGIN
+  EXECUTE format('CREATE TABLE %I (id int PRIMARY KEY, v text DEFAULT %L)', $1, $2);
+END $$;
+CREATE ROLE follow_r;
+GRANT USAGE ON SCHEMA :schema TO follow_r;
+DO $$ DECLARE frame text := E'"\nPL/pgSQL function x() line 1 at EXECUTE'; BEGIN
+  PERFORM f(format('CREATE TABLE a (id int PRIMARY KEY, v text DEFAULT %L)', repeat(frame, 300)));
+  PERFORM f(format('CREATE TABLE b (id int PRIMARY KEY, v text[] DEFAULT %L, w text DEFAULT %L)', ARRAY[frame, frame], frame));
+  PERFORM f('/*' || repeat(frame, 300) || '*/ CREATE VIEW v AS SELECT 1' || format(' AS %I, 2 AS %I', repeat(frame, 2), 'b' || frame));
+  SET LOCAL ROLE follow_r;
+  PERFORM owners('c' || frame, 'it''s' || repeat(frame, 9));
+  PERFORM owners('d', E'\\' || repeat(frame, 9) || E'\\');
+  RESET ROLE;
+  SET LOCAL standard_conforming_strings = off;
+  PERFORM f(format(E'CREATE TABLE e (id int PRIMARY KEY, v text DEFAULT \'it\\\'s%s\')', repeat(frame, 9)));
+END $$;
+INSERT INTO a VALUES (1);
+INSERT INTO d VALUES (1);
+INSERT INTO e VALUES (1);
+-- finally
+REVOKE USAGE ON SCHEMA :schema FROM follow_r;
+DROP ROLE follow_r;
+
 -- case: very long nested command
 DO $$ BEGIN
   EXECUTE 'CREATE TABLE wide (' || (SELECT string_agg('c' || g || ' int DEFAULT ' || g, ', ') FROM generate_series(1, 600) g) || ')';
