@@ -155,7 +155,6 @@ impl Session {
         }
         let effects = std::mem::take(&mut self.effects);
         if effects.discard_all {
-            self.custom_settings.clear();
             self.names.forget_sql();
             self.lasting_pin = None;
         }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hihooi_sql::ddl_text::names_moment;
 use hihooi_sql::{Analysis, HihooiCommand, Kind, Statement};
 use hihooi_wire::backend::{self, Report, Status, tag as server_tag};
 use hihooi_wire::frontend::{self, Bind, Parse, Target, tag};
 
 use crate::answers::Audience;
+use crate::block::names_a_day;
 use crate::downstream::Message;
 use crate::events::{Actions, Env, Prepared, protocol_report};
 use crate::mistakes::{Mistake, makes};
@@ -233,7 +235,10 @@ impl Session {
         let parse = Parse::read(message.body())?;
         let name = Bytes::copy_from_slice(parse.statement);
         let query = message.bytes.slice_ref(parse.query);
-        let settings = self.shared_settings().filter(|_| !has_changed);
+        // (When it is prepared, PostgreSQL computes what 'today' is.)
+        let is_timeless = !names_a_day(parse.query)
+            || std::str::from_utf8(parse.query).is_ok_and(|text| !names_moment(text));
+        let settings = self.shared_settings().filter(|_| !has_changed && is_timeless);
         let prepared = env.prepared(query, message.bytes.slice_ref(parse.types), settings);
         let is_taken = !name.is_empty() && self.names.get(&name).is_some();
         let facts = if is_taken {

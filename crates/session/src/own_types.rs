@@ -92,10 +92,10 @@ impl OwnTypes {
 }
 
 /// OIDs of the types whose values name objects (`regclass`), and of their arrays: what is sent as a name is turned into the
-/// OID that the object has at the server that reads it.
-const NAMING: [u32; 18] = [
-    24, 2_202, 2_203, 2_204, 2_205, 2_206, 4_089, 4_096, 4_191, 1_008, 2_207, 2_208, 2_209, 2_210,
-    2_211, 4_090, 4_097, 4_192,
+/// OID that the object has at the server that reads it. (And of `xid`, whose age is each server's own.)
+const NAMING: [u32; 20] = [
+    28, 1_011, 24, 2_202, 2_203, 2_204, 2_205, 2_206, 4_089, 4_096, 4_191, 1_008, 2_207, 2_208,
+    2_209, 2_210, 2_211, 4_090, 4_097, 4_192,
 ];
 
 /// Whether any of a statement's parameters, as Parse has them, is of a type whose values name objects.

@@ -14,7 +14,7 @@ use crate::catalog::{
 };
 use crate::keys::KeyType;
 use crate::leaves::leaves;
-use crate::routines::routines;
+use crate::routines::{of_builtin, routines};
 
 /// A function's volatility, in order of harm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -127,7 +127,7 @@ pub struct Builder {
     has_own_comparisons: bool,
     builtins: Arc<Builtins>,
     pub(crate) functions: Vec<Function>,
-    pub(crate) operators: Vec<(Box<str>, Box<str>)>,
+    pub(crate) operators: Vec<Operator>,
     pub(crate) casts: Vec<Cast>,
     pub(crate) domains: Vec<(Box<str>, Box<str>)>,
 }
@@ -149,6 +149,8 @@ pub(crate) struct Function {
     pub compiled: bool,
     /// SQL or PL/pgSQL: its body is understood.
     pub understood: bool,
+    /// In another language, and it may read tables whose names it composes.
+    pub may_compose: bool,
     pub takes_row: bool,
     pub is_trigger: bool,
     pub is_event_trigger: bool,
@@ -156,12 +158,34 @@ pub(crate) struct Function {
     types: Box<str>,
 }
 
+/// A user's operator.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    pub name: Box<str>,
+    pub function: Box<str>,
+    /// The function is one of `pg_catalog`.
+    pub is_builtin: bool,
+}
+
+/// A user's cast.
 #[derive(Debug)]
 pub(crate) struct Cast {
     pub implicit: bool,
     pub type_name: Box<str>,
     pub function: Box<str>,
+    /// The function is one of `pg_catalog`.
+    pub is_builtin: bool,
 }
+
+/// Languages, and the word without which their code can't ask the database anything.
+const INTERFACES: &[(&str, &str)] = &[
+    ("plperl", "spi_"),
+    ("plperlu", "spi_"),
+    ("plpython3u", "plpy"),
+    ("pltcl", "spi_"),
+    ("pltclu", "spi_"),
+    ("plv8", "plv8"),
+];
 
 impl Builder {
     /// Begins with functions of `pg_catalog` that are known already.
@@ -293,6 +317,10 @@ impl Builder {
             volatility: row.volatility,
             compiled: matches!(row.language, "c" | "internal"),
             understood: matches!(row.language, "sql" | "plpgsql"),
+            may_compose: {
+                let interface = INTERFACES.iter().find(|(language, _)| *language == row.language);
+                interface.is_none_or(|(_, word)| row.body.contains(word))
+            },
             takes_row: row.takes_row,
             is_trigger: row.returns == "trigger",
             is_event_trigger: row.returns == "event_trigger",
@@ -301,16 +329,17 @@ impl Builder {
         });
     }
 
-    /// Adds a user-defined operator and its function's name.
-    pub fn operator(&mut self, name: &str, function: &str) {
-        self.operators.push((name.into(), function.into()));
+    /// Adds a user-defined operator and its function's name, and whether that is one of `pg_catalog`.
+    pub fn operator(&mut self, name: &str, function: &str, is_builtin: bool) {
+        self.operators.push(Operator { name: name.into(), function: function.into(), is_builtin });
     }
 
     /// Adds a user-defined cast to a type, by its function's name; `implicit` unless the cast
-    /// must be written (`pg_cast.castcontext` e). A domain over the type has the same casts.
-    pub fn cast(&mut self, implicit: bool, type_name: &str, function: &str) {
+    /// must be written (`pg_cast.castcontext` e), and whether the function is one of `pg_catalog`. A domain over the type has the
+    /// same casts.
+    pub fn cast(&mut self, implicit: bool, type_name: &str, function: &str, is_builtin: bool) {
         let (type_name, function) = (type_name.into(), function.into());
-        self.casts.push(Cast { implicit, type_name, function });
+        self.casts.push(Cast { implicit, type_name, function, is_builtin });
     }
 
     /// Adds the checks of a domain, under the name of a type that is or contains it.
@@ -448,13 +477,17 @@ impl Builder {
     }
 
     fn add_operators_and_casts(&self, catalog: &mut Catalog) {
-        for (name, function) in &self.operators {
-            let routine = worst(catalog.functions.get(function));
-            let known = catalog.operators.entry(name.clone()).or_default();
+        let means = |catalog: &Catalog, function: &str, is_builtin| match is_builtin {
+            true => of_builtin(catalog.builtins.get(function)),
+            false => worst(catalog.functions.get(function)),
+        };
+        for operator in &self.operators {
+            let routine = means(catalog, &operator.function, operator.is_builtin);
+            let known = catalog.operators.entry(operator.name.clone()).or_default();
             *known = routine.max(*known);
         }
         for cast in &self.casts {
-            let routine = worst(catalog.functions.get(&cast.function));
+            let routine = means(catalog, &cast.function, cast.is_builtin);
             let known = catalog.casts.entry(cast.type_name.clone()).or_default();
             *known = routine.max(*known);
             if cast.implicit {

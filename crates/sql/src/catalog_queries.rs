@@ -137,13 +137,13 @@ pub const QUERIES: &[CatalogQuery] = &[
     CatalogQuery {
         name: "operators",
         sql: OPERATORS,
-        columns: &["name", "function"],
+        columns: &["name", "function", "is_builtin"],
         read: operator,
     },
     CatalogQuery {
         name: "casts",
         sql: CASTS,
-        columns: &["implicit", "type", "function"],
+        columns: &["implicit", "type", "function", "is_builtin"],
         read: cast,
     },
 ];
@@ -262,12 +262,12 @@ GROUP BY e.relation";
 /// into the type of a column that is read (`coalesce(c, 'x')`).
 ///
 /// Where a column contains a type whose values name objects (`regclass`), there is a mention of such a type: what the values
-/// are, in binary or as `oid`, depends on the server.
+/// are, in binary or as `oid`, depends on the server. So does the age of an `xid`.
 ///
 /// Types below 16384 are PostgreSQL's own and contain no user's domain.
 pub const CHECKS: &str = "\
 WITH RECURSIVE named(typ) AS (
-    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?reg' AND typname !~ '^_?reg(config|dictionary)$'
+    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?(reg|xid$)' AND typname !~ '^_?reg(config|dictionary)$'
 ), parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
     UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
@@ -298,7 +298,7 @@ GROUP BY k.relation";
 /// Checks of domains, for each type that is or contains such a domain; or a mention of `regclass`, as for [`CHECKS`].
 pub const DOMAINS: &str = "\
 WITH RECURSIVE named(typ) AS (
-    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?reg' AND typname !~ '^_?reg(config|dictionary)$'
+    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?(reg|xid$)' AND typname !~ '^_?reg(config|dictionary)$'
 ), parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
     UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
@@ -327,7 +327,7 @@ GROUP BY t.typname";
 /// information_schema too, since they are called by name like any other. An aggregate is as
 /// volatile as its worst support function (its own row always says immutable), and its body is
 /// their names. The defaults of arguments are a part of a body: a call runs those that it leaves out.
-/// The types of users are those of arguments and results.
+/// So does information_schema in its search path. The types of users are those of arguments and results.
 pub const FUNCTIONS: &str = "\
 SELECT n.nspname::text, p.proname::text,
        CASE WHEN a.aggfnoid IS NULL THEN p.provolatile::text ELSE s.volatility END,
@@ -341,8 +341,9 @@ SELECT n.nspname::text, p.proname::text,
                             WHEN l.lanname NOT IN ('c', 'internal')
                             THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
                        pg_get_expr(p.proargdefaults, 0),
+                       CASE WHEN p.proconfig::text ~* 'information_schema' THEN 'information_schema' END,
                        (SELECT string_agg('NULL::' || t.typname, '; ') FROM pg_type t
-                        WHERE t.oid = ANY (p.proargtypes) AND t.oid < 16384 AND t.typname ~ '^_?reg' AND t.typname !~ '^_?reg(config|dictionary)$'
+                        WHERE t.oid = ANY (p.proargtypes) AND t.oid < 16384 AND t.typname ~ '^_?(reg|xid$)' AND t.typname !~ '^_?reg(config|dictionary)$'
                           AND l.lanname NOT IN ('c', 'internal'))),
        (SELECT string_agg(t.typname, E'\\n') FROM pg_type t WHERE t.oid >= 16384
         AND t.oid = ANY (p.proargtypes::oid[] || p.proallargtypes || p.prorettype))
@@ -360,16 +361,15 @@ LEFT JOIN LATERAL (
                     a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)) s ON true
 WHERE n.nspname NOT IN ('pg_catalog', 'hihooi') AND n.nspname NOT LIKE 'pg\\_temp\\_%'";
 
-/// Users' operators whose function is not of `pg_catalog`.
+/// Users' operators, and whether their function is one of `pg_catalog`.
 pub const OPERATORS: &str = "\
-SELECT o.oprname::text, p.proname::text
+SELECT o.oprname::text, p.proname::text, (p.pronamespace = 'pg_catalog'::regnamespace)::text
 FROM pg_operator o
 JOIN pg_proc p ON p.oid = o.oprcode
-JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE o.oid >= 16384 AND n.nspname <> 'pg_catalog'";
+WHERE o.oid >= 16384";
 
-/// Users' casts whose function is not of `pg_catalog`, for their target type and all types that contain it;
-/// the first column is whether PostgreSQL applies them unasked, in assignments or everywhere.
+/// Users' casts with a function, for their target type and all types that contain it; the first column is whether PostgreSQL
+/// applies them unasked, in assignments or everywhere, the last one whether the function is one of `pg_catalog`.
 pub const CASTS: &str = "\
 WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
@@ -378,16 +378,14 @@ WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
               WHERE t.oid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
     UNION ALL SELECT rngsubtype, rngtypid FROM pg_range
     UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range
-), casts(implicit, target, function) AS (
-    SELECT c.castcontext <> 'e', c.casttarget, p.proname
-    FROM pg_cast c
-    JOIN pg_proc p ON p.oid = c.castfunc
-    JOIN pg_namespace n ON n.oid = p.pronamespace
-    WHERE c.oid >= 16384 AND n.nspname <> 'pg_catalog'
+), casts(implicit, target, function, is_builtin) AS (
+    SELECT c.castcontext <> 'e', c.casttarget, p.proname, p.pronamespace = 'pg_catalog'::regnamespace
+    FROM pg_cast c JOIN pg_proc p ON p.oid = c.castfunc
+    WHERE c.oid >= 16384
   UNION
-    SELECT c.implicit, p.whole, c.function FROM casts c JOIN parts p ON p.part = c.target
+    SELECT c.implicit, p.whole, c.function, c.is_builtin FROM casts c JOIN parts p ON p.part = c.target
 )
-SELECT c.implicit::text, t.typname::text, c.function::text
+SELECT c.implicit::text, t.typname::text, c.function::text, c.is_builtin::text
 FROM casts c JOIN pg_type t ON t.oid = c.target";
 
 fn text<'a>(row: &Row<'a>, column: usize) -> Result<&'a str, BadRow> {
@@ -499,11 +497,11 @@ fn function(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
 }
 
 fn operator(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
-    builder.operator(text(row, 0)?, text(row, 1)?);
+    builder.operator(text(row, 0)?, text(row, 1)?, flag(row, 2)?);
     Ok(())
 }
 
 fn cast(builder: &mut Builder, row: &Row<'_>) -> Result<(), BadRow> {
-    builder.cast(flag(row, 0)?, text(row, 1)?, text(row, 2)?);
+    builder.cast(flag(row, 0)?, text(row, 1)?, text(row, 2)?, flag(row, 3)?);
     Ok(())
 }

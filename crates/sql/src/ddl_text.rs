@@ -118,26 +118,36 @@ pub fn ends(text: &str, places: &[usize]) -> Vec<usize> {
     all.into_iter().collect()
 }
 
-/// The text with what `now`, `today`, `tomorrow` and `yesterday` stand for in its string constants, which PostgreSQL computes when it
-/// parses them as a date or time (manual, section 8.5.1.4); `None` if it has none. Not in strings that are longer than such constants.
+/// Whether a text has a constant that PostgreSQL may compute when it parses the text (manual, section 8.5.1.4): a string, no longer than
+/// dates and times are, with one of these words.
+#[must_use]
+pub fn names_moment(text: &str) -> bool {
+    const WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
+    let names = |part: &str| WORDS.iter().any(|word| part.eq_ignore_ascii_case(word));
+    tokens(text).filter(may_be_time).any(|token| token.text.split(|c| !is_letter(c)).any(names))
+}
+
+fn may_be_time(token: &Token<'_>) -> bool {
+    const LEN_MAX: usize = 64;
+    token.kind == TokenKind::String && token.text.len() <= LEN_MAX
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The text with what `now`, `today`, `tomorrow` and `yesterday` stand for in its constants, as for [`names_moment`]; `None` if it has
+/// none.
 #[must_use]
 pub fn at_moment(text: &str, moment: &BTreeMap<String, String>) -> Option<String> {
-    const LEN_MAX: usize = 64;
-    let is_short = |token: &Token<'_>| {
-        token.kind == TokenKind::String
-            && token.text.len() <= LEN_MAX
-            && !token.text.starts_with('$')
-    };
-    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
     let mut changed = String::with_capacity(text.len() + 32);
     for token in tokens(text) {
-        let Some(quote) = token.text.find('\'').filter(|_| is_short(&token)) else {
-            changed.push_str(token.text);
-            continue;
-        };
-        changed.push_str(&token.text[..quote]);
+        // (Not in what a quote has in front.)
+        let from = token.text.find(['\'', '$']).filter(|_| may_be_time(&token));
+        let from = from.unwrap_or(token.text.len());
+        changed.push_str(&token.text[..from]);
         // Words, each with what comes behind it.
-        for part in token.text[quote..].split_inclusive(|c: char| !is_letter(c)) {
+        for part in token.text[from..].split_inclusive(|c: char| !is_letter(c)) {
             let word = part.trim_end_matches(|c: char| !is_letter(c));
             let value = moment.get(&word.to_ascii_lowercase());
             changed.push_str(value.map_or(word, String::as_str));
@@ -433,7 +443,9 @@ mod tests {
             Some("check (a < ' 2026-01-02 03:04:05+00' and b > '2026-01-02 10:00') -- 'now'")
         );
         assert_eq!(changed("a = E'now'").as_deref(), Some("a = E'2026-01-02 03:04:05+00'"));
-        assert_eq!(changed("select now(), 'nowhere', $$now$$, \"now\""), None);
+        assert_eq!(changed("a = $$now$$").as_deref(), Some("a = $$2026-01-02 03:04:05+00$$"));
+        assert_eq!(changed("select now(), 'nowhere', \"now\" /* 'now' */"), None);
+        assert!(names_moment("d = 'Yesterday 10:00'") && !names_moment("select now(), 'nowhere'"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::sync::Arc;
 
+use crate::builtins::Builtin;
 use crate::catalog::Map;
 use crate::catalog_builder::{Builder, Function, Volatility};
 use crate::facts::SessionEffect;
@@ -169,11 +170,14 @@ impl Graph {
                 graph.symbols.push((symbol, index));
             }
         }
-        for (operator, function) in &builder.operators {
-            let function = graph.index(function);
-            graph.symbols.push((operator.clone(), function));
+        for operator in &builder.operators {
+            let function = match operator.is_builtin {
+                true => graph.builtin(&operator.function, builder),
+                false => graph.index(&operator.function),
+            };
+            graph.symbols.push((operator.name.clone(), function));
         }
-        for cast in &builder.casts {
+        for cast in builder.casts.iter().filter(|cast| !cast.is_builtin) {
             let function = graph.index(&cast.function);
             graph.casts.insert(function);
         }
@@ -182,6 +186,17 @@ impl Graph {
             graph.event_triggers.insert(function);
         }
         graph
+    }
+
+    /// A function of `pg_catalog`: an operator stands for it, and its name doesn't count.
+    fn builtin(&mut self, name: &str, builder: &Builder) -> usize {
+        let keeps = matches!(
+            builder.builtins().get(name),
+            Some(Builtin::SessionLock | Builtin::SetSeed | Builtin::SetConfig | Builtin::RunsText)
+        );
+        let own = if keeps { SessionEffect::anything() } else { SessionEffect::default() };
+        self.names.push(Named { own, reads_clock: is_clock(name), ..Named::default() });
+        self.names.len() - 1
     }
 
     fn index(&mut self, name: &str) -> usize {
@@ -435,7 +450,7 @@ fn is_name(c: char) -> bool {
 
 /// The string that is the first argument of a call, in lower case, if it has no quotes in itself;
 /// perhaps a string in a string.
-fn first_argument(text: &str) -> Option<String> {
+pub(crate) fn first_argument(text: &str) -> Option<String> {
     let inside = text.trim_start_matches(['"', ' ', '\t', '\n', '\r']).strip_prefix('(')?;
     let string = inside.trim_start().strip_prefix('\'')?.trim_start_matches('\'');
     let (name, behind) = string.split_once('\'')?;

@@ -170,6 +170,9 @@ pub fn without_concurrently(text: &str) -> Option<String> {
     Some(format!("{}{}", &text[..found.start], &text[found.start + found.text.len()..]))
 }
 
+/// Of longer names PostgreSQL takes the beginning (manual, section 4.1.1).
+const NAME_BYTES_MAX: usize = 63;
+
 /// A word of a function's body.
 pub(crate) struct Word {
     /// In lower case.
@@ -243,7 +246,9 @@ impl Iterator for Words<'_> {
         if start == self.at {
             return None;
         }
-        let text = self.body[start..self.at].to_lowercase();
+        // (PostgreSQL cuts names.)
+        let word = &self.body[start..self.at];
+        let text = word[..word.floor_char_boundary(NAME_BYTES_MAX)].to_lowercase();
         let skipped = |b: &&u8| !b.is_ascii_whitespace() && **b != b'"';
         let next = bytes[self.at..].iter().find(skipped).copied();
         // Behind a comment anything can come, so a parenthesis, too.

@@ -9,13 +9,15 @@
 use std::collections::HashSet;
 
 use ahash::RandomState;
+use hihooi_replication::items::RelId;
 
 use crate::analysis::{is_system_column, names_catalog_objects};
 use crate::builtins::Builtin;
 use crate::catalog::{Catalog, Class, Map, Routine};
 use crate::catalog_builder::{Builder, Function, Volatility};
 use crate::facts::Unsafe;
-use crate::lexer::{has_escaped_names, without_words, words};
+use crate::leaves::first_argument;
+use crate::lexer::{Word, has_escaped_names, without_words, words};
 
 /// Volatile functions of well-known extensions that touch nothing (uuid-ossp, pgcrypto). They
 /// count only when they are compiled code. Sorted.
@@ -30,6 +32,19 @@ const HARMLESS_EXTENSIONS: &[&str] = &[
     "uuid_generate_v1",
     "uuid_generate_v1mc",
     "uuid_generate_v4",
+];
+
+/// Stable functions of well-known extensions that read no table, but settings (pg_trgm) or a dictionary (unaccent). They count only
+/// when they are compiled code. What others may read isn't known: SQL that they are given as a text
+/// (`crosstab` of tablefunc), tables that they are told by name. Sorted.
+const STABLE_EXTENSIONS: &[&str] = &[
+    "show_limit",
+    "similarity_op",
+    "strict_word_similarity_commutator_op",
+    "strict_word_similarity_op",
+    "unaccent",
+    "word_similarity_commutator_op",
+    "word_similarity_op",
 ];
 
 /// What can be mentioned in a body, and has one itself.
@@ -49,7 +64,16 @@ pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
     }
     let unusual = unusual_relations(builder);
     let anywhere = casts(builder, &names);
+    let builtin_casts = builder.casts.iter().filter(|cast| cast.is_builtin);
+    let by_casts = builtin_casts.map(|cast| of_builtin(catalog.builtins.get(&cast.function)));
+    let by_casts = by_casts.max().unwrap_or_default();
     let mut symbols = operators(builder, &names);
+    let builtin_operators: Vec<(&str, Routine)> = builder
+        .operators
+        .iter()
+        .filter(|operator| operator.is_builtin)
+        .map(|operator| (&*operator.name, of_builtin(catalog.builtins.get(&operator.function))))
+        .collect();
     symbols.extend(names_without_words(&pieces));
     let mut mentions: Vec<Vec<usize>> = Vec::with_capacity(pieces.len());
     for piece in &mut pieces {
@@ -58,11 +82,22 @@ pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
             piece.routine = Routine::Opaque;
         }
         if !piece.body.is_empty() && piece.routine < Routine::Opaque {
+            let (mut asks_age, mut names_xid) = (false, false);
             for word in words(piece.body) {
-                let by_itself = word_means(&word.text, word.next == Some(b'('), catalog, &unusual);
+                let by_itself = word_means(&word, piece.body, catalog, &unusual);
                 piece.routine = piece.routine.max(by_itself);
+                asks_age |= word.text == "age";
+                names_xid |= word.text == "xid";
                 others.extend(names.get(&word.text).into_iter().flatten());
             }
+            // The age of a transaction is another one at each server.
+            if asks_age && names_xid {
+                piece.routine = piece.routine.max(Routine::Primary);
+            }
+            let by_operators =
+                builtin_operators.iter().filter(|(name, _)| piece.body.contains(name));
+            let by_operators = by_operators.map(|(_, routine)| *routine).max();
+            piece.routine = piece.routine.max(by_casts).max(by_operators.unwrap_or_default());
             let used = symbols.iter().filter(|(symbol, _)| piece.body.contains(&**symbol));
             others.extend(used.flat_map(|(_, functions)| functions));
             others.extend(&anywhere);
@@ -110,9 +145,31 @@ fn at_first_sight(function: &Function) -> Routine {
         }
         Volatility::Volatile => Routine::Opaque,
         Volatility::Immutable if function.compiled => Routine::Pure,
+        Volatility::Stable if function.compiled => match is_stable_extension(&function.name) {
+            true => Routine::Reads,
+            false => Routine::Primary,
+        },
         // Its words will tell whether it reads.
         _ if function.understood => Routine::Pure,
+        _ if function.may_compose => Routine::Primary,
         _ => Routine::Reads,
+    }
+}
+
+fn is_stable_extension(name: &str) -> bool {
+    STABLE_EXTENSIONS.binary_search(&name).is_ok()
+}
+
+/// What calling a function of `pg_catalog` may do, whatever its arguments.
+pub(crate) fn of_builtin(builtin: Option<Builtin>) -> Routine {
+    match builtin {
+        Some(Builtin::Safe) => Routine::Pure,
+        Some(
+            Builtin::CurrentSetting
+            | Builtin::ReadsAnything(_)
+            | Builtin::Primary(Unsafe::ServerState),
+        ) => Routine::Primary,
+        Some(_) | None => Routine::Opaque,
     }
 }
 
@@ -125,7 +182,8 @@ fn operators(builder: &Builder, names: &Map<String, Vec<usize>>) -> Vec<(Box<str
     let mut operators: Vec<(Box<str>, Vec<usize>)> = builder
         .operators
         .iter()
-        .map(|(name, function)| (name.clone(), named(function, names)))
+        .filter(|operator| !operator.is_builtin)
+        .map(|operator| (operator.name.clone(), named(&operator.function, names)))
         .collect();
     operators.sort_unstable();
     operators.dedup();
@@ -140,7 +198,8 @@ fn names_without_words(pieces: &[Piece<'_>]) -> Vec<(Box<str>, Vec<usize>)> {
 
 /// The functions of users' casts: a body doesn't show where they apply.
 fn casts(builder: &Builder, names: &Map<String, Vec<usize>>) -> Vec<usize> {
-    builder.casts.iter().flat_map(|cast| named(&cast.function, names)).collect()
+    let casts = builder.casts.iter().filter(|cast| !cast.is_builtin);
+    casts.flat_map(|cast| named(&cast.function, names)).collect()
 }
 
 fn named(function: &str, names: &Map<String, Vec<usize>>) -> Vec<usize> {
@@ -162,13 +221,18 @@ fn spread(routines: &mut [Routine], mentions: &[Vec<usize>]) {
     }
 }
 
-/// Names of relations whose rows a replica doesn't have as the primary has them. The views of
-/// information_schema have everyday names; its own name tells.
+/// Names of relations whose rows a replica doesn't have as the primary has them, or not all: an unlogged partition's. The views of
+/// information_schema have everyday names; its own name tells, in the body or in a search path. (And those of which a column's age may
+/// be asked for, which is another one at each server.)
 fn unusual_relations(builder: &Builder) -> HashSet<String, RandomState> {
+    const XID: u32 = 28;
+    let is_usual = |id: &RelId| {
+        builder.relations.get(id).is_none_or(|r| matches!(r.class, Class::Table | Class::View))
+    };
     builder
         .relations
         .values()
-        .filter(|r| !matches!(r.class, Class::Table | Class::View))
+        .filter(|r| !r.members.iter().all(is_usual) || r.columns.iter().any(|c| c.base_oid == XID))
         .filter(|r| &*r.schema != "information_schema")
         .map(|r| first_word(&r.name))
         .collect()
@@ -182,26 +246,32 @@ pub(crate) fn first_word(name: &str) -> String {
 
 /// What one word in a body means by itself.
 fn word_means(
-    word: &str,
-    is_call: bool,
+    word: &Word,
+    body: &str,
     catalog: &Catalog,
     unusual: &HashSet<String, RandomState>,
 ) -> Routine {
-    if unusual.contains(word) {
+    let text = &*word.text;
+    if unusual.contains(text) {
         return Routine::Primary;
     }
-    match word {
+    match text {
         // Dynamic SQL: its text may come from anywhere.
         "execute" => return Routine::Opaque,
         // Without one of these no table is read.
         "from" | "table" | "join" => return Routine::Reads,
         "information_schema" | "tablesample" => return Routine::Primary,
-        _ if is_system_column(word) || names_catalog_objects(word) => return Routine::Primary,
+        _ if is_system_column(text) || names_catalog_objects(text) => return Routine::Primary,
         _ => {}
     }
-    match is_call.then(|| catalog.builtins.get(word)).flatten() {
-        None | Some(Builtin::Safe | Builtin::CurrentSetting) => Routine::Pure,
-        Some(Builtin::ReadsAnything(_) | Builtin::Primary(Unsafe::ServerState)) => Routine::Primary,
-        Some(_) => Routine::Opaque,
+    let is_call = word.next == Some(b'(');
+    match is_call.then(|| catalog.builtins.get(text)).flatten() {
+        None => Routine::Pure,
+        Some(Builtin::CurrentSetting)
+            if first_argument(&body[word.end..]).is_some_and(|name| name.contains('.')) =>
+        {
+            Routine::Pure
+        }
+        builtin => of_builtin(builtin),
     }
 }

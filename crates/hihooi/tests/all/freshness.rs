@@ -452,6 +452,79 @@ fn what_is_not_safe_on_a_replica_goes_to_the_primary() {
     }
 }
 
+/// I6: what a function reads that replicas lack, or have in their own way, is read at the primary, however the function gets there.
+#[test]
+fn i6_functions_read_what_only_the_primary_has_there() {
+    let _alone = alone();
+    if !shared().is_hihooi() {
+        return;
+    }
+    let mut session = shared().connect();
+    session.run(
+        "CREATE SCHEMA fr; SET search_path = fr;
+         CREATE TABLE par (id int PRIMARY KEY); CREATE UNLOGGED TABLE child () INHERITS (par);
+         CREATE TABLE parts (id int) PARTITION BY LIST (id);
+         CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1);
+         CREATE UNLOGGED TABLE part_2 PARTITION OF parts FOR VALUES IN (2);
+         INSERT INTO par VALUES (1); INSERT INTO child VALUES (2); INSERT INTO parts VALUES (1), (2);
+         CREATE TABLE guarded (id int PRIMARY KEY, x xid); INSERT INTO guarded VALUES (1, '100'), (2, '100');
+         CREATE TABLE plain (id int PRIMARY KEY);
+         CREATE FUNCTION pars() RETURNS bigint STABLE LANGUAGE sql AS 'SELECT count(*) FROM fr.par';
+         CREATE FUNCTION partitions() RETURNS bigint STABLE LANGUAGE plpgsql
+            AS 'BEGIN RETURN (SELECT count(*) FROM fr.parts); END';
+         CREATE POLICY many ON guarded USING (fr.pars() > 1); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+         CREATE FUNCTION setting(text) RETURNS text STABLE LANGUAGE sql AS 'SELECT current_setting($1)';
+         CREATE FUNCTION modes() RETURNS text STABLE LANGUAGE plpgsql
+            AS $$ BEGIN RETURN current_setting('transaction_read_only') || current_setting('default_transaction_read_only'); END $$;
+         CREATE VIEW shown AS SELECT fr.setting('port') AS port;
+         CREATE OPERATOR @@# (rightarg = text, function = current_setting);
+         CREATE OPERATOR @@% (rightarg = regclass, function = pg_relation_filenode);
+         CREATE FUNCTION by_operator() RETURNS text STABLE LANGUAGE sql AS $$ SELECT OPERATOR(fr.@@#) 'port' $$;
+         CREATE FUNCTION tables_of() RETURNS bigint STABLE LANGUAGE sql SET search_path = information_schema
+            AS 'SELECT count(*) FROM tables';
+         CREATE FUNCTION seen() RETURNS bigint STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM tables); END';
+         CREATE FUNCTION ages() RETURNS int STABLE LANGUAGE sql AS 'SELECT max(age(x)) FROM fr.guarded'",
+    );
+    let long = "n".repeat(70);
+    session.run(&format!(
+        "CREATE UNLOGGED TABLE {long} (id int); INSERT INTO {long} VALUES (1);
+         CREATE FUNCTION longs() RETURNS bigint STABLE LANGUAGE sql AS 'SELECT count(*) FROM fr.{long}'"
+    ));
+    shared().caught_up();
+    let mut primary = shared().direct("primary");
+    let path = "SET search_path = fr, information_schema";
+    session.run(path);
+    primary.run(path);
+    for text in [
+        "SELECT pars()",
+        "SELECT partitions()",
+        "SELECT count(*) FROM guarded",
+        "SELECT setting('port')",
+        "SELECT modes()",
+        "SELECT port FROM shown",
+        "SELECT @@# 'port'",
+        "SELECT @@% 'par'",
+        "SELECT by_operator()",
+        "SELECT tables_of()",
+        "SELECT seen()",
+        "SELECT ages()",
+        "SELECT age('100'::xid)",
+        "SELECT longs()",
+    ] {
+        let expected = primary.value(text);
+        for _ in 0..3 {
+            assert_eq!(session.value(text), expected, "{text}");
+            assert_eq!(session.route().site(), "primary", "{text}");
+        }
+    }
+    session.run("SET search_path = fr");
+    eventually("reads go to replicas", || {
+        session.run("SELECT * FROM plain");
+        session.route().site().starts_with("replica")
+    });
+    session.run("RESET search_path; DROP SCHEMA fr CASCADE");
+}
+
 /// As any setting, the level comes with the role or the database, unless the client says otherwise; that is what RESET
 /// returns to.
 #[test]

@@ -308,6 +308,42 @@ fn i1_statements_of_clients_with_other_settings_are_not_shared() {
     }
 }
 
+/// PostgreSQL computes what `'now'` is when it prepares a statement: nobody gets another client's, and no row does.
+#[test]
+fn i1_a_moment_is_that_of_the_clients_own_parse() {
+    const HOLD: &str = "BEGIN; LOCK TABLE moments IN ACCESS SHARE MODE";
+    let _alone = alone();
+    let cluster = small_pools();
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE moments (n serial PRIMARY KEY, at timestamptz)");
+    let read = "/* hihooi: primary */ SELECT extract(epoch FROM 'now'::timestamptz)";
+    let write = "INSERT INTO moments (at) VALUES (' Now') RETURNING extract(epoch FROM at)";
+    let statements: [(&[u8], &str); 3] = [(b"read", read), (b"write", write), (b"", read)];
+    let seconds = |text: String| text.parse::<f64>().expect("seconds");
+    let mut holders = [cluster.connect(), cluster.connect()];
+    // On each of the two connections to the primary.
+    let mut on_both = |run: &mut dyn FnMut()| {
+        let [one, other] = &mut holders;
+        one.run(HOLD);
+        run();
+        other.run(HOLD);
+        one.run("COMMIT");
+        run();
+        other.run("COMMIT");
+    };
+    let mut first = cluster.connect();
+    for (name, text) in statements {
+        prepare(&mut first, name, text);
+        on_both(&mut || drop(value(&mut first, name)));
+    }
+    let mut second = cluster.connect();
+    for (name, text) in statements {
+        let before = seconds(session.value("SELECT extract(epoch FROM clock_timestamp())"));
+        prepare(&mut second, name, text);
+        on_both(&mut || assert!(seconds(value(&mut second, name)) >= before, "{text}"));
+    }
+}
+
 /// Descriptions that fill what may wait for the client are held back no longer: the primary answers (I8).
 #[test]
 fn a_batch_of_wide_statements_is_described() {

@@ -248,6 +248,33 @@ fn settings_that_nobody_can_see_reach_nobody_else() {
     assert_eq!(session.value("SELECT current_setting('app.tenant', true)"), "bound");
 }
 
+/// DISCARD ALL takes the value of a custom setting, not its name: nobody else gets a connection that has it.
+#[test]
+fn i1_nobody_finds_the_name_of_anothers_setting() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE TABLE locked (id int)");
+    let ask = "SELECT current_setting('app.gone', true) IS NULL";
+    for end in ["DISCARD ALL", "RESET ALL", "SELECT 1"] {
+        let mut session = cluster.connect();
+        session.run("SET app.gone = 1");
+        session.run(end);
+        session.run(&format!("BEGIN; LOCK TABLE locked; {ask}; COMMIT"));
+        drop(session);
+        let mut other = cluster.connect();
+        other.run("BEGIN; LOCK TABLE locked");
+        assert_eq!(other.value(ask), "t", "{end}");
+        other.run("COMMIT");
+        eventually("a replica answers", || {
+            let is_null = other.value(ask);
+            assert_eq!(is_null, "t", "{end}");
+            other.route().site().starts_with("replica")
+        });
+    }
+}
+
 /// A limit that no statement keeps is the client's own affair: what hihooi asks for a client that connects has none.
 #[test]
 fn a_role_whose_statements_time_out_at_once_logs_in() {

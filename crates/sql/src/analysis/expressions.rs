@@ -200,6 +200,10 @@ impl<'t> Scan<'_, 't> {
             self.primary_only(Unsafe::SystemCatalog);
             self.reads.add_everything();
         }
+        // Its age is each server's own.
+        if matches!(name, "xid" | "_xid") {
+            self.primary_only(Unsafe::ServerState);
+        }
         if let Some(checks) = self.catalog.domains.get(name) {
             self.code(checks);
         }

@@ -31,6 +31,7 @@ const RELATIONS: &[(u32, &str, &str, &str, &str)] = &[
     (30, "public", "unlog", "ru", ""),
     (31, "public", "remote", "fp", ""),
     (32, "public", "mat", "mp", ""),
+    (34, "public", LONG_NAME, "ru", ""),
     (33, "public", "numbers", "Sp", ""),
     (40, "public", "v", "vp", ""),
     (41, "public", "vv", "vp", ""),
@@ -69,6 +70,9 @@ const RELATIONS: &[(u32, &str, &str, &str, &str)] = &[
     (12222, "pg_catalog", "pg_stat_activity", "vp", ""),
     (13425, "information_schema", "tables", "vp", ""),
 ];
+
+/// As long as names can be.
+const LONG_NAME: &str = "a_name_of_sixty_three_bytes_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
 const INT4: u32 = 23;
 const INT8: u32 = 20;
@@ -150,6 +154,27 @@ const FUNCTIONS: &[(&str, &str, &str, &str, bool, &str)] = &[
     ("public", "Q f", "s", "sql", false, "SELECT vol()"),
     ("public", "viaquoted", "s", "sql", false, "SELECT \"Q f\"()"),
     ("public", "posfn", "i", "c", false, ""),
+    ("public", "mixed", "s", "sql", false, "SELECT count(*) FROM pmix"),
+    ("public", "port", "s", "sql", false, "SELECT current_setting('port')"),
+    ("public", "setting", "s", "sql", false, "SELECT current_setting($1)"),
+    ("public", "tenant_of", "s", "sql", false, "SELECT current_setting('app.tenant', true)"),
+    ("public", "crosstab", "s", "c", false, ""),
+    ("public", "similarity_op", "s", "c", false, ""),
+    ("public", "perl", "i", "plperl", false, "return $_[0] + 1"),
+    ("public", "perlask", "s", "plperl", false, "return spi_exec_query($_[0])"),
+    ("public", "java", "i", "java", false, "a.B.c"),
+    ("public", "ntab", "s", "sql", false, "SELECT count(*) FROM tables; information_schema"),
+    ("public", "xage", "s", "sql", false, "SELECT age(x) FROM parent; NULL::xid"),
+    ("public", "tage", "s", "sql", false, "SELECT age(at) FROM parent"),
+    ("public", "viabuiltin", "s", "sql", false, "SELECT @?@ 'port'"),
+    (
+        "public",
+        "longer",
+        "s",
+        "sql",
+        false,
+        "SELECT count(*) FROM a_name_of_sixty_three_bytes_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_cut",
+    ),
     ("public", "1", "s", "sql", false, "SELECT vol()"),
     ("public", "viadigit", "s", "sql", false, "SELECT \"1\"()"),
     ("public", "viaescape", "s", "sql", false, "SELECT U&\"\\0076ol\"()"),
@@ -214,9 +239,12 @@ pub fn builder() -> Builder {
     {
         builder.foreign_key(RelId(from), RelId(to), on_delete, on_update);
     }
-    builder.operator("###", "vol");
-    builder.operator("@@@", "cimm");
-    builder.cast(false, "comp", "tocomp");
+    builder.operator("###", "vol", false);
+    builder.operator("@@@", "cimm", false);
+    builder.operator("@?@", "current_setting", true);
+    builder.operator("@!@", "set_config", true);
+    builder.operator("@+@", "int4pl", true);
+    builder.cast(false, "comp", "tocomp", false);
     builder.domain("posint", "(VALUE > public.stab())");
     builder
 }
