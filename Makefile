@@ -7,6 +7,8 @@
 # tests, lints and documentation share target/debug, which takes half the time.
 
 CARGO ?= cargo
+# Where that compiles to.
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 # What tests run: their programs, and the servers of other versions if they can be had.
 TEST_ENV = bin="$$(scripts/setup --pg-bin)"; export HIHOOI_TEST_PGBIN="$$bin" HIHOOI_TEST_PG_BIN="$$bin";
 
@@ -120,9 +122,9 @@ bench-cores: setup
 	  --bench certification --bench selector --bench decision --bench routing
 	$(CARGO) build --release -p hihooi -p hihooi-check --example long_history --bin hihooi
 	@echo 'check-history, 1,000,000 transactions (target: below 60 s)'
-	target/release/examples/long_history 1000000 > target/long.jsonl
-	@bash -c 'time target/release/hihooi check-history target/long.jsonl --level strict-serializable'
-	@rm -f target/long.jsonl
+	$(TARGET)/release/examples/long_history 1000000 > $(TARGET)/long.jsonl
+	@bash -c 'time $(TARGET)/release/hihooi check-history $(TARGET)/long.jsonl --level strict-serializable'
+	@rm -f $(TARGET)/long.jsonl
 
 # Records HISTORY transactions at each consistency level under all faults, and judges them.
 histories: build

@@ -805,20 +805,6 @@ BEGIN
 END
 $$;
 
--- A table and all that inherit from it, or from which it inherits, through however many others.
-CREATE FUNCTION hihooi.family(t oid) RETURNS oid[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN ARRAY(
-        WITH RECURSIVE kin(relation) AS (
-            SELECT t
-            UNION SELECT CASE kin.relation WHEN i.inhrelid THEN i.inhparent ELSE i.inhrelid END
-            FROM kin JOIN pg_inherits i ON kin.relation IN (i.inhrelid, i.inhparent))
-        SELECT relation FROM kin);
-END
-$$;
-
 -- Values that a command gave existing rows without touching them, as ADD COLUMN does with a default
 -- that is one value for all (attmissingval), in a table and what inherits from it.
 CREATE FUNCTION hihooi.missing_values(t oid) RETURNS jsonb
@@ -2097,6 +2083,7 @@ BEGIN
            bool_or(d.normal AND NOT d.original) AS cascades
         INTO dropped FROM pg_event_trigger_dropped_objects() d;
     IF dropped.objects IS NOT NULL THEN
+        PERFORM hihooi.check_middle(tag);
         -- (Of others, a table may lose its key.)
         IF tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE') THEN
             PERFORM hihooi.check_snapshot(NULL);
@@ -2149,15 +2136,19 @@ BEGIN
 END
 $$;
 
--- Whether a command that runs in code of an ALTER TABLE, in an event trigger or in a function of an expression, is about what
--- that is rewriting: what it is like can't be told, since ALTER TABLE is only noted behind it.
-CREATE FUNCTION hihooi.is_rewritten_around(t oid, stack text) RETURNS boolean
+-- Replicas execute a command's text behind what code within it did, which is noted first: with the names and the objects that are
+-- there by then. So that code may create things, and change nothing. (CREATE TABLE AS and extensions' scripts are followed in
+-- other ways.)
+CREATE FUNCTION hihooi.check_middle(tag text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    around constant oid[] := ARRAY(SELECT relation FROM hihooi.rewrite WHERE context <> stack);
+    around constant text := hihooi.begun()->-2->>'tag';
 BEGIN
-    RETURN cardinality(around) > 0 AND hihooi.family(t) && around;
+    IF around IN ('ALTER TABLE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREATE TABLE') THEN
+        RAISE '% in code that % runs can''t be replicated', tag, around
+        USING ERRCODE = 'feature_not_supported', HINT = format('Run it before or after %s, in the same transaction.', around);
+    END IF;
 END
 $$;
 
@@ -2285,6 +2276,9 @@ BEGIN
                 WHERE NOT hihooi.is_ours(g.class, g.object)
                   AND NOT hihooi.is_temporary(g.class, g.object);
             objects := coalesce(objects, '{}');
+            IF objects <> '{}' THEN
+                PERFORM hihooi.check_middle(tag);
+            END IF;
             CONTINUE;
         END IF;
         IF tag = 'ALTER PUBLICATION' THEN
@@ -2319,13 +2313,10 @@ BEGIN
         END IF;
         CONTINUE WHEN is_temporary;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
-        IF root.class = 'pg_class'::regclass AND hihooi.is_rewritten_around(root.object, stack) THEN
-            RAISE '% of table %, while ALTER TABLE rewrites the table, can''t be replicated', tag, root.object::regclass
-            USING ERRCODE = 'feature_not_supported', HINT = 'Run it before or after ALTER TABLE, in the same transaction.';
-        END IF;
         IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW|FUNCTION|PROCEDURE|AGGREGATE)|SELECT INTO)' THEN
             own := own || command.objid;
         ELSIF NOT root.object = ANY (own) THEN
+            PERFORM hihooi.check_middle(tag);
             PERFORM hihooi.check_snapshot(root.object);
         END IF;
         IF command.classid = 'pg_class'::regclass OR tag = 'CREATE FUNCTION' THEN
@@ -2433,6 +2424,7 @@ BEGIN
         rewritten := array_cat(rewritten, hihooi.asked_of_rows(touched));
     END IF;
     IF matters THEN
+        PERFORM hihooi.check_middle(tag);
         PERFORM hihooi.check_snapshot(NULL);
     END IF;
     IF cardinality(objects) > 0 OR matters THEN

@@ -183,7 +183,7 @@ INSERT INTO by_rewrite VALUES (1);
 -- finally
 DROP EVENT TRIGGER follow_rewrite;
 
--- case: one at table_rewrite that is about the table
+-- case: one at table_rewrite that changes something
 CREATE TABLE t (id int PRIMARY KEY);
 INSERT INTO t VALUES (1), (2);
 CREATE TABLE parts (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
@@ -200,6 +200,7 @@ INSERT INTO todo VALUES ('COMMENT ON TABLE :schema.t IS $x$rewritten$x$');
 ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid();
 -- error: 0A000
 ALTER TABLE t ADD x int DEFAULT 1, ALTER id TYPE bigint;
+-- error: 0A000
 ALTER TABLE parts ADD u uuid DEFAULT gen_random_uuid();
 UPDATE todo SET command = 'COMMENT ON TABLE :schema.part_2 IS $x$rewritten$x$';
 -- error: 0A000
@@ -208,10 +209,16 @@ UPDATE todo SET command = 'CREATE INDEX ON :schema.t (id)';
 -- error: 0A000
 ALTER TABLE t ADD v uuid DEFAULT gen_random_uuid();
 UPDATE todo SET command = 'ALTER INDEX IF EXISTS :schema.t_pkey RENAME TO t_key';
+-- error: 0A000
 ALTER TABLE parts ALTER n TYPE bigint;
 UPDATE todo SET command = 'DROP INDEX :schema.other';
 CREATE INDEX other ON t (id);
+-- error: 0A000
 ALTER TABLE t ADD v uuid DEFAULT gen_random_uuid();
+UPDATE todo SET command = 'CREATE TABLE IF NOT EXISTS :schema.noted (id serial PRIMARY KEY, v text UNIQUE)';
+ALTER TABLE t ADD v uuid DEFAULT gen_random_uuid();
+ALTER TABLE parts ADD v uuid DEFAULT gen_random_uuid();
+INSERT INTO noted (v) VALUES ('a');
 UPDATE todo SET command = 'SELECT';
 INSERT INTO t VALUES (3);
 ALTER TABLE t ALTER id TYPE bigint;
@@ -219,7 +226,7 @@ INSERT INTO parts VALUES (2), (12);
 -- finally
 DROP EVENT TRIGGER follow_rewritten;
 
--- case: a function that ALTER TABLE runs is about the table
+-- case: a function that ALTER TABLE runs changes something
 CREATE TABLE t (id int PRIMARY KEY, v int);
 CREATE TABLE other (id int PRIMARY KEY);
 INSERT INTO t VALUES (1, 1), (2, 2);
@@ -233,9 +240,49 @@ END $$;
 ALTER TABLE t ALTER v TYPE bigint USING about_t(v);
 -- error: 0A000
 ALTER TABLE t ADD w int DEFAULT about_t(7);
+-- error: 0A000
 ALTER TABLE t ALTER v TYPE bigint USING about_other(v);
+-- error: 0A000
 ALTER TABLE t ADD w int DEFAULT about_other(7);
 INSERT INTO t VALUES (3, 3);
+
+-- case: code in the middle changes what the text names
+CREATE TABLE t (id int PRIMARY KEY, v int);
+CREATE TABLE other (id int PRIMARY KEY);
+CREATE TABLE parts (id int) PARTITION BY LIST (id);
+INSERT INTO t VALUES (1, 1);
+CREATE TABLE todo (command text);
+CREATE FUNCTION does_all() RETURNS void LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
+  FOR c IN SELECT command FROM :schema.todo LOOP EXECUTE c.command; END LOOP;
+END $$;
+CREATE FUNCTION does(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM :schema.does_all(); RETURN $1; END $$;
+INSERT INTO todo VALUES ('ALTER TABLE :schema.other RENAME TO another');
+-- error: 0A000
+CREATE INDEX i ON t (does(v));
+-- error: 0A000
+ALTER TABLE t ADD CHECK (does(v) > 0), ADD FOREIGN KEY (id) REFERENCES other;
+-- error: 0A000
+CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (does(1));
+UPDATE todo SET command = 'DROP TABLE :schema.other';
+-- error: 0A000
+ALTER TABLE t ADD CHECK (does(v) > 0);
+UPDATE todo SET command = 'GRANT SELECT ON :schema.other TO PUBLIC';
+-- error: 0A000
+ALTER TABLE t ADD CHECK (does(v) > 0);
+UPDATE todo SET command = 'ALTER DEFAULT PRIVILEGES IN SCHEMA :schema GRANT SELECT ON TABLES TO PUBLIC';
+-- error: 0A000
+ALTER TABLE t ADD CHECK (does(v) > 0);
+UPDATE todo SET command = 'COMMENT ON TABLE :schema.t IS $x$x$x$';
+-- error: 0A000
+ALTER TABLE t ADD CHECK (does(v) > 0);
+UPDATE todo SET command = 'CREATE TEMP TABLE IF NOT EXISTS mine (a int); ALTER TABLE mine ADD IF NOT EXISTS b int; DROP TABLE mine';
+ALTER TABLE t ADD CHECK (does(v) > 0);
+UPDATE todo SET command = 'CREATE TABLE IF NOT EXISTS :schema.made (id serial PRIMARY KEY, t int REFERENCES :schema.other)';
+ALTER TABLE t ADD CHECK (does(v) >= 1);
+UPDATE todo SET command = 'SELECT';
+INSERT INTO other VALUES (1);
+INSERT INTO made (t) VALUES (1);
+INSERT INTO t VALUES (2, 2);
 
 -- case: one that alters what was just altered, by itself
 CREATE FUNCTION g() RETURNS event_trigger LANGUAGE plpgsql AS $$ DECLARE c record; BEGIN
