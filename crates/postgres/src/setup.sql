@@ -2083,7 +2083,7 @@ BEGIN
            bool_or(d.normal AND NOT d.original) AS cascades
         INTO dropped FROM pg_event_trigger_dropped_objects() d;
     IF dropped.objects IS NOT NULL THEN
-        PERFORM hihooi.check_middle(tag);
+        PERFORM hihooi.check_middle(tag, hihooi.begun()->-2->>'tag');
         -- (Of others, a table may lose its key.)
         IF tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE') THEN
             PERFORM hihooi.check_snapshot(NULL);
@@ -2139,11 +2139,9 @@ $$;
 -- Replicas execute a command's text behind what code within it did, which is noted first: with the names and the objects that are
 -- there by then. So that code may create things, and change nothing. (CREATE TABLE AS and extensions' scripts are followed in
 -- other ways.)
-CREATE FUNCTION hihooi.check_middle(tag text) RETURNS void
+CREATE FUNCTION hihooi.check_middle(tag text, around text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    around constant text := hihooi.begun()->-2->>'tag';
 BEGIN
     IF around IN ('ALTER TABLE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREATE TABLE') THEN
         RAISE '% in code that % runs can''t be replicated', tag, around
@@ -2277,7 +2275,7 @@ BEGIN
                   AND NOT hihooi.is_temporary(g.class, g.object);
             objects := coalesce(objects, '{}');
             IF objects <> '{}' THEN
-                PERFORM hihooi.check_middle(tag);
+                PERFORM hihooi.check_middle(tag, begun->-2->>'tag');
             END IF;
             CONTINUE;
         END IF;
@@ -2316,7 +2314,7 @@ BEGIN
         IF root.object = command.objid AND command.command_tag ~ '^(CREATE (?!VIEW|FUNCTION|PROCEDURE|AGGREGATE)|SELECT INTO)' THEN
             own := own || command.objid;
         ELSIF NOT root.object = ANY (own) THEN
-            PERFORM hihooi.check_middle(tag);
+            PERFORM hihooi.check_middle(tag, begun->-2->>'tag');
             PERFORM hihooi.check_snapshot(root.object);
         END IF;
         IF command.classid = 'pg_class'::regclass OR tag = 'CREATE FUNCTION' THEN
@@ -2424,7 +2422,7 @@ BEGIN
         rewritten := array_cat(rewritten, hihooi.asked_of_rows(touched));
     END IF;
     IF matters THEN
-        PERFORM hihooi.check_middle(tag);
+        PERFORM hihooi.check_middle(tag, begun->-2->>'tag');
         PERFORM hihooi.check_snapshot(NULL);
     END IF;
     IF cardinality(objects) > 0 OR matters THEN

@@ -63,18 +63,28 @@ pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
         names.entry(first_word(piece.name)).or_default().push(index);
     }
     let unusual = unusual_relations(builder);
-    let anywhere = casts(builder, &names);
-    let builtin_casts = builder.casts.iter().filter(|cast| cast.is_builtin);
-    let by_casts = builtin_casts.map(|cast| of_builtin(catalog.builtins.get(&cast.function)));
-    let by_casts = by_casts.max().unwrap_or_default();
-    let mut symbols = operators(builder, &names);
-    let builtin_operators: Vec<(&str, Routine)> = builder
-        .operators
-        .iter()
-        .filter(|operator| operator.is_builtin)
-        .map(|operator| (&*operator.name, of_builtin(catalog.builtins.get(&operator.function))))
-        .collect();
-    symbols.extend(names_without_words(&pieces));
+    let mut symbols = names_without_words(&pieces);
+    // A function of PostgreSQL's that an operator or a cast of a user's stands for is a piece, too.
+    let mut builtins: Map<&str, usize> = Map::default();
+    let mut functions = |name, is_builtin: bool| {
+        if !is_builtin {
+            return names.get(&first_word(name)).cloned().unwrap_or_default();
+        }
+        let piece = *builtins.entry(name).or_insert_with(|| {
+            let routine = of_builtin(catalog.builtins.get(name));
+            pieces.push(Piece { name, body: "", routine });
+            pieces.len() - 1
+        });
+        vec![piece]
+    };
+    let operators = builder.operators.iter();
+    symbols.extend(operators.map(|o| (o.name.clone(), functions(&o.function, o.is_builtin))));
+    symbols.sort_unstable();
+    symbols.dedup();
+    // A body doesn't show where casts apply.
+    let casts = builder.casts.iter();
+    let anywhere: Vec<usize> =
+        casts.flat_map(|cast| functions(&cast.function, cast.is_builtin)).collect();
     let mut mentions: Vec<Vec<usize>> = Vec::with_capacity(pieces.len());
     for piece in &mut pieces {
         let mut others = Vec::new();
@@ -94,10 +104,6 @@ pub(crate) fn routines(builder: &Builder, catalog: &Catalog) -> Vec<Routine> {
             if asks_age && names_xid {
                 piece.routine = piece.routine.max(Routine::Primary);
             }
-            let by_operators =
-                builtin_operators.iter().filter(|(name, _)| piece.body.contains(name));
-            let by_operators = by_operators.map(|(_, routine)| *routine).max();
-            piece.routine = piece.routine.max(by_casts).max(by_operators.unwrap_or_default());
             let used = symbols.iter().filter(|(symbol, _)| piece.body.contains(&**symbol));
             others.extend(used.flat_map(|(_, functions)| functions));
             others.extend(&anywhere);
@@ -177,33 +183,10 @@ pub(crate) fn is_harmless(name: &str) -> bool {
     HARMLESS_EXTENSIONS.binary_search(&name).is_ok()
 }
 
-/// Users' operators and the functions that they mean.
-fn operators(builder: &Builder, names: &Map<String, Vec<usize>>) -> Vec<(Box<str>, Vec<usize>)> {
-    let mut operators: Vec<(Box<str>, Vec<usize>)> = builder
-        .operators
-        .iter()
-        .filter(|operator| !operator.is_builtin)
-        .map(|operator| (operator.name.clone(), named(&operator.function, names)))
-        .collect();
-    operators.sort_unstable();
-    operators.dedup();
-    operators
-}
-
 /// What has a name of signs and digits only (`"1"`): it is found in a body as operators are.
 fn names_without_words(pieces: &[Piece<'_>]) -> Vec<(Box<str>, Vec<usize>)> {
     let named = pieces.iter().enumerate();
     named.filter_map(|(index, piece)| Some((without_words(piece.name)?, vec![index]))).collect()
-}
-
-/// The functions of users' casts: a body doesn't show where they apply.
-fn casts(builder: &Builder, names: &Map<String, Vec<usize>>) -> Vec<usize> {
-    let casts = builder.casts.iter().filter(|cast| !cast.is_builtin);
-    casts.flat_map(|cast| named(&cast.function, names)).collect()
-}
-
-fn named(function: &str, names: &Map<String, Vec<usize>>) -> Vec<usize> {
-    names.get(&first_word(function)).cloned().unwrap_or_default()
 }
 
 /// Makes each routine at least as bad as what it mentions.
