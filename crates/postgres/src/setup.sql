@@ -549,7 +549,7 @@ BEGIN
             -- (What text search does with its configurations and dictionaries depends on no OID.)
             OR EXISTS (SELECT FROM regexp_matches(d.adbin::text, ':(?:vartype|consttype|funcresulttype|resulttype) ([0-9]+)', 'g') m
                        WHERE hihooi.names_objects(m[1]::oid) AND m[1]::oid NOT IN ('regconfig'::regtype, 'regdictionary'::regtype))
-            OR d.adbin::text ~ 'RELABELTYPE :arg \{(VAR :varno [0-9]+ :varattno [0-9]+ :vartype|CONST :consttype) (3734|3769) '
+            OR d.adbin::text ~ 'RELABELTYPE :arg [{](VAR :varno [0-9]+ :varattno [0-9]+ :vartype|CONST :consttype) (3734|3769) '
             OR EXISTS (SELECT FROM regexp_matches(d.adbin::text, ':funcid ([0-9]+)', 'g') m JOIN pg_proc p ON p.oid = m[1]::oid
                        WHERE p.proname ~ '^hashenum(extended)?$'
                           OR p.proname ~ '^hash_(array|record|range|multirange)(_extended)?$' AND EXISTS (
@@ -1949,7 +1949,7 @@ DECLARE
 BEGIN
     -- PostgreSQL doesn't tell what commands within it do. Those of CONCURRENTLY, on temporary tables, run in no function.
     IF right(stack, length(around)) <> around
-        OR rtrim(left(stack, length(stack) - length(around)), chr(10)) !~ '^SQL statement "[A-Z ]+ TABLE pg_temp_[^\n]*$'
+        OR rtrim(left(stack, length(stack) - length(around)), chr(10)) !~ E'^SQL statement "[A-Z ]+ TABLE pg_temp_[^\n]*$'
     THEN
         RAISE '% in a function that REFRESH MATERIALIZED VIEW runs can''t be replicated', tag
         USING ERRCODE = 'feature_not_supported',
@@ -2532,8 +2532,8 @@ BEGIN
     IF tag = 'ALTER TABLE' AND NOT is_ours THEN
         DELETE FROM hihooi.identity h USING pg_class c
         WHERE h.relation = ANY (touched::regclass[]) AND c.oid = h.relation
-          AND (c.relreplident <> 'f' OR regexp_replace(concat(stack, current_query()), '--[^\n]*|/[*].*?[*]/', ' ', 'g')
-              ~* 'replica\s+identity\s+full[[:>:]]');
+          AND (c.relreplident <> 'f' OR regexp_replace(concat(stack, current_query()), E'--[^\n]*|/[*].*?[*]/', ' ', 'g')
+              ~* 'replica[[:space:]]+identity[[:space:]]+full[[:>:]]');
     END IF;
     PERFORM hihooi.set_identity(r) FROM (
         SELECT unnest(touched)

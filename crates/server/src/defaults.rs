@@ -318,7 +318,9 @@ impl Asked {
         let value = |name: &str| {
             let given = wanted.settings.iter().find(|(own, _)| own == name);
             let given = given.map(|(_, value)| value.clone());
-            given.or_else(|| Some(below.get(name)?.1.clone())).unwrap_or_default()
+            // (`pg_settings` doesn't tell of the role.)
+            let otherwise = || if name == "role" { "none".to_owned() } else { String::new() };
+            given.or_else(|| Some(below.get(name)?.1.clone())).unwrap_or_else(otherwise)
         };
         Ok(names.into_iter().filter(may_set).map(|name| (name.to_owned(), value(name))).collect())
     }

@@ -292,6 +292,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
     let found = state::read(&rows);
     let welcome = Rc::new(Welcome {
         parameters: server.parameters.clone(),
+        role: found.settings.get("role").unwrap_or("none").to_owned(),
         path: SearchPath::new(&found.path),
         isolation: found.isolation,
         idle_limit: found.idle_limit,

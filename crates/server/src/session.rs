@@ -190,6 +190,7 @@ impl<S: Stream> Served<S> {
     ) -> Served<S> {
         let startup = info.startup.clone();
         let custom = startup.defaults.settings.iter().filter(|(name, _)| name.contains('.'));
+        let role = ("role".to_owned(), welcome.role.clone());
         let off = ("standard_conforming_strings".to_owned(), "off".to_owned());
         let is_replicated = relay.is_replicated(&startup.database);
         let level = relay.settings().consistency;
@@ -204,7 +205,7 @@ impl<S: Stream> Served<S> {
                 statement_routing: true,
                 snapshot_routing: true,
             },
-            custom: custom.cloned().collect(),
+            untold: custom.cloned().chain([role]).collect(),
             path: welcome.path.clone(),
             isolation: welcome.isolation,
             has_plain_strings: !welcome.parameters.contains(&off),

@@ -87,6 +87,8 @@ fn cut(name: &str) -> &str {
 pub struct Welcome {
     /// Parameters that the primary reported, names and values.
     pub parameters: Vec<(String, String)>,
+    /// The role that is set (`none`, unless ALTER ROLE … SET role or the start-up options say otherwise).
+    pub role: String,
     /// Where unqualified names are looked up.
     pub path: SearchPath,
     /// The isolation level of transactions, unless they say otherwise.

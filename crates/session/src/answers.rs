@@ -13,6 +13,7 @@ use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 
 use crate::described::{self, Columns};
 use crate::events::Prepared;
+use crate::upstream::NOBODYS;
 
 /// SQLSTATE of what is sent into a block that has failed.
 const FAILED_BLOCK: &str = "25P02";
@@ -173,10 +174,11 @@ impl Answers {
         }
     }
 
-    /// Whether what comes now is the error of a Parse of the client's.
+    /// Whether what comes now is the error of a Parse of the client's, of a name that was free.
     #[must_use]
     pub fn fails_parse(&self, tag: u8) -> bool {
-        tag == tag::ERROR && matches!(self.queue.front(), Some((Sent::Parse(_), Audience::Client)))
+        let is_parse = |front: &(Sent, Audience)| matches!(front, (Sent::Parse(id), Audience::Client) if *id != Some(NOBODYS));
+        tag == tag::ERROR && self.queue.front().is_some_and(is_parse)
     }
 
     /// Whether what comes now answers a message that the session put into a unit of the client's.

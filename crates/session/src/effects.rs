@@ -108,7 +108,11 @@ impl Session {
         self.is_path_unknown |= may_change_path(statement);
         // The rule of this view calls set_config.
         self.effects.settings |= statement.is_write() && mentions(text, b"pg_settings");
-        if statement.session.settings && mentions(text, b"setseed") {
+        let sets_seed = match &statement.kind {
+            Kind::Session(SessionCommand::Set { name, .. }) => &**name == "seed",
+            _ => mentions(text, b"setseed") || mentions(text, b"'seed'"),
+        };
+        if statement.session.settings && sets_seed {
             self.lasting_pin = Some(Pin::Setting);
         }
         if let Kind::Session(command) = &statement.kind {
@@ -247,6 +251,7 @@ impl Session {
                     |(own, _): &&(String, String)| !names.iter().any(|name| **name == **own);
                 let others = self.settings.values.iter().filter(is_other);
                 self.set_settings(others.cloned().chain(found.settings.values).collect());
+                self.pin = self.pin.or(found.pin);
             }
             Look::Temporary => self.pin = found.pin,
         }
@@ -258,7 +263,7 @@ impl Session {
     /// The session has these settings, and so has its connection.
     fn set_settings(&mut self, mut values: Vec<(String, String)>) {
         // What it began with is no change.
-        values.retain(|setting| !self.opened.custom.contains(setting));
+        values.retain(|setting| !self.opened.untold.contains(setting));
         self.settings = Arc::new(self.settings.with_values(values));
         if let Some(up) = &mut self.up {
             (up.settings, up.is_setting) = (self.settings.clone(), false);

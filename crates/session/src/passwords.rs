@@ -18,10 +18,11 @@ use crate::upstream::Upstream;
 use crate::work::{What, Work};
 
 /// What decides how a server would store a password.
-const ASK: &str = "SELECT (pg_catalog.current_setting('password_encryption') = 'scram-sha-256'
-        AND coalesce(pg_catalog.current_setting('scram_iterations', true), '4096') = '4096')::text,
-    (pg_catalog.current_setting('client_encoding')
-        = pg_catalog.current_setting('server_encoding'))::text";
+const ASK: &str = "SELECT (pg_catalog.current_setting('password_encryption') OPERATOR(pg_catalog.=) 'scram-sha-256'
+        AND coalesce(pg_catalog.current_setting('scram_iterations', true), '4096')
+            OPERATOR(pg_catalog.=) '4096')::pg_catalog.text,
+    (pg_catalog.current_setting('client_encoding') OPERATOR(pg_catalog.=)
+        pg_catalog.current_setting('server_encoding'))::pg_catalog.text";
 
 /// What waits until a password in it is hashed.
 #[derive(Debug)]

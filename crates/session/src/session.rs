@@ -70,8 +70,8 @@ pub struct Opened {
     pub is_replicated: bool,
     /// hihooi's own settings if it asks for none.
     pub own: OwnSettings,
-    /// Settings with a dot in their names that its connections begin with.
-    pub custom: Vec<(String, String)>,
+    /// What its connections begin with of which `pg_settings` doesn't tell: settings with a dot in their names, the role.
+    pub untold: Vec<(String, String)>,
     /// Where unqualified names are looked up.
     pub path: SearchPath,
     /// The isolation level of transactions, unless they say otherwise.
@@ -522,7 +522,7 @@ impl Session {
     }
 
     /// Whether messages are ignored until the next Sync, by the session or by the server.
-    fn is_skipping(&self) -> bool {
+    pub(crate) fn is_skipping(&self) -> bool {
         let server_skips = || self.up.as_ref().is_some_and(|up| up.answers.is_skipping());
         self.open == Open::Skipping || server_skips()
     }

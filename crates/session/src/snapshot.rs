@@ -111,7 +111,7 @@ impl Session {
                 false => block.tell_loss().map_or(Ok(()), Err),
             };
         }
-        let has_failed = self.status() == Status::Failed;
+        let has_failed = self.status() == Status::Failed || self.is_skipping();
         let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
         if !ends && !env.still_serves(&snapshot.route) {
             return Err(lost("the replica that had the transaction's snapshot serves no more"));
@@ -285,15 +285,17 @@ fn is_refused_read_only(statement: &Statement) -> bool {
 /// Whether it changes settings and nothing else, and the session's state will tell which; not the path, by which names
 /// are looked up elsewhere.
 fn only_sets(statement: &Statement, text: &[u8]) -> bool {
-    let SessionEffect { settings, local_settings, .. } = statement.session;
-    let only = SessionEffect { settings, local_settings, ..SessionEffect::default() };
+    let SessionEffect { settings, local_settings, ref custom_settings, .. } = statement.session;
+    let custom_settings = custom_settings.clone();
+    let only =
+        SessionEffect { settings, local_settings, custom_settings, ..SessionEffect::default() };
     let is_such = match &statement.kind {
         Kind::Session(SessionCommand::Set { name, .. }) => &**name != "search_path",
         kind => *kind == Kind::Read && !mentions(text, b"setseed"),
     };
     is_such
         && statement.session == only
-        && (settings || local_settings)
+        && !statement.session.is_none()
         && statement.is_unsafe_only_for(&[Unsafe::SessionState])
         && !statement.is_write()
         && !statement.row_locks

@@ -135,22 +135,25 @@ impl Pin {
 
 /// The query that tells whether the session has temporary objects.
 pub const TEMPORARY: &str = "SELECT 'temporary', NULL, NULL FROM pg_catalog.pg_depend \
-    WHERE refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass \
-      AND refobjid = pg_catalog.pg_my_temp_schema()";
+    WHERE refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+      AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()";
 
 /// The query that tells a connection's session state, one row of a kind and two values a fact.
 /// The names of custom settings (with a dot) don't show in `pg_settings` and are asked for.
+///
+/// (Operators and types are qualified here and below: the session's `search_path` may have others of these names.)
 #[must_use]
 pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
     let mut text = String::from(
-        "SELECT 'setting', name, setting FROM pg_catalog.pg_settings WHERE source = 'session' \
-           AND name NOT IN ('transaction_isolation', 'transaction_read_only', \
-                            'transaction_deferrable') \
+        "SELECT 'setting', name, setting FROM pg_catalog.pg_settings \
+           WHERE source OPERATOR(pg_catalog.=) 'session' AND name OPERATOR(pg_catalog.<>) ALL \
+             ('{transaction_isolation,transaction_read_only,transaction_deferrable}'::pg_catalog.text[]) \
          UNION ALL SELECT 'role', pg_catalog.current_setting('role'), NULL \
          UNION ALL SELECT 'authorization', session_user, \
              (SELECT usename FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a \
-              JOIN pg_catalog.pg_user u ON u.usesysid = a.usesysid) \
-         UNION ALL SELECT 'path', pg_catalog.current_setting('search_path'), current_user::text \
+              JOIN pg_catalog.pg_user u ON u.usesysid OPERATOR(pg_catalog.=) a.usesysid) \
+         UNION ALL SELECT 'path', pg_catalog.current_setting('search_path'), \
+             current_user::pg_catalog.text \
          UNION ALL SELECT 'modes', pg_catalog.current_setting('default_transaction_isolation'), \
              pg_catalog.current_setting('idle_session_timeout') \
          UNION ALL SELECT 'strings', pg_catalog.current_setting('standard_conforming_strings'), NULL \
@@ -159,7 +162,8 @@ pub fn query<'a>(custom: impl Iterator<Item = &'a str>) -> String {
          UNION ALL SELECT 'prepared', NULL, NULL FROM pg_catalog.pg_prepared_statements \
              WHERE from_sql \
          UNION ALL SELECT 'advisory', NULL, NULL FROM pg_catalog.pg_locks \
-             WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()",
+             WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+               AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()",
     );
     write!(text, " UNION ALL {TEMPORARY}").expect("writing to a string");
     for name in custom {
@@ -179,12 +183,15 @@ pub fn query_custom<'a>(names: impl Iterator<Item = &'a str>) -> String {
 pub fn query_reported(name: &str) -> String {
     let name = name.replace('\'', "''");
     format!(
-        "SELECT CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 160000 \
+        "SELECT CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 \
+                 OPERATOR(pg_catalog.>=) 160000 \
              THEN 'reported in order' ELSE 'reported' END, name, setting FROM pg_catalog.pg_settings \
-         WHERE pg_catalog.lower(name) = '{name}' AND (name <> 'search_path' OR \
-             pg_catalog.current_setting('server_version_num')::int >= 180000) \
+         WHERE pg_catalog.lower(name) OPERATOR(pg_catalog.=) '{name}' \
+           AND (name OPERATOR(pg_catalog.<>) 'search_path' \
+             OR pg_catalog.current_setting('server_version_num')::pg_catalog.int4 \
+                 OPERATOR(pg_catalog.>=) 180000) \
          UNION ALL SELECT 'reset', name, reset_val FROM pg_catalog.pg_settings \
-         WHERE pg_catalog.lower(name) = '{name}'"
+         WHERE pg_catalog.lower(name) OPERATOR(pg_catalog.=) '{name}'"
     )
 }
 
@@ -198,6 +205,10 @@ fn one_custom(name: &str) -> String {
 pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
     let mut state = SessionState::default();
     for row in rows {
+        // In another encoding, which a client may have asked for.
+        if row.iter().flatten().any(|value| std::str::from_utf8(value).is_err()) {
+            state.pin = Some(Pin::Setting);
+        }
         let text = |index: usize| {
             row.get(index)
                 .and_then(Option::as_ref)
@@ -207,7 +218,8 @@ pub fn read(rows: &[Vec<Option<Bytes>>]) -> SessionState {
             (Some("setting" | "custom"), Some(name), Some(value)) => {
                 state.settings.values.push((name, value));
             }
-            (Some("role"), Some(role), _) if role != "none" => {
+            // (`none`, too: sessions may begin with one.)
+            (Some("role"), Some(role), _) => {
                 state.settings.values.push(("role".to_owned(), role));
             }
             (Some("authorization"), Some(user), Some(login)) if user != login => {

@@ -453,7 +453,7 @@ impl Upstream {
             // The server says "already exists" itself, in its own words and language.
             self.write_taken(parse.statement, Audience::Hidden);
             Parse { types: &types, ..parse }.write(&mut self.output);
-            self.answers.sent(Sent::Parse(None), audience);
+            self.answers.sent(Sent::Parse(Some(NOBODYS)), audience);
         } else if parse.statement.is_empty() {
             self.unnamed = Some(prepared.id);
             Parse { types: &types, ..parse }.write(&mut self.output);

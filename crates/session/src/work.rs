@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hihooi_sql::{Analysis, Kind, Statement};
+use hihooi_sql::{Analysis, Discard, Kind, SessionCommand, Statement};
 use hihooi_wire::backend::{ErrorFields, Report, Severity, Status};
 
 use crate::answers::{Audience, Sent};
@@ -344,12 +344,41 @@ impl Session {
                 self.write(env, out);
             }
             Some(error) => {
+                if self.settings.get("role").is_some() && self.gives_up_role() {
+                    let others = self.settings.values.iter().filter(|(name, _)| name != "role");
+                    let others = self.settings.with_values(others.cloned().collect());
+                    self.settings = Arc::new(others);
+                    return self.carry_settings(env, out);
+                }
                 let site = self.work.as_ref().map_or(SiteId::Primary, |work| work.route.site);
                 let fields = ErrorFields::read(&error).unwrap_or_default();
                 let what = format!("{} refused a connection: {fields}", env.site_name(site));
                 self.refused(Report::error("08006", what), env, out);
             }
         }
+    }
+
+    /// Whether the work does nothing but give up the role that was set. That needs no connection that has it: the role may be gone,
+    /// or the right to it.
+    fn gives_up_role(&self) -> bool {
+        let facts: Vec<&Arc<Analysis>> = match self.work.as_ref().map(|work| &work.what) {
+            Some(What::Query(query)) => vec![&query.facts],
+            Some(What::Unit(unit)) => {
+                unit.ops.iter().filter_map(|op| Some(op.prepared()?.1)).collect()
+            }
+            Some(What::Storing(_)) | None => Vec::new(),
+        };
+        let gives_up = |statement: &Statement| match &statement.kind {
+            Kind::Session(SessionCommand::Discard(Discard::All)) => true,
+            Kind::Session(SessionCommand::Reset(Some(name))) => &**name == "role",
+            Kind::Session(SessionCommand::Set { name, values, .. }) => {
+                let is_none = |values: &[Box<str>]| values.iter().any(|value| &**value == "none");
+                &**name == "role" && values.as_ref().is_none_or(|values| is_none(values))
+            }
+            _ => false,
+        };
+        let mut statements = facts.into_iter().flat_map(|facts| &facts.statements).peekable();
+        statements.peek().is_some() && statements.all(gives_up)
     }
 
     /// The primary is where the client's block is.

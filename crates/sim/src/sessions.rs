@@ -382,7 +382,7 @@ impl World {
                 statement_routing: true,
                 snapshot_routing: false,
             },
-            custom: Vec::new(),
+            untold: vec![("role".to_owned(), "none".to_owned())],
             path: SearchPath::new(["public"]),
             isolation: Isolation::ReadCommitted,
             has_plain_strings: true,

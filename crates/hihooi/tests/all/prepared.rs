@@ -2,6 +2,7 @@
 //! clients, and get those that they lack when they are needed.
 
 use bytes::BytesMut;
+use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Parse, Target};
 
 use crate::harness::{
@@ -341,6 +342,51 @@ fn i1_a_moment_is_that_of_the_clients_own_parse() {
         let before = seconds(session.value("SELECT extract(epoch FROM clock_timestamp())"));
         prepare(&mut second, name, text);
         on_both(&mut || assert!(seconds(value(&mut second, name)) >= before, "{text}"));
+    }
+}
+
+/// What fails in front of a Parse leaves the statement that it would have replaced; one error is all that a unit gets.
+#[test]
+fn i1_what_a_failed_unit_did_not_reach_stays_as_it_was() {
+    let _alone = alone();
+    let mut session = shared().connect();
+    let send = |session: &mut Session, write: &dyn Fn(&mut BytesMut)| {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        frontend::sync(&mut out);
+        session.send(&out).expect("sent");
+        let messages = session.until_ready(1).expect("answers");
+        messages.iter().filter(|message| message.tag == tag::ERROR).count()
+    };
+    let parse = |name: &'static [u8], text: &'static str| {
+        move |out: &mut BytesMut| frontend::parse(name, text.as_bytes(), out)
+    };
+    assert_eq!(send(&mut session, &parse(b"a", "SELECT 2")), 0);
+    assert_eq!(send(&mut session, &parse(b"", "SELECT 1")), 0);
+    let fails = |out: &mut BytesMut| {
+        parse(b"a", "SELECT 3")(out);
+        parse(b"", "SELECT 4")(out);
+    };
+    assert_eq!(send(&mut session, &fails), 1);
+    assert_eq!(value(&mut session, b""), "1");
+    for (begin, then) in [
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET ROLE postgres"),
+        ("BEGIN", "CREATE TABLE never (id int)"),
+    ] {
+        session.run(begin);
+        session.run("VALUES (1)");
+        let fails = |out: &mut BytesMut| {
+            for (text, flushes) in [("SELECT 1 / 0", true), (then, false)] {
+                frontend::parse(b"", text.as_bytes(), out);
+                frontend::bind(b"", b"", std::iter::empty(), out);
+                frontend::execute(b"", 0, out);
+                if flushes {
+                    frontend::flush(out);
+                }
+            }
+        };
+        assert_eq!(send(&mut session, &fails), 1, "{begin}");
+        session.run("ROLLBACK");
     }
 }
 

@@ -275,6 +275,117 @@ fn i1_nobody_finds_the_name_of_anothers_setting() {
     }
 }
 
+/// What a role begins with (ALTER ROLE … SET role) can be given up, by one session only: its rights are at stake.
+#[test]
+fn i1_a_role_that_is_given_up_is_given_up_by_one_session() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "1"));
+    let mut admin = cluster.connect();
+    admin.run(
+        "CREATE ROLE acting; CREATE ROLE toni LOGIN IN ROLE acting; ALTER ROLE toni SET role = 'acting';
+         CREATE ROLE wim LOGIN IN ROLE acting",
+    );
+    let mut open = cluster.connect_with(&[("user", "wim")]);
+    assert_eq!(open.value("SELECT current_user"), "wim");
+    admin.run("ALTER ROLE wim SET role = 'acting'");
+    let mut given_up = cluster.connect_with(&[("user", "toni")]);
+    let mut acting = cluster.connect_with(&[("user", "toni")]);
+    let ask = "/* hihooi: primary */ SELECT current_user";
+    for end in ["SET ROLE NONE", "SELECT set_config('role', 'none', false)"] {
+        given_up.run(end);
+        for ask in [ask, "SELECT current_user"] {
+            for _ in 0..3 {
+                assert_eq!(given_up.value(ask), "toni", "{end}");
+                assert_eq!(acting.value(ask), "acting", "{end}");
+            }
+        }
+        given_up.run("RESET ROLE");
+        assert_eq!(given_up.value(ask), "acting");
+    }
+    // A role that can't be set any more can be left.
+    admin.run("CREATE ROLE lost; GRANT lost TO toni");
+    for end in ["RESET ROLE", "DISCARD ALL", "SET ROLE NONE"] {
+        admin.run("GRANT lost TO toni");
+        given_up.run("SET ROLE lost");
+        acting.run(ask);
+        admin.run("REVOKE lost FROM toni");
+        assert_eq!(given_up.error(ask).code(), "08006");
+        given_up.run(end);
+        let expected = if end == "SET ROLE NONE" { "toni" } else { "acting" };
+        assert_eq!(given_up.value(ask), expected, "{end}");
+        given_up.run("RESET ROLE");
+    }
+    // Open sessions keep what they have, on new connections, too.
+    let (mut holder, new) = (cluster.connect_with(&[("user", "wim")]), "acting");
+    eventually("new sessions begin with the role", || {
+        holder = cluster.connect_with(&[("user", "wim")]);
+        holder.value(ask) == new
+    });
+    for _ in 0..3 {
+        assert_eq!(open.value(ask), "wim");
+        assert_eq!(holder.value(ask), "acting");
+    }
+}
+
+/// What hihooi asks a session for means the same with operators and types of users in its search path; a seed is the session's own;
+/// so is a value in another encoding.
+#[test]
+fn i1_settings_stay_with_their_session_whatever_they_are() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "2"));
+    cluster.connect().run(
+        "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE SCHEMA evil;
+         CREATE FUNCTION evil.no(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT false';
+         CREATE OPERATOR evil.= (leftarg = text, rightarg = text, function = evil.no);
+         CREATE OPERATOR evil.<> (leftarg = text, rightarg = text, function = evil.no)",
+    );
+    cluster.caught_up();
+    let (mut one, mut other) = (cluster.connect(), cluster.connect());
+    // The other one takes a connection, and may get that of the first.
+    let mut beside = |one: &mut Session, ask: &str| {
+        let own = one.value(ask);
+        other.run("BEGIN; UPDATE t SET id = id");
+        let others = other.value(ask);
+        assert_eq!(one.value(ask), own, "{ask}");
+        other.run("COMMIT");
+        others
+    };
+    one.run("SET search_path = evil, pg_catalog");
+    assert_eq!(beside(&mut one, "SHOW search_path"), "\"$user\", public");
+    one.run("RESET search_path");
+    let numbers = |session: &mut Session| session.value("/* hihooi: primary */ SELECT random()");
+    for seed in ["SET seed = 0.5", "SELECT set_config('seed', '0.5', false)", "SELECT setseed(0.5)"]
+    {
+        let mut session = cluster.connect();
+        session.run(seed);
+        let drawn = [numbers(&mut session), numbers(&mut session)];
+        session.run(seed);
+        assert_eq!(numbers(&mut session), drawn[0], "{seed}");
+        beside(&mut session, "SELECT 1");
+        numbers(&mut cluster.connect());
+        assert_eq!(numbers(&mut session), drawn[1], "{seed}");
+    }
+    one.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    one.run("SELECT * FROM t");
+    one.run("SET LOCAL app.tenant = 'local'");
+    let ask = "SELECT current_setting('app.tenant') FROM t";
+    assert_eq!(one.value(ask), "local");
+    one.run("SET app.tenant = 'mine'; COMMIT");
+    assert_eq!(one.value(ask), "mine");
+    assert_eq!(one.value(&format!("/* hihooi: primary */ {ask}")), "mine");
+    let mut latin = cluster.connect_with(&[("client_encoding", "LATIN1")]);
+    latin.run("SELECT set_config('app.name', U&'caf\\00e9', false)");
+    let ask = "SELECT current_setting('app.name') = U&'caf\\00e9' FROM t";
+    beside(&mut one, "SELECT 1");
+    for _ in 0..3 {
+        assert_eq!(latin.value(ask), "t");
+    }
+}
+
 /// A limit that no statement keeps is the client's own affair: what hihooi asks for a client that connects has none.
 #[test]
 fn a_role_whose_statements_time_out_at_once_logs_in() {

@@ -317,7 +317,7 @@ impl World {
                 statement_routing: true,
                 snapshot_routing: true,
             },
-            custom: Vec::new(),
+            untold: vec![("role".to_owned(), "none".to_owned())],
             path: SearchPath::new(["public"]),
             isolation: Isolation::ReadCommitted,
             has_plain_strings: true,

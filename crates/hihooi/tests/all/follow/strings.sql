@@ -13,6 +13,18 @@ ALTER TABLE t ADD w text DEFAULT '\\' CHECK (w <> '\'');
 CREATE TYPE e AS ENUM ('a\'b', '\\');
 INSERT INTO t (id) VALUES (2);
 
+-- case: hihooi's own code under standard_conforming_strings = off
+SET standard_conforming_strings = off;
+CREATE TABLE t (id int NOT NULL);
+ALTER TABLE t REPLICA IDENTITY FULL;
+ALTER TABLE t ADD PRIMARY KEY (id);
+-- expect: f
+SELECT relreplident FROM pg_class WHERE oid = 't'::regclass;
+CREATE MATERIALIZED VIEW m AS SELECT id FROM t;
+CREATE UNIQUE INDEX ON m (id);
+REFRESH MATERIALIZED VIEW CONCURRENTLY m;
+INSERT INTO t VALUES (1);
+
 -- case: standard_conforming_strings = off in DO, by a function and locally
 CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql SET standard_conforming_strings = off SET escape_string_warning = off AS $$ BEGIN
   EXECUTE 'CREATE TABLE a (id int PRIMARY KEY, v text DEFAULT ''x\\y'')';
