@@ -63,11 +63,7 @@ pub async fn watch(relay: Rc<Relay>, site: SiteId) {
             // What fails now is tried the next time.
             let read = timeout(half, relay.pools.read_configuration(site)).await;
             if matches!(read, Ok(Ok(()))) {
-                let before = std::mem::replace(&mut probe.compared, probe.loaded.clone());
-                // Sessions begin with other settings now.
-                if site == SiteId::Primary && before.is_some() {
-                    relay.welcomes.borrow_mut().clear();
-                }
+                probe.compared = probe.loaded.clone();
             }
         }
     }

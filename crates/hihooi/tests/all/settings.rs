@@ -275,114 +275,152 @@ fn i1_nobody_finds_the_name_of_anothers_setting() {
     }
 }
 
-/// What a role begins with (ALTER ROLE … SET role) can be given up, by one session only: its rights are at stake.
+/// A cluster with a role that begins as another one (ALTER ROLE … SET role).
+fn with_acting_role() -> Cluster {
+    let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "1"));
+    cluster.connect().run(
+        "CREATE ROLE acting; CREATE ROLE toni LOGIN IN ROLE acting; ALTER ROLE toni SET role = 'acting'",
+    );
+    cluster
+}
+
+const WHO: &str = "/* hihooi: primary */ SELECT current_user";
+
+/// What a role begins as can be given up, by one session only: its rights are at stake.
 #[test]
 fn i1_a_role_that_is_given_up_is_given_up_by_one_session() {
     if target_is_plain() {
         return;
     }
-    let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "1"));
-    let mut admin = cluster.connect();
-    admin.run(
-        "CREATE ROLE acting; CREATE ROLE toni LOGIN IN ROLE acting; ALTER ROLE toni SET role = 'acting';
-         CREATE ROLE wim LOGIN IN ROLE acting",
-    );
-    let mut open = cluster.connect_with(&[("user", "wim")]);
-    assert_eq!(open.value("SELECT current_user"), "wim");
-    admin.run("ALTER ROLE wim SET role = 'acting'");
+    let cluster = with_acting_role();
     let mut given_up = cluster.connect_with(&[("user", "toni")]);
     let mut acting = cluster.connect_with(&[("user", "toni")]);
-    let ask = "/* hihooi: primary */ SELECT current_user";
     for end in ["SET ROLE NONE", "SELECT set_config('role', 'none', false)"] {
         given_up.run(end);
-        for ask in [ask, "SELECT current_user"] {
+        for ask in [WHO, "SELECT current_user"] {
             for _ in 0..3 {
                 assert_eq!(given_up.value(ask), "toni", "{end}");
                 assert_eq!(acting.value(ask), "acting", "{end}");
             }
         }
         given_up.run("RESET ROLE");
-        assert_eq!(given_up.value(ask), "acting");
-    }
-    // A role that can't be set any more can be left.
-    admin.run("CREATE ROLE lost; GRANT lost TO toni");
-    for end in ["RESET ROLE", "DISCARD ALL", "SET ROLE NONE"] {
-        admin.run("GRANT lost TO toni");
-        given_up.run("SET ROLE lost");
-        acting.run(ask);
-        admin.run("REVOKE lost FROM toni");
-        assert_eq!(given_up.error(ask).code(), "08006");
-        given_up.run(end);
-        let expected = if end == "SET ROLE NONE" { "toni" } else { "acting" };
-        assert_eq!(given_up.value(ask), expected, "{end}");
-        given_up.run("RESET ROLE");
-    }
-    // Open sessions keep what they have, on new connections, too.
-    let (mut holder, new) = (cluster.connect_with(&[("user", "wim")]), "acting");
-    eventually("new sessions begin with the role", || {
-        holder = cluster.connect_with(&[("user", "wim")]);
-        holder.value(ask) == new
-    });
-    for _ in 0..3 {
-        assert_eq!(open.value(ask), "wim");
-        assert_eq!(holder.value(ask), "acting");
+        assert_eq!(given_up.value(WHO), "acting");
     }
 }
 
-/// What hihooi asks a session for means the same with operators and types of users in its search path; a seed is the session's own;
-/// so is a value in another encoding.
+/// A role that can't be set any more can be left.
 #[test]
-fn i1_settings_stay_with_their_session_whatever_they_are() {
+fn a_role_that_was_revoked_can_be_left() {
     if target_is_plain() {
         return;
     }
+    let cluster = with_acting_role();
+    let mut admin = cluster.connect();
+    let mut session = cluster.connect_with(&[("user", "toni")]);
+    let mut other = cluster.connect_with(&[("user", "toni")]);
+    admin.run("CREATE ROLE lost");
+    for end in ["RESET ROLE", "DISCARD ALL", "SET ROLE NONE"] {
+        admin.run("GRANT lost TO toni");
+        session.run("SET ROLE lost");
+        other.run(WHO);
+        admin.run("REVOKE lost FROM toni");
+        assert_eq!(session.error(WHO).code(), "08006");
+        session.run(end);
+        let expected = if end == "SET ROLE NONE" { "toni" } else { "acting" };
+        assert_eq!(session.value(WHO), expected, "{end}");
+        session.run("RESET ROLE");
+    }
+}
+
+/// An open session stays what it began as, on new server connections, too.
+#[test]
+fn i1_alter_role_leaves_open_sessions_their_role() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = with_acting_role();
+    let mut admin = cluster.connect();
+    admin.run("CREATE ROLE wim LOGIN IN ROLE acting");
+    let mut open = cluster.connect_with(&[("user", "wim")]);
+    assert_eq!(open.value(WHO), "wim");
+    admin.run("ALTER ROLE wim SET role = 'acting'");
+    let mut new = cluster.connect_with(&[("user", "wim")]);
+    eventually("new sessions begin as the other role", || {
+        new = cluster.connect_with(&[("user", "wim")]);
+        new.value(WHO) == "acting"
+    });
+    for _ in 0..3 {
+        assert_eq!(open.value(WHO), "wim");
+        assert_eq!(new.value(WHO), "acting");
+    }
+}
+
+/// A cluster in which two sessions share two connections, and a table to write.
+fn with_two_connections() -> Cluster {
     let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "2"));
-    cluster.connect().run(
-        "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE SCHEMA evil;
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.caught_up();
+    cluster
+}
+
+/// What another session is answered while it holds a connection, perhaps that of the first one, which goes on.
+fn beside(other: &mut Session, one: &mut Session, ask: &str) -> String {
+    let own = one.value(ask);
+    other.run("BEGIN; UPDATE public.t SET id = id");
+    let others = other.value(ask);
+    assert_eq!(one.value(ask), own, "{ask}");
+    other.run("COMMIT");
+    others
+}
+
+/// What hihooi asks a session for means the same with operators of users in the session's search path.
+#[test]
+fn i1_operators_of_users_hide_no_setting() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = with_two_connections();
+    let (mut one, mut other) = (cluster.connect(), cluster.connect());
+    one.run(
+        "CREATE SCHEMA evil;
          CREATE FUNCTION evil.no(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT false';
          CREATE OPERATOR evil.= (leftarg = text, rightarg = text, function = evil.no);
          CREATE OPERATOR evil.<> (leftarg = text, rightarg = text, function = evil.no)",
     );
     cluster.caught_up();
-    let (mut one, mut other) = (cluster.connect(), cluster.connect());
-    // The other one takes a connection, and may get that of the first.
-    let mut beside = |one: &mut Session, ask: &str| {
-        let own = one.value(ask);
-        other.run("BEGIN; UPDATE t SET id = id");
-        let others = other.value(ask);
-        assert_eq!(one.value(ask), own, "{ask}");
-        other.run("COMMIT");
-        others
-    };
     one.run("SET search_path = evil, pg_catalog");
-    assert_eq!(beside(&mut one, "SHOW search_path"), "\"$user\", public");
-    one.run("RESET search_path");
-    let numbers = |session: &mut Session| session.value("/* hihooi: primary */ SELECT random()");
-    for seed in ["SET seed = 0.5", "SELECT set_config('seed', '0.5', false)", "SELECT setseed(0.5)"]
-    {
-        let mut session = cluster.connect();
-        session.run(seed);
-        let drawn = [numbers(&mut session), numbers(&mut session)];
-        session.run(seed);
-        assert_eq!(numbers(&mut session), drawn[0], "{seed}");
-        beside(&mut session, "SELECT 1");
-        numbers(&mut cluster.connect());
-        assert_eq!(numbers(&mut session), drawn[1], "{seed}");
+    assert_eq!(beside(&mut other, &mut one, "SHOW search_path"), "\"$user\", public");
+}
+
+/// A custom setting can be set where a replica has the transaction's snapshot.
+#[test]
+fn i1_a_custom_setting_is_set_in_the_middle_of_a_snapshot() {
+    if target_is_plain() {
+        return;
     }
-    one.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-    one.run("SELECT * FROM t");
-    one.run("SET LOCAL app.tenant = 'local'");
+    let cluster = with_two_connections();
+    let mut session = cluster.connect();
     let ask = "SELECT current_setting('app.tenant') FROM t";
-    assert_eq!(one.value(ask), "local");
-    one.run("SET app.tenant = 'mine'; COMMIT");
-    assert_eq!(one.value(ask), "mine");
-    assert_eq!(one.value(&format!("/* hihooi: primary */ {ask}")), "mine");
+    session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    session.run("SELECT * FROM t");
+    session.run("SET LOCAL app.tenant = 'local'");
+    assert_eq!(session.value(ask), "local");
+    session.run("SET app.tenant = 'mine'; COMMIT");
+    assert_eq!(session.value(ask), "mine");
+    assert_eq!(session.value(&format!("/* hihooi: primary */ {ask}")), "mine");
+}
+
+/// A setting in another encoding than UTF-8 keeps its bytes.
+#[test]
+fn i1_a_setting_keeps_its_value_in_any_encoding() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = with_two_connections();
     let mut latin = cluster.connect_with(&[("client_encoding", "LATIN1")]);
     latin.run("SELECT set_config('app.name', U&'caf\\00e9', false)");
-    let ask = "SELECT current_setting('app.name') = U&'caf\\00e9' FROM t";
-    beside(&mut one, "SELECT 1");
     for _ in 0..3 {
-        assert_eq!(latin.value(ask), "t");
+        assert_eq!(latin.value("SELECT current_setting('app.name') = U&'caf\\00e9' FROM t"), "t");
     }
 }
 
