@@ -3,9 +3,10 @@
 //! replicas are opened with the primary's values as command-line options, even if the values are equal, so that
 //! a later reload at the replica doesn't change them. When the primary reloads its configuration, connections
 //! that were opened with other values are closed as soon as they are idle. (Connections to the primary take on
-//! new values by themselves, as all sessions do.)
+//! new values by themselves, as all sessions do, but what they told clients at their start is no longer true.) A
+//! client's session has its next unit run on the primary, and asks there what applies to it now.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -22,6 +23,8 @@ pub struct Configurations {
     /// As far as they are known.
     sites: RefCell<PerSite<Option<Configuration>>>,
     given: RefCell<PerSite<Given>>,
+    /// How often the primary's was found changed.
+    version: Cell<u64>,
 }
 
 impl Configurations {
@@ -31,6 +34,7 @@ impl Configurations {
         Configurations {
             sites: RefCell::new(sites.map(|_| None)),
             given: RefCell::new(sites.map(|_| Given::default())),
+            version: Cell::default(),
         }
     }
 
@@ -40,12 +44,23 @@ impl Configurations {
         self.sites.borrow()[site].is_some()
     }
 
+    /// How often the primary's was found changed.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.get()
+    }
+
     /// Takes note of a site's; the sites whose connections begin with something else from now on.
     pub fn set(&self, site: SiteId, configuration: Configuration) -> Vec<SiteId> {
-        self.sites.borrow_mut()[site] = Some(configuration);
+        let before = self.sites.borrow_mut()[site].replace(configuration);
         let sites = self.sites.borrow();
         let mut changed = Vec::new();
         let mut given = self.given.borrow_mut();
+        if site == SiteId::Primary && before.is_some() && before != sites.primary {
+            self.version.set(self.version.get() + 1);
+            given.primary = Given::default(); // nothing, but not what those of before began with
+            changed.push(SiteId::Primary);
+        }
         for (number, replica) in sites.replicas.iter().enumerate() {
             let now = given_at(sites.primary.as_ref(), replica.as_ref());
             let given = &mut given.replicas[number];
@@ -107,18 +122,27 @@ mod tests {
             "nothing to give yet"
         );
         assert!(!configurations.knows(SiteId::Primary));
-        let primary = configuration(&[
+        let mut primary = configuration(&[
             ("DateStyle", "ISO, DMY"),
             ("TimeZone", "Asia/Tokyo"),
             ("of_a_newer_version", "on"),
             ("x.custom", "2"),
         ]);
-        assert_eq!(configurations.set(SiteId::Primary, primary), [SiteId::Replica(0)]);
+        assert_eq!(configurations.set(SiteId::Primary, primary.clone()), [SiteId::Replica(0)]);
         let all = [("DateStyle", "ISO, DMY"), ("TimeZone", "Asia/Tokyo"), ("x.custom", "2")];
         let all = all.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(configurations.given(SiteId::Replica(0))[..], all);
         assert!(configurations.given(SiteId::Primary).is_empty());
         assert!(configurations.given(SiteId::Replica(1)).is_empty(), "it isn't known yet");
+        let began_with = configurations.given(SiteId::Primary);
+        assert!(configurations.is_current(SiteId::Primary, &began_with));
+        assert!(configurations.set(SiteId::Primary, primary.clone()).is_empty());
+        assert_eq!(configurations.version(), 0, "it is as it was");
+        primary.insert("TimeZone".to_owned(), Some("UTC".to_owned()));
+        let all_sites = [SiteId::Primary, SiteId::Replica(0)];
+        assert_eq!(configurations.set(SiteId::Primary, primary), all_sites);
+        assert!(!configurations.is_current(SiteId::Primary, &began_with));
+        assert_eq!(configurations.version(), 1);
         let changed = configuration(&[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German")]);
         assert!(
             configurations.set(SiteId::Replica(0), changed).is_empty(),

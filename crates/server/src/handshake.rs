@@ -277,8 +277,10 @@ impl Drop for Cancel {
 /// # Errors
 /// The server's own error, or that it can't be reached.
 pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welcome>, Refusal> {
-    if let Some(welcome) = relay.welcomes.borrow().get(key) {
-        return Ok(welcome.clone());
+    let version = relay.pools.configuration_version();
+    let known = relay.welcomes.borrow().get(key).cloned();
+    if let Some(welcome) = known.filter(|known| known.configuration_version == version) {
+        return Ok(welcome);
     }
     let pool = relay.pools.pool(SiteId::Primary, key);
     let mut server = relay.pools.acquire(&pool, key, &Rc::default(), 0).await?;
@@ -296,6 +298,7 @@ pub async fn welcome(relay: &Rc<Relay>, key: &Rc<StartupKey>) -> Result<Rc<Welco
         path: SearchPath::new(&found.path),
         isolation: found.isolation,
         idle_limit: found.idle_limit,
+        configuration_version: version,
     });
     relay.pools.release(server);
     let mut welcomes = relay.welcomes.borrow_mut();

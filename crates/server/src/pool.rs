@@ -67,6 +67,8 @@ pub enum Refusal {
         /// How long the client waited.
         waited: Duration,
     },
+    /// The client has left meanwhile.
+    Left,
 }
 
 impl Refusal {
@@ -96,6 +98,7 @@ impl Refusal {
             )
             .detail(format!("Waited {} ms for one.", waited.as_millis()))
             .hint("Raise max_connections there or pool.wait_ms_max, or end idle transactions."),
+            Refusal::Left => Report::error("08006", "the client has left"),
         }
     }
 }
@@ -277,6 +280,12 @@ impl Pools {
             self.close_idle(site);
         }
         Ok(())
+    }
+
+    /// How often the primary's configuration was found changed.
+    #[must_use]
+    pub fn configuration_version(&self) -> u64 {
+        self.configurations.version()
     }
 
     /// Tells the log why a read can't run at a replica, unless it has just said so.

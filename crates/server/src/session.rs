@@ -77,6 +77,10 @@ impl Env for Lent<'_> {
         self.0.is_catalog_unread()
     }
 
+    fn configuration_version(&self) -> u64 {
+        self.0.pools.configuration_version()
+    }
+
     fn knows(&self, write: WriteId) -> bool {
         self.0.knows(write)
     }
@@ -211,6 +215,7 @@ impl<S: Stream> Served<S> {
             has_plain_strings: !welcome.parameters.contains(&off),
             may_lack_events: startup.may_set("event_triggers"),
             idle_limit: welcome.idle_limit,
+            configuration_version: welcome.configuration_version,
         };
         Served {
             pools: relay.sites.map(|_| None),
@@ -442,6 +447,15 @@ impl<S: Stream> Served<S> {
         came
     }
 
+    /// Whether the client of a read that waits for a connection has left. Keeps what it sends meanwhile.
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> bool {
+        let Served { session, stream, .. } = self;
+        while session.wants_client() && client::poll_read(stream, &mut session.down, cx).is_ready()
+        {
+        }
+        session.is_abandoned()
+    }
+
     /// Carries out what has to be waited for.
     async fn wait_for(&mut self, action: Action) {
         if !matches!(action, Action::End { .. }) {
@@ -616,12 +630,17 @@ impl<S: Stream> Served<S> {
 
     async fn lease(&mut self, site: SiteId) -> Event<'static> {
         let pool = self.pool(site).clone();
-        let (relay, startup) = (self.relay.clone(), &self.startup);
-        let settings = self.session.settings();
+        let (relay, info, startup) = (self.relay.clone(), self.info.clone(), self.startup.clone());
+        let settings = self.session.settings().clone();
         let meters = &relay.meters.sites[site];
         let began = Instant::now();
-        let waits = (meters.waits(), Waits::new(&self.info, began, Some(site)));
-        let acquired = relay.pools.acquire(&pool, startup, settings, self.id).await;
+        let waits = (meters.waits(), Waits::new(&info, began, Some(site)));
+        let mut acquired = pin!(relay.pools.acquire(&pool, &startup, &settings, self.id));
+        let acquired = poll_fn(|cx| match acquired.as_mut().poll(cx) {
+            Poll::Pending if self.poll_leaving(cx) => Poll::Ready(Err(Refusal::Left)),
+            polled => polled,
+        })
+        .await;
         drop(waits);
         self.clock.passes();
         meters.leased(began.elapsed());
@@ -643,7 +662,7 @@ impl<S: Stream> Served<S> {
         match refusal {
             Refusal::Server(_) => pool.refusals.borrow_mut().failed(now, balance.jitter()),
             Refusal::Unreachable(_) => balance.failed(number, now),
-            Refusal::Full { .. } | Refusal::NoRoom { .. } => {}
+            Refusal::Full { .. } | Refusal::NoRoom { .. } | Refusal::Left => {}
         }
     }
 
@@ -693,8 +712,9 @@ impl<S: Stream> Served<S> {
     }
 
     fn warn_refused(&self, site: SiteId, refusal: &Refusal) {
-        if self.relay.replica(site).is_some_and(|replica| replica.is_silent()) {
-            return; // told once, when it was found
+        let is_silent = self.relay.replica(site).is_some_and(|replica| replica.is_silent());
+        if is_silent || matches!(refusal, Refusal::Left) {
+            return; // told once, when it was found; or nothing to tell
         }
         let report = refusal.report(&self.relay.sites[site].name, &self.startup);
         self.relay.pools.tell_refusal(site, &report.message);

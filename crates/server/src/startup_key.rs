@@ -95,4 +95,6 @@ pub struct Welcome {
     pub isolation: Isolation,
     /// How long the session may wait for its client outside of a transaction.
     pub idle_limit: Option<Duration>,
+    /// The version of the primary's configuration, before it was asked.
+    pub configuration_version: u64,
 }

@@ -270,6 +270,7 @@ impl Session {
         self.own.statement_routing
             && self.up.is_none()
             && self.open == Open::No
+            && self.effects.is_none()
             && (isolation == Isolation::ReadCommitted || self.may_take_snapshot(modes))
             && self.opened.is_replicated
             && env.has_replicas()

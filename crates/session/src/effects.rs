@@ -17,7 +17,7 @@ use crate::names::NamesGone;
 use crate::read::hinted_level;
 use crate::relaying::QUERY_CANCELED;
 use crate::session::{End, Session, may_change_path, mentions};
-use crate::state::{self, Pin};
+use crate::state::{self, CarriedSettings, Pin};
 use crate::upstream::Upstream;
 use crate::work::Then;
 
@@ -224,8 +224,7 @@ impl Session {
             Look::All | Look::Nothing => {
                 // A replica's own defaults are not the session's.
                 let is_replica = up.is_replica;
-                let set = |name: &str| found.settings.values.iter().any(|(known, _)| known == name);
-                let counts = |name: &str| !is_replica || set(name);
+                let counts = |name: &str| !is_replica || found.settings.get(name).is_some();
                 self.isolation = match counts("default_transaction_isolation") {
                     true => found.isolation,
                     false => self.opened.isolation,
@@ -242,6 +241,9 @@ impl Session {
                     true => SearchPath::new(&found.path),
                     false => self.opened.path.clone(),
                 });
+                if !is_replica {
+                    self.learn_defaults(&found.settings);
+                }
                 self.pin = found.pin;
                 self.set_settings(found.settings.values);
             }
@@ -258,6 +260,37 @@ impl Session {
         self.pin = self.pin.or(self.lasting_pin);
         self.has_set(before, found.reported.take());
         self.clean(env, out);
+    }
+
+    /// If the primary has another configuration than the session knows, what the session hasn't set itself may be
+    /// something else: its next unit runs there, and then it is looked at.
+    pub(crate) fn doubt_configuration(&mut self, env: &dyn Env) {
+        let version = env.configuration_version();
+        if version != self.opened.configuration_version
+            && self.block.is_none()
+            && self.snapshot.is_none()
+        {
+            self.opened.configuration_version = version;
+            self.effects.settings = true;
+            self.is_path_unknown = true;
+        }
+    }
+
+    /// The primary told what the session has now; what it hasn't set itself is what it would begin with.
+    fn learn_defaults(&mut self, set: &CarriedSettings) {
+        let is_default = |name: &str| set.get(name).is_none();
+        if let Some(path) = self.path.clone().filter(|_| is_default("search_path")) {
+            self.opened.path = path;
+        }
+        if is_default("default_transaction_isolation") {
+            self.opened.isolation = self.isolation;
+        }
+        if is_default("idle_session_timeout") {
+            self.opened.idle_limit = self.idle_limit;
+        }
+        if is_default("standard_conforming_strings") {
+            self.opened.has_plain_strings = self.has_plain_strings;
+        }
     }
 
     /// The session has these settings, and so has its connection.

@@ -254,6 +254,8 @@ pub trait Env {
     fn is_catalog_stale(&self) -> bool;
     /// Whether the stream brought DDL that the catalog lacks.
     fn is_catalog_unread(&self) -> bool;
+    /// How often the primary's configuration was found changed.
+    fn configuration_version(&self) -> u64;
     /// Whether the catalog has what a write changed.
     fn knows(&self, write: WriteId) -> bool;
     /// Settings with a dot in their names that code in the catalog gives a value or asks for.

@@ -107,6 +107,9 @@ impl Session {
         if !self.opened.is_replicated || !env.has_replicas() {
             return Err(Reason::NoReplica);
         }
+        if self.block.is_none() && !self.effects.is_none() {
+            return Err(Reason::SessionState); // the primary is to be asked first what it is
+        }
         if self.block.is_none() && self.isolation == Isolation::Serializable {
             return Err(Reason::Isolation);
         }

@@ -82,6 +82,8 @@ pub struct Opened {
     pub may_lack_events: bool,
     /// How long it may wait for its client outside of a transaction.
     pub idle_limit: Option<Duration>,
+    /// The version of the primary's configuration of which all this was learnt.
+    pub configuration_version: u64,
 }
 
 /// What a session is about.
@@ -334,6 +336,13 @@ impl Session {
         }
     }
 
+    /// Whether nobody waits for the read that the session is about to send. (What may write is carried out all the
+    /// same, as by a server that has received it.)
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.down.gone && self.wanted().is_some()
+    }
+
     /// Whether more is to be read from the server that works for the session: back-pressure (I8).
     #[must_use]
     pub fn wants_server(&self) -> bool {
@@ -489,6 +498,7 @@ impl Session {
     fn turn(&mut self, message: Message, env: &dyn Env, out: &mut Actions) {
         self.doubts.was_ahead = self.is_ahead_of_catalog(env);
         self.doubts.was_unread = env.is_catalog_unread();
+        self.doubt_configuration(env);
         match message.tag {
             // In a failed unit, up to its Sync.
             tag::QUERY | tag::FUNCTION_CALL if self.is_skipping() => {}

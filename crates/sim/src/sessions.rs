@@ -214,6 +214,10 @@ impl Env for Relay {
     fn is_catalog_unread(&self) -> bool {
         self.is_unread()
     }
+
+    fn configuration_version(&self) -> u64 {
+        0
+    }
     fn knows(&self, write: WriteId) -> bool {
         !self.is_unread() && !self.freshness.borrow().is_unresolved(write)
     }
@@ -388,6 +392,7 @@ impl World {
             has_plain_strings: true,
             may_lack_events: false,
             idle_limit: None,
+            configuration_version: 0,
         };
         Client {
             session: Session::new(opened, Downstream::default()),

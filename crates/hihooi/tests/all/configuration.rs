@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 
-use crate::harness::client::Session;
+use crate::harness::client::{Message, Session};
 use crate::harness::{Cluster, Options, eventually, ms, target_is_plain};
 
 /// It shows TimeZone, DateStyle, extra_float_digits, bytea_output and a custom setting.
@@ -127,4 +127,51 @@ fn whose_configuration_it_is_makes_no_difference() {
     eventually("replica2 is known to have died", || since() != before);
     let wanted = cluster.direct("primary").value(ASK);
     expect(&mut session, &wanted);
+}
+
+/// What the primary's configuration says of names, blocks and what clients are told is so for sessions that are open,
+/// too (I1): their reads are as fresh as the rows that the names mean now require.
+#[test]
+fn i1_open_sessions_take_on_the_primarys_configuration() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(Options::replicas(1).noticing_silence());
+    let (mut before, mut writes) = (cluster.connect(), cluster.connect());
+    writes.run(
+        "CREATE SCHEMA other; CREATE TABLE other.t (n int); CREATE TABLE t (n int); \
+         INSERT INTO other.t VALUES (1)",
+    );
+    cluster.caught_up();
+    assert_eq!(before.value("SELECT count(*) FROM t"), "0");
+    let settings = [
+        "SET search_path = other, public",
+        "SET default_transaction_isolation = 'serializable'",
+        "SET TimeZone = 'Asia/Kolkata'",
+    ];
+    alter(&cluster, "primary", &settings);
+    eventually("a new session is told", || {
+        let new = cluster.connect();
+        let is_zone = |message: &&Message| message.body.starts_with(b"TimeZone\0Asia/Kolkata\0");
+        new.greeting.iter().filter(is_zone).count() == 1
+    });
+    let mut new = cluster.connect();
+    for session in [&mut before, &mut new] {
+        session.run("BEGIN");
+        assert_eq!(session.value("SELECT count(*) FROM t"), "1");
+        assert_eq!(session.value("SHOW transaction_isolation"), "serializable");
+        session.run("COMMIT; SET default_transaction_isolation = 'read committed'");
+        session.value("SELECT count(*) FROM t");
+        assert_eq!(session.route().site(), "replica1");
+    }
+    // The replica can show what the table had, but not write what it gets.
+    let mut replica = cluster.direct("replica1");
+    replica.run("BEGIN; LOCK TABLE other.t IN SHARE MODE");
+    writes.run("INSERT INTO t VALUES (2)");
+    for session in [&mut before, &mut new] {
+        assert_eq!(session.value("SELECT count(*) FROM t"), "2");
+        assert_eq!(session.route().site(), "primary");
+    }
+    replica.run("COMMIT");
+    cluster.assert_verified();
 }

@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use bytes::BytesMut;
+use hihooi_wire::frontend;
+
 use crate::harness::{
     Answer, Cluster, Options, Session, alone, eventually, ms, s, target_is_plain,
 };
@@ -221,4 +224,55 @@ fn who_waits_for_too_long_is_told() {
         others.truncate(others.len() - 3);
         waits.join().expect("served");
     });
+}
+
+/// A read whose client has left gives up its place to those who still wait; a write is carried out, as it is by a
+/// server that has received it.
+#[test]
+fn who_has_left_keeps_no_place_in_the_queue() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "1");
+    let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "600000"));
+    let mut at_primary = cluster.connect();
+    at_primary.run("CREATE TABLE t (n int)");
+    cluster.caught_up();
+    let open = |name: &str| cluster.connect_with(&[("application_name", name)]);
+    let send = |mut session: Session, text: &str| {
+        let mut out = BytesMut::new();
+        frontend::query(text.as_bytes(), &mut out);
+        session.send(&out).expect("sent");
+        session
+    };
+    let waiting = |name: &str| {
+        let clients = cluster.admin().run("SHOW CLIENTS").records();
+        let here = clients.iter().filter(|row| row["application_name"] == name);
+        here.filter(|row| row["state"] == "waiting").count()
+    };
+    // (To log in takes a connection, too.)
+    let (at_replica, writes, stays) = (cluster.connect(), open("writes"), open("stays"));
+    let reads: Vec<_> = (1..=3).map(|_| open("reads")).collect();
+    let at_replica = send(at_replica, "SELECT count(*) FROM t, (SELECT pg_sleep(600)) s");
+    eventually("it runs at the replica", || {
+        let running = "SELECT count(*) FROM pg_stat_activity \
+            WHERE state = 'active' AND query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()";
+        cluster.direct("replica1").number(running) == 1
+    });
+    at_primary.run("BEGIN; INSERT INTO t VALUES (1)");
+
+    let mut leave: Vec<_> =
+        reads.into_iter().map(|session| send(session, "SELECT count(*) FROM t")).collect();
+    leave.push(send(writes, "INSERT INTO t VALUES (2)"));
+    let mut stays = send(stays, "SELECT count(*) FROM t");
+    let all = || (waiting("reads"), waiting("writes"), waiting("stays"));
+    eventually("all of them wait", || all() == (3, 1, 1));
+    drop(leave);
+    eventually("those that left with reads are gone", || all() == (0, 1, 1));
+    at_primary.run("COMMIT");
+    let mut other = cluster.direct("primary");
+    eventually("the write was carried out", || other.number("SELECT count(*) FROM t") == 2);
+    drop(at_replica);
+    stays.answers().expect("its turn came");
 }

@@ -355,6 +355,35 @@ fn i1_alter_role_leaves_open_sessions_their_role() {
     }
 }
 
+/// In whose schema a name is looked up is the role's that was set, also when the session is looked at in a block that a
+/// replica runs.
+#[test]
+fn i1_the_own_schema_is_that_of_the_role_that_was_set() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = with_acting_role();
+    let (mut session, mut writes) = (cluster.connect(), cluster.connect());
+    writes.run(
+        "CREATE SCHEMA acting; CREATE TABLE acting.t (n int); CREATE TABLE public.t (n int); \
+         INSERT INTO acting.t VALUES (1); GRANT ALL ON SCHEMA acting TO acting; \
+         GRANT SELECT ON acting.t, public.t TO acting",
+    );
+    cluster.caught_up();
+    session.run("SET role = 'acting'");
+    session.run("BEGIN");
+    session.run("SET TimeZone = 'Asia/Kolkata'");
+    assert_eq!(session.value("SELECT count(*) FROM t"), "1");
+    assert_eq!(session.route().site(), "replica1");
+    // The replica can show what the table had, but not write what it gets.
+    let mut replica = cluster.direct("replica1");
+    replica.run("BEGIN; LOCK TABLE acting.t IN SHARE MODE");
+    writes.run("INSERT INTO acting.t VALUES (2)");
+    assert_eq!(session.value("SELECT count(*) FROM t"), "2");
+    session.run("COMMIT");
+    replica.run("COMMIT");
+}
+
 /// A cluster in which two sessions share two connections, and a table to write.
 fn with_two_connections() -> Cluster {
     let cluster = Cluster::start(Options::replicas(1).env("HIHOOI_POOL_SIZE", "2"));

@@ -207,6 +207,10 @@ impl Env for Lent {
     fn is_catalog_unread(&self) -> bool {
         self.is_behind.get()
     }
+
+    fn configuration_version(&self) -> u64 {
+        0
+    }
     fn knows(&self, _: WriteId) -> bool {
         !self.is_behind.get()
     }
@@ -323,6 +327,7 @@ impl World {
             has_plain_strings: true,
             may_lack_events: false,
             idle_limit: None,
+            configuration_version: 0,
         };
         LENT.with(|lent| {
             lent.is_behind.set(false);
