@@ -8,7 +8,7 @@ use hihooi_postgres::apply::ApplierHandle;
 use hihooi_postgres::control::{ControlRequest, News};
 use hihooi_postgres::site::Replica;
 use hihooi_postgres::verify;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::log_view::View;
 use crate::rebuilding::Rebuilder;
@@ -21,7 +21,7 @@ const PAUSE_WAIT: Duration = Duration::from_secs(10);
 /// How long replicas may take to reach the position that is verified.
 const VERIFY_WAIT: Duration = Duration::from_secs(120);
 
-/// Carries out requests, one after the other.
+/// Carries out requests. What takes long doesn't hold up others.
 pub struct Controller {
     /// The sites.
     pub replication: Arc<Replication>,
@@ -31,22 +31,34 @@ pub struct Controller {
     pub view: View,
     /// Replaces replicas.
     pub rebuilder: Arc<Rebuilder>,
+    /// One VERIFY at a time: each holds the appliers.
+    pub verifying: Mutex<()>,
 }
 
 impl Controller {
     /// Carries out requests until the admin database is gone.
-    pub async fn answer(self, mut requests: mpsc::Receiver<ControlRequest>) {
+    pub async fn answer(self: Arc<Self>, mut requests: mpsc::Receiver<ControlRequest>) {
         while let Some(request) = requests.recv().await {
-            // Whoever asked may be gone; then nobody needs the answer.
             match request {
+                // Whoever asked may be gone: then it is not to be done later.
+                ControlRequest::Pause { reply, .. } | ControlRequest::Resume { reply, .. }
+                    if reply.is_closed() => {}
                 ControlRequest::Pause { replica, reply } => {
                     let _ = reply.send(self.pause(&replica).await);
                 }
                 ControlRequest::Resume { replica, reply } => {
                     let _ = reply.send(self.resume(&replica).await);
                 }
-                ControlRequest::Verify { news } => self.verify(&news).await,
-                // It may take hours, and other requests don't wait for it.
+                // These may take hours.
+                ControlRequest::Verify { news } => {
+                    let controller = Arc::clone(&self);
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            () = controller.verify(&news) => {}
+                            () = news.closed() => {} // nobody waits for the result
+                        }
+                    });
+                }
                 ControlRequest::Rebuild { replica, is_forced, news } => {
                     let rebuilder = Arc::clone(&self.rebuilder);
                     tokio::spawn(async move {
@@ -108,7 +120,16 @@ impl Controller {
 
     /// Verifies the replicas that are reached; one that isn't makes the whole fail.
     async fn verify(&self, news: &mpsc::Sender<News<verify::Report>>) {
+        let turn = match self.verifying.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let waits = "waits until another VERIFY has ended".to_owned();
+                let _ = news.try_send(News::Progress(waits));
+                self.verifying.lock().await
+            }
+        };
         let found = self.verified(news).await;
+        drop(turn);
         let _ = news.send(News::Done(found)).await;
     }
 

@@ -16,12 +16,14 @@ use hihooi_postgres::wal_positions::WalPositions;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::{Lsn, Tsid};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::Failure;
 
 /// How long the collector may make no progress while it catches up with the primary.
 const CAUGHT_UP_LIMIT: Duration = Duration::from_secs(60);
+/// How long its stream may be interrupted; it is tried again sooner.
+const FOLLOWING_LIMIT: Duration = Duration::from_secs(15);
 /// Between two looks at how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Entries that are read at once for their headers.
@@ -102,6 +104,22 @@ impl View {
         }
         primary.close().await;
         Ok(())
+    }
+
+    /// Waits until the log has all that was committed on the primary before the call, and will have what comes.
+    ///
+    /// # Errors
+    /// A sentence for the operator: the collector doesn't get there, or the primary can't be asked.
+    pub async fn wait_until_following(&self) -> Result<(), String> {
+        self.wait_until_caught_up().await?;
+        let connected = async {
+            while !self.collector.connected.load(Ordering::Acquire) {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        let why =
+            || format!("the collector does not follow the primary: {}", self.collector.error());
+        timeout(FOLLOWING_LIMIT, connected).await.map_err(|_| why())
     }
 
     async fn wait_until_caught_up(&self) -> Result<(), String> {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use hihooi_postgres::connection::{Connection, Login};
 use hihooi_postgres::site::{Replica, Site, State};
 use hihooi_replication::ids::{Lsn, Tsid};
 use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::log_view::View;
 use crate::replication::{Appliers, Replication};
@@ -27,6 +28,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// nor before so many times the time has passed that the copy took: copying loads the primary.
 const AGAIN_AFTER_TIMES: u32 = 10;
+/// Whoever asks for a copy is told after so long why it doesn't begin.
+const SILENT_FOR: Duration = Duration::from_secs(2);
 /// Pauses after copies that failed.
 const RETRY_MIN: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(300);
@@ -149,6 +152,19 @@ impl Rebuilder {
 
     async fn replace(&self, replica: &Arc<Replica>, tell: Tell) -> Result<(), String> {
         let Replication { log, copier, .. } = &*self.replication;
+        // Without what comes behind it, a copy can't be used; until it can be made, the replica stays as it is.
+        let mut caught_up = pin!(self.view.wait_until_following());
+        let followed = match timeout(SILENT_FOR, &mut caught_up).await {
+            Ok(followed) => followed,
+            Err(_) => {
+                tell(format!(
+                    "waits until the log has what the primary has committed {}",
+                    self.view.collector.error()
+                ));
+                caught_up.await
+            }
+        };
+        followed.map_err(|why| format!("{why}; the replica stays as it is"))?;
         // The log keeps what the copy will need.
         replica.set_copied_from(log.last().map_or(Tsid::ZERO, |last| last.tsid));
         replica.set_cloning(Some("its server is stopped".to_owned()));

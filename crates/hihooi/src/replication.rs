@@ -160,8 +160,9 @@ pub async fn run(
     tokio::spawn(keep_trimming(log, appliers.clone(), replication.replicas.clone()));
     let keeper = Arc::clone(&rebuilder);
     tokio::spawn(async move { keeper.keep_replicas().await });
-    let controller = Controller { replication, appliers: appliers.clone(), view, rebuilder };
-    tokio::spawn(controller.answer(requests));
+    let (appliers_too, verifying) = (appliers.clone(), tokio::sync::Mutex::default());
+    let controller = Controller { replication, appliers: appliers_too, view, rebuilder, verifying };
+    tokio::spawn(Arc::new(controller).answer(requests));
 
     let collected = tokio::select! {
         // A manager that is dropped without a word stops as well.

@@ -204,6 +204,7 @@ impl Login {
             is_own: true,
         }
         .with("application_name", application)
+        .with_all(&UNLIMITED)
         .with("search_path", "pg_catalog")
         .with("default_transaction_read_only", "off")
         .with("role", "none")
@@ -223,6 +224,13 @@ impl Login {
     }
 }
 
+/// Our connections have no such limits, whatever the server, the database or the role has.
+const UNLIMITED: [(&str, &str); 4] = [
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+];
 /// The first major version with `transaction_timeout`.
 const TRANSACTION_TIMEOUT_SINCE: u32 = 17;
 

@@ -13,9 +13,13 @@ mod sums;
 mod table;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use futures_util::stream::FuturesUnordered;
 use hihooi_replication::entry::Header;
 use hihooi_replication::ids::Tsid;
 use hihooi_wire::backend::{read_data_row, tag};
@@ -45,6 +49,18 @@ const ATTEMPTS_MAX: u32 = 8;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Pause before definitions are asked for again because a client holds a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(200);
+/// The user is told whose lock is waited for after so long, and again.
+const TELL_LOCKS_EVERY: Duration = Duration::from_secs(5);
+/// So long, too, a table's rows wait for a lock without a word.
+const WAIT_FOR_LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
+/// Who holds locks on tables that keep readers out.
+const LOCKERS: &str = "SELECT pg_catalog.string_agg(DISTINCT coalesce( \
+        'process ' || l.pid, 'the prepared transaction ' || pg_catalog.quote_literal(p.gid)), ', ') \
+    FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p \
+        ON l.virtualtransaction = '-1/' || p.transaction \
+    WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND l.relation IS NOT NULL \
+        AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.database = ( \
+            SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())";
 /// Ends a savepoint and releases its locks.
 const UNDO: &str = "ROLLBACK TO hihooi; RELEASE hihooi";
 /// Lines for the user that wait to be sent; when there are more, comparing waits.
@@ -169,11 +185,11 @@ impl fmt::Display for Report {
 pub struct VerifyError(pub String);
 
 /// Compares `replicas` with `primary` at one position of the log. `progress` is called with lines
-/// for the user.
+/// for the user. Whoever drops this ends it, also at the servers.
 ///
 /// # Errors
-/// [`VerifyError`] when the primary or the log can't be asked; a replica that can't be compared is
-/// named in the [`Report`], which lists what differs.
+/// [`VerifyError`] when the primary or the log can't be asked, or a replica ceases to answer; one that can't be compared
+/// is named in the [`Report`], which lists what differs.
 pub async fn verify(
     primary: &Site,
     replicas: &[(Arc<Replica>, ApplierHandle)],
@@ -181,19 +197,48 @@ pub async fn verify(
     options: &Options,
     progress: &mut (dyn FnMut(String) + Send),
 ) -> Result<Report, VerifyError> {
-    let (mut report, sites, tables) = compare_structure(primary, replicas, log, options).await?;
+    let (lines, mut told) = mpsc::channel(LINES_MAX);
+    let answering: Vec<_> = replicas.iter().filter(|(replica, _)| !replica.is_silent()).collect();
+    let mut silenced: FuturesUnordered<_> = answering
+        .iter()
+        .map(|(replica, _)| async { failed(&replica.site.name, &replica.silenced().await) })
+        .collect();
+    let mut compared = pin!(compare(primary, replicas, log, options, lines));
+    loop {
+        tokio::select! {
+            biased;
+            Some(line) = told.recv() => progress(line),
+            report = &mut compared => return report,
+            Some(silent) = silenced.next() => return Err(silent),
+        }
+    }
+}
+
+async fn compare(
+    primary: &Site,
+    replicas: &[(Arc<Replica>, ApplierHandle)],
+    log: &dyn LogView,
+    options: &Options,
+    lines: mpsc::Sender<String>,
+) -> Result<Report, VerifyError> {
+    let found = compare_structure(primary, replicas, log, options, &lines).await?;
+    let (mut report, sites, tables) = found;
     report.replicas = sites[1..].iter().map(|site| site.name.clone()).collect();
     let names = report.replicas.join(", ");
-    progress(format!("comparing {names} with the primary at TSID {}", report.tsid));
-    let (lines, mut told) = mpsc::channel(LINES_MAX);
-    let work = compare_rows(sites, tables, options.clone(), report, lines);
+    tell(&lines, format!("comparing {names} with the primary at TSID {}", report.tsid)).await?;
+    let (work, told) =
+        (compare_rows(sites, tables, options.clone(), report, lines.clone()), lines.clone());
     // On a thread of its own, since hashing whole tables would hold up the appliers on this one.
-    let compared = spawn_blocking(|| Handle::current().block_on(work));
-    while let Some(line) = told.recv().await {
-        progress(line);
-    }
+    let compared = spawn_blocking(move || {
+        Handle::current().block_on(async {
+            tokio::select! {
+                report = work => report,
+                () = told.closed() => Err(VerifyError("nobody waits for the result".to_owned())),
+            }
+        })
+    });
     let report = compared.await.map_err(|error| VerifyError(error.to_string()))??;
-    progress(report.verdict().to_owned());
+    tell(&lines, report.verdict().to_owned()).await?;
     Ok(report)
 }
 
@@ -206,13 +251,14 @@ async fn compare_structure(
     replicas: &[(Arc<Replica>, ApplierHandle)],
     log: &dyn LogView,
     options: &Options,
+    lines: &mpsc::Sender<String>,
 ) -> Result<(Report, Vec<Side>, Vec<Tables>), VerifyError> {
     let mut remaining: Option<Vec<Difference>> = None;
     let mut attempt = 1;
     loop {
         let mut report = Report::default();
-        let held = Held(replicas);
-        let sites = take_snapshots(primary, replicas, log, options, &mut report).await;
+        let held: Vec<_> = replicas.iter().map(|(_, applier)| Held(applier)).collect();
+        let sites = take_snapshots(primary, replicas, log, options, lines, &mut report).await;
         drop(held);
         let mut sites = sites?;
         let found = describe(&mut sites, &mut report).await;
@@ -264,22 +310,28 @@ struct Side {
     name: String,
     login: Login,
     connection: Connection,
+    /// For the user.
+    lines: mpsc::Sender<String>,
 }
 
 impl Side {
-    async fn open(site: &Site, database: &str) -> Result<Side, VerifyError> {
-        const SETTINGS: [(&str, &str); 5] = [
+    async fn open(
+        site: &Site,
+        database: &str,
+        lines: &mpsc::Sender<String>,
+    ) -> Result<Side, VerifyError> {
+        const SETTINGS: [(&str, &str); 4] = [
             ("standard_conforming_strings", "on"),
-            ("statement_timeout", "0"),
-            ("idle_in_transaction_session_timeout", "0"),
             ("row_security", "off"),
             ("jit", "off"),
+            // If nobody waits for the result any more, what runs or waits for a lock there ends, too.
+            ("client_connection_check_interval", "2s"),
         ];
         let login = Login::new(site.address.clone(), &site.user, database, "hihooi verify");
         let login = login.with_all(&TEXT_SETTINGS).with_all(&SETTINGS);
         let connection = Connection::open(&login).await;
         let connection = connection.map_err(|error| failed(&site.name, &error))?;
-        Ok(Side { name: site.name.clone(), login, connection })
+        Ok(Side { name: site.name.clone(), login, connection, lines: lines.clone() })
     }
 
     /// Begins a transaction and takes its snapshot.
@@ -297,6 +349,7 @@ impl Side {
     /// a client may be doing in another order. So this one gives way, waits without a lock and asks
     /// again, before PostgreSQL would end the client's statement for a deadlock (I7).
     async fn printed(&mut self, query: &str) -> connection::Result<Answer> {
+        let mut told = Instant::now();
         loop {
             self.connection.query("SAVEPOINT hihooi").await?;
             self.connection.query(GIVE_WAY).await?;
@@ -304,11 +357,27 @@ impl Side {
             self.connection.query(UNDO).await?;
             match answer {
                 Err(error) if error.code() == Some(LOCK_NOT_AVAILABLE) => {
+                    if told.elapsed() >= TELL_LOCKS_EVERY {
+                        self.tell_locks().await?;
+                        told = Instant::now();
+                    }
                     tokio::time::sleep(LOCK_PAUSE).await;
                 }
                 answer => return answer,
             }
         }
+    }
+
+    /// Tells the user whose lock is waited for, as far as it can be told.
+    async fn tell_locks(&mut self) -> connection::Result<()> {
+        let holders = self.connection.query(LOCKERS).await?;
+        let holders = holders.value().unwrap_or("nobody any more");
+        // A line that finds no room is only progress.
+        let _ = self.lines.try_send(format!(
+            "{}: waits for a table that is locked (ACCESS EXCLUSIVE is held by {holders})",
+            self.name
+        ));
+        Ok(())
     }
 
     /// Reads all lines of a table in the snapshot; what changed it meanwhile, if they aren't those of the
@@ -319,10 +388,24 @@ impl Side {
         each: impl FnMut(&[u8]),
     ) -> connection::Result<Option<Changed>> {
         if !table.is_read_as_owner() {
-            self.connection.query("SAVEPOINT hihooi").await?;
-            let done = read(&mut self.connection, table, each).await;
-            self.connection.query(UNDO).await?;
-            return done;
+            let mut each = each;
+            loop {
+                let mut has_begun = false;
+                self.connection.query("SAVEPOINT hihooi").await?;
+                self.connection.query(WAIT_FOR_LOCKS).await?;
+                let read = read(&mut self.connection, table, |line| {
+                    has_begun = true;
+                    each(line);
+                });
+                let done = read.await;
+                self.connection.query(UNDO).await?;
+                match done {
+                    Err(error) if error.code() == Some(LOCK_NOT_AVAILABLE) && !has_begun => {
+                        self.tell_locks().await?;
+                    }
+                    done => return done,
+                }
+            }
         }
         let exported = self.connection.query("SELECT pg_catalog.pg_export_snapshot()").await?;
         let login = self.login.clone().with_all(&table::PREPARE_SETTINGS);
@@ -381,22 +464,23 @@ fn failed(site: &str, error: &dyn fmt::Display) -> VerifyError {
     VerifyError(format!("{site}: {error}"))
 }
 
-/// Releases the appliers, however verification ends.
-struct Held<'a>(&'a [(Arc<Replica>, ApplierHandle)]);
+/// Releases an applier, however verification ends.
+struct Held<'a>(&'a ApplierHandle);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|(_, applier)| applier.release());
+        self.0.release();
     }
 }
 
 /// Snapshots at one position of the log, on the primary, which comes first, and on every replica
-/// that gets there.
+/// that gets there. Each replica goes on as soon as it has its own: nobody waits for one that is behind.
 async fn take_snapshots(
     primary: &Site,
     replicas: &[(Arc<Replica>, ApplierHandle)],
     log: &dyn LogView,
     options: &Options,
+    lines: &mpsc::Sender<String>,
     report: &mut Report,
 ) -> Result<Vec<Side>, VerifyError> {
     let mut held = Vec::new();
@@ -410,20 +494,26 @@ async fn take_snapshots(
             Err(error) => report.skipped.push((replica.site.name.clone(), why(replica, &error))),
         }
     }
-    let mut sides = vec![Side::open(primary, &options.database).await?];
+    let mut sides = vec![Side::open(primary, &options.database, lines).await?];
     let Some(oldest) = oldest else {
         sides[0].snapshot().await?;
         return Ok(sides);
     };
     report.tsid = snapshot_of_prefix(&mut sides[0], oldest, log).await?;
-    for (replica, applier) in held {
-        match applier.hold_at(report.tsid, options.wait).await {
-            Ok(()) => {
-                let mut side = Side::open(&replica.site, &options.database).await?;
-                side.snapshot().await?;
-                sides.push(side);
-            }
-            Err(error) => report.skipped.push((replica.site.name.clone(), why(replica, &error))),
+    let tsid = report.tsid;
+    let snapshots = held.into_iter().map(|(replica, applier)| async move {
+        let _held = Held(applier);
+        if let Err(error) = applier.hold_at(tsid, options.wait).await {
+            return Ok(Err((replica.site.name.clone(), why(replica, &error))));
+        }
+        let mut side = Side::open(&replica.site, &options.database, lines).await?;
+        side.snapshot().await?;
+        Ok(Ok(side))
+    });
+    for taken in try_join_all(snapshots).await? {
+        match taken {
+            Ok(side) => sides.push(side),
+            Err(skipped) => report.skipped.push(skipped),
         }
     }
     Ok(sides)

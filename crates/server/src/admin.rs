@@ -306,13 +306,16 @@ impl<S: Stream> Admin<S> {
     }
 
     async fn ask(
-        &self,
+        &mut self,
         request: impl FnOnce(oneshot::Sender<Result<(), String>>) -> ControlRequest,
     ) -> Result<(), Report> {
         let (reply, answer) = oneshot::channel();
         let stopped = || Report::error("57P03", "replication is not running");
         self.relay.control.send(request(reply)).await.map_err(|_| stopped())?;
-        let answer = answer.await.map_err(|_| stopped())?;
+        let answer = tokio::select! {
+            answer = answer => answer.map_err(|_| stopped())?,
+            () = self.client.left() => return Err(left()),
+        };
         answer.map_err(|why| Report::error("22023", why).hint("SHOW REPLICAS lists the replicas."))
     }
 
@@ -359,7 +362,11 @@ impl<S: Stream> Admin<S> {
         let stopped = || Report::error("57P03", "replication is not running");
         self.relay.control.send(request(news)).await.map_err(|_| stopped())?;
         loop {
-            match told.recv().await.ok_or_else(stopped)? {
+            let told = tokio::select! {
+                told = told.recv() => told.ok_or_else(stopped)?,
+                () = self.client.left() => return Err(left()),
+            };
+            match told {
                 News::Progress(line) => self.notice(line).await,
                 News::Done(Ok(result)) => return Ok(result),
                 News::Done(Err(why)) => {
@@ -375,6 +382,11 @@ impl<S: Stream> Admin<S> {
         Report { severity, ..Report::error("00000", line) }.write(&mut self.client.down.output);
         self.client.flush().await;
     }
+}
+
+/// What is told to nobody.
+fn left() -> Report {
+    Report::error("08006", "the client has left")
 }
 
 /// One row a replica, or one a difference.

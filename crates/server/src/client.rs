@@ -15,6 +15,9 @@ use crate::socket::{self, Stream};
 const SPARES_MAX: usize = 64;
 const SPARE_CAPACITY_MAX: usize = 16 * 1_024;
 
+/// Bytes of a client that are kept while it is only watched for its end.
+const AHEAD_MAX: usize = 64 * 1_024;
+
 thread_local! {
     /// Buffers that no client needs: an idle one holds none.
     static SPARES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
@@ -60,6 +63,16 @@ impl<S: Stream> Client<S> {
     pub async fn read(&mut self) {
         let Client { stream, down } = self;
         poll_fn(|cx| if down.gone { Poll::Ready(()) } else { poll_read(stream, down, cx) }).await;
+    }
+
+    /// Waits until the client has gone, and keeps what it says meanwhile, up to a bound.
+    pub async fn left(&mut self) {
+        while !self.down.gone {
+            if self.down.input.len() >= AHEAD_MAX {
+                return std::future::pending().await;
+            }
+            self.read().await;
+        }
     }
 
     /// The next message; `None` when the client has gone.

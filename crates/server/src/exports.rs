@@ -240,7 +240,7 @@ impl Servers {
             }
             None => {
                 let login = self.relay.login(SiteId::Replica(self.number), APPLICATION);
-                Connection::open(&login.with("idle_in_transaction_session_timeout", "0")).await?
+                Connection::open(&login).await?
             }
         };
         // At this level each statement exports a snapshot of its own.

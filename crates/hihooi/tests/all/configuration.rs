@@ -175,3 +175,68 @@ fn i1_open_sessions_take_on_the_primarys_configuration() {
     replica.run("COMMIT");
     cluster.assert_verified();
 }
+
+/// Settings of the database reach hihooi's own connections, too: rows are the same at all sites, whatever they are, and no
+/// limit on time ends what hihooi does (I2). (Of each setting that has a few values one is taken that it hasn't.)
+#[test]
+fn i2_what_the_database_sets_changes_no_row() {
+    if target_is_plain() {
+        return;
+    }
+    // What no session can write or answer with; `exit_on_error` ends it at the first error.
+    const NOT: &str =
+        "^(transaction_.*|default_transaction_read_only|exit_on_error|(log|debug|trace)_.*)$";
+    const LIMITS: [&str; 4] = [
+        "statement_timeout",
+        "lock_timeout",
+        "idle_session_timeout",
+        "idle_in_transaction_session_timeout",
+    ];
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run(&format!(
+        "DO $$ DECLARE s record; BEGIN
+            FOR s IN SELECT name, CASE vartype WHEN 'bool' THEN CASE setting WHEN 'on' THEN 'off' ELSE 'on' END
+                     ELSE (SELECT max(v) FROM unnest(enumvals) v WHERE v <> setting) END AS value
+                FROM pg_settings WHERE context = 'user' AND vartype IN ('bool', 'enum') AND name !~ '{NOT}'
+            LOOP EXECUTE format('ALTER DATABASE postgres SET %I = %L', s.name, s.value); END LOOP;
+        END $$"
+    ));
+    let more = LIMITS.map(|limit| (limit, "50ms"));
+    let others = [
+        ("DateStyle", "German"),
+        ("TimeZone", "Asia/Kolkata"),
+        ("extra_float_digits", "-9"),
+        ("search_path", "no"),
+    ];
+    for (name, value) in others.into_iter().chain(more) {
+        session.run(&format!("ALTER DATABASE postgres SET {name} = '{value}'"));
+    }
+    cluster.caught_up();
+    drop(session);
+    cluster.kill_everything();
+    cluster.up();
+    let unlimited = LIMITS.map(|limit| format!("-c {limit}=0")).join(" ");
+    let mut session =
+        cluster.connect_with(&[("options", &format!("{unlimited} -c search_path=public"))]);
+    assert_eq!(session.value("SHOW array_nulls"), "off");
+    session.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a text[], i int[], f float8, g float4, at timestamptz, d date, v interval, \
+             b bytea, x xml, n numeric, j jsonb, s text CHECK (s <> 'a'), gen text[] GENERATED ALWAYS AS (a) STORED)",
+    );
+    session.run(
+        "INSERT INTO t SELECT n, ARRAY[NULL, 'NULL', 'a'], ARRAY[n, NULL], n / 3.0, n / 7.0, \
+             timestamptz '2026-02-03 04:05:06.789Z' + n * interval '1 month', date '2026-03-02' + n, \
+             interval '-1 month 2 days 03:04:05' * n, decode('00ff27', 'hex'), '<a>b</a>', n / 11.0, \
+             '{\"a\": null}', E'b\\\\c' FROM generate_series(1, 20) n",
+    );
+    session.run("UPDATE t SET a = ARRAY[a[2], NULL], f = -f WHERE id < 10");
+    session.run("DELETE FROM t WHERE id = 20");
+    session.run("ALTER TABLE t ADD k text[] DEFAULT ARRAY[NULL, clock_timestamp()::text]");
+    session.run("CREATE TABLE u AS SELECT id, a, x FROM t");
+    cluster.caught_up();
+    std::thread::sleep(ms(500)); // longer than the limits
+    session.run("INSERT INTO u VALUES (0, ARRAY[NULL]::text[], '<b/>')");
+    cluster.assert_verified();
+    assert_eq!(session.value("SELECT count(*) FROM t WHERE a[2] IS NULL OR a[1] IS NULL"), "19");
+}

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use hihooi_wire::startup;
+use hihooi_wire::backend::tag;
+use hihooi_wire::{frontend, startup};
 use nix::sys::signal::Signal;
 
 use crate::harness::{
@@ -271,6 +272,72 @@ fn access_to_the_admin_database_is_checked_for_each_command() {
     cluster.command("SHUTDOWN");
     assert_eq!(last_word_after(&mut open, Instant::now(), ms(0)), "57P01");
     eventually("the manager ends", || !cluster.manager_runs());
+}
+
+/// VERIFY waits for locks of clients, says whose, and holds up nothing else: neither other commands nor replicas that have
+/// what is compared. It ends, also at the servers, when nobody waits for its result any more.
+#[test]
+fn verify_holds_up_nobody() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(2));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (n int); CREATE TABLE other (n int)");
+    cluster.caught_up();
+    let verify = |heard: Arc<AtomicBool>, what: &'static str| {
+        let mut admin = cluster.admin();
+        let mut out = BytesMut::new();
+        frontend::query(b"VERIFY", &mut out);
+        admin.send(&out).expect("sent");
+        std::thread::spawn(move || {
+            while let Ok(message) = admin.next() {
+                let is_it = String::from_utf8_lossy(&message.body).contains(what);
+                heard.fetch_or(is_it, Ordering::SeqCst);
+                if is_it || message.tag == tag::READY_FOR_QUERY {
+                    return; // and leaves
+                }
+            }
+        })
+    };
+    let at_work = "application_name = 'hihooi verify'";
+
+    // One replica is behind: the other goes on.
+    let mut slow = cluster.repair("replica2");
+    slow.run("BEGIN; LOCK TABLE t IN SHARE MODE");
+    session.run("INSERT INTO t VALUES (1)");
+    let heard = Arc::new(AtomicBool::new(false));
+    let waits = verify(heard.clone(), "comparing");
+    eventually("it looks at the sites", || cluster.activity(at_work) > 0);
+    session.run("INSERT INTO other VALUES (1)");
+    let mut replica = cluster.direct("replica1");
+    eventually("replica1 goes on", || replica.number("SELECT count(*) FROM other") == 1);
+    assert!(!heard.load(Ordering::SeqCst), "replica2 is waited for");
+    slow.run("COMMIT");
+    waits.join().expect("it compared");
+    cluster.caught_up();
+
+    // A lock at the primary, which lasts.
+    let mut holder = cluster.direct("primary");
+    holder.run("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
+    let pid = holder.value("SELECT pg_backend_pid()");
+    let heard = Arc::new(AtomicBool::new(false));
+    let waits = verify(heard.clone(), "ACCESS EXCLUSIVE is held by process");
+    eventually("it says who has the lock", || heard.load(Ordering::SeqCst));
+    waits.join().expect("it left");
+    eventually("nothing of it is left", || cluster.activity(at_work) == 0);
+
+    let heard = Arc::new(AtomicBool::new(false));
+    let says = format!("held by process {pid}");
+    let waits = verify(heard.clone(), Box::leak(says.into_boxed_str()));
+    eventually("another one has begun", || cluster.activity(at_work) > 0);
+    cluster.command("PAUSE REPLICA replica1");
+    cluster.command("RESUME REPLICA replica1");
+    cluster.command("REBUILD REPLICA replica2 FORCE");
+    holder.run("COMMIT");
+    waits.join().expect("it left, or has ended");
+    cluster.assert_verified();
 }
 
 fn last_word_of(session: &mut Session, text: &str) -> String {

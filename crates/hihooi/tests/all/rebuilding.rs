@@ -522,3 +522,28 @@ fn replicas_are_added() {
     cluster.up_with(cluster.up_command_for(3));
     cluster.assert_verified();
 }
+
+/// A copy that nothing could be applied to isn't begun: the replica still answers as far as its rows have not changed.
+#[test]
+fn a_copy_that_could_not_be_followed_is_not_begun() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut session = cluster.connect();
+    session.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    cluster.caught_up();
+    let mut direct = cluster.direct("primary");
+    let take = "SELECT pg_terminate_backend(active_pid), pg_drop_replication_slot('hihooi') \
+        FROM pg_replication_slots WHERE slot_name = 'hihooi'";
+    eventually("the slot is gone", || {
+        let _ = direct.simple(take); // it may be in use again
+        direct.number("SELECT count(*) FROM pg_replication_slots") == 0
+    });
+    let refused = cluster.admin().error("REBUILD REPLICA replica1 FORCE");
+    assert!(refused.to_string().contains("rebuild the replicas"), "{refused}");
+    assert!(refused.to_string().contains("the replica stays as it is"), "{refused}");
+    assert_eq!(cluster.direct("replica1").value("SELECT id FROM t"), "1");
+    assert_eq!(rebuilds(&cluster, "replica1"), "0");
+}

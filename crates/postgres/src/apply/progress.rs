@@ -28,14 +28,11 @@ const ORPHANS_GRACE_MS: u64 = 60;
 const ORPHANS_LOOK_MS: u64 = 5;
 
 /// What an applier must not be disturbed by, beside the text format of values.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("xmloption", "content"),
     ("standard_conforming_strings", "on"),
     ("session_replication_role", "replica"),
     ("synchronous_commit", "off"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
     ("check_function_bodies", "off"),
     ("plan_cache_mode", "force_generic_plan"),
 ];
@@ -51,7 +48,6 @@ pub(super) fn applier_login(site: &Site, database: &str) -> Login {
 pub(super) fn control_login(site: &Site, database: &str) -> Login {
     Login::new(site.address.clone(), &site.user, database, BESIDE)
         .with("session_replication_role", "replica")
-        .with("statement_timeout", "0")
         .with("jit", "off")
         // By the indexes of the catalogs: plans are kept from when there were few tables.
         .with("plan_cache_mode", "force_generic_plan")

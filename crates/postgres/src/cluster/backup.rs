@@ -55,7 +55,7 @@ pub async fn copy_running(
     tell: Tell,
 ) -> Result<(Server, Lsn)> {
     let login = Login::new(original.address(), SUPERUSER, database, APPLICATION);
-    let login = original.without_event_triggers(unlimited(login));
+    let login = original.without_event_triggers(login);
     let mut connection =
         Connection::open(&login).await.map_err(|error| failed(original, &error))?;
     check(original, copy, &mut connection).await?;
@@ -82,17 +82,6 @@ pub async fn copy_running(
     let hidden = Server { port: free_port()?, ..copy.clone() };
     hidden.start_new(&settings).await?;
     Ok((hidden, lsn))
-}
-
-/// A login that no setting of the server, the database or the role ends.
-fn unlimited(login: Login) -> Login {
-    const LIMITS: [&str; 4] = [
-        "statement_timeout",
-        "lock_timeout",
-        "idle_session_timeout",
-        "idle_in_transaction_session_timeout",
-    ];
-    LIMITS.iter().fold(login, |login, limit| login.with(limit, "0"))
 }
 
 /// A port that nobody listens on. Nobody may use the copy before it has its name and position.
@@ -288,7 +277,7 @@ pub async fn sign(copy: &Server, database: &str, origin: &str, applied: Tsid) ->
     let failed = |error: connection::Error| failed(copy, &error);
     let login = |database: &str| {
         let login = Login::new(copy.address(), SUPERUSER, database, APPLICATION);
-        let login = unlimited(login).with("session_replication_role", "replica");
+        let login = login.with("session_replication_role", "replica");
         // It has no standby, whatever it was configured for.
         let login = login.with("synchronous_commit", "local");
         copy.without_event_triggers(login)

@@ -33,15 +33,16 @@ const BATCH_MAX: usize = 4_096;
 /// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 const EPOCH_US: i64 = 946_684_800_000_000;
 
-/// What the text format of values depends on, fixed: database and role defaults reach a
-/// WAL sender too. Appliers and verification use the same.
-pub const TEXT_SETTINGS: [(&str, &str); 9] = [
+/// What the text format of values depends on, fixed, where they are printed and where they are read: database and
+/// role defaults reach a WAL sender too. Appliers and verification use the same.
+pub const TEXT_SETTINGS: [(&str, &str); 10] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO"),
     ("IntervalStyle", "postgres"),
     ("TimeZone", "UTC"),
     ("extra_float_digits", "1"),
     ("bytea_output", "hex"),
+    ("array_nulls", "on"),
     ("xmlbinary", "base64"),
     ("lc_monetary", "C"),
     // Names of relations and types as values (regclass, regtype …) come qualified.

@@ -366,7 +366,8 @@ pub(super) const COMMANDS: &[Command] = &[
         access: Access::Full,
         help: "Stops applying changes at a replica; it still serves reads of rows and columns that have not \
                changed since. Returns when nothing is committed there any more; a commit of more than 10 s is \
-               told as an error, and the replica stops behind it.",
+               told as an error, and the replica stops behind it. Lasts until RESUME REPLICA, or until hihooi is \
+               started anew.",
         columns: &[],
     },
     Command {
@@ -382,7 +383,8 @@ pub(super) const COMMANDS: &[Command] = &[
         action: Action::Verify,
         access: Access::Full,
         help: "Compares the replicas with the primary at one position of the log, as `hihooi verify` does. Returns \
-               one row for a replica that is equal, and otherwise one row for each difference.",
+               one row for a replica that is equal, and otherwise one row for each difference. Waits for locks that keep \
+               readers out, and tells whose they are. Ends if the client leaves.",
         columns: &[
             text("replica", "its name"),
             int("tsid", "the position in the log at which they were compared"),
