@@ -204,14 +204,18 @@ pub async fn verify(
         .map(|(replica, _)| async { failed(&replica.site.name, &replica.silenced().await) })
         .collect();
     let mut compared = pin!(compare(primary, replicas, log, options, lines));
-    loop {
+    let report = loop {
         tokio::select! {
             biased;
             Some(line) = told.recv() => progress(line),
-            report = &mut compared => return report,
+            report = &mut compared => break report,
             Some(silent) = silenced.next() => return Err(silent),
         }
+    };
+    while let Ok(line) = told.try_recv() {
+        progress(line);
     }
+    report
 }
 
 async fn compare(
