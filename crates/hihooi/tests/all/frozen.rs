@@ -163,6 +163,30 @@ fn readers_notice_nothing_of_a_frozen_replica() {
     cluster.assert_verified();
 }
 
+/// VERIFY doesn't wait for one that freezes in the middle of it.
+#[test]
+fn verify_names_a_replica_that_freezes() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = cluster(timeout_ms(2_000));
+    let mut holder = cluster.repair("replica2");
+    holder.run("BEGIN; LOCK TABLE kept IN ACCESS EXCLUSIVE MODE");
+    std::thread::scope(|scope| {
+        let verify = scope.spawn(|| cluster.run_verify());
+        cluster.until_active("application_name = 'hihooi verify' AND wait_event_type = 'Lock'");
+        let frozen = cluster.freeze("replica2");
+        let (is_equal, told) = verify.join().expect("it ran");
+        assert!(!is_equal && told.contains("replica2: "), "{told}");
+        assert!(told.contains("frozen or out of reach"), "{told}");
+        drop(frozen);
+    });
+    holder.run("COMMIT");
+    eventually("it serves again", || cluster.state("replica2") == "serving");
+    cluster.assert_verified();
+}
+
 /// It is found although nobody reads there, so that the first who does doesn't wait.
 #[test]
 fn an_idle_replica_that_freezes_is_found_too() {
