@@ -69,7 +69,7 @@ pub struct Catalog {
     pub(crate) functions: Map<Box<str>, Vec<UserFunction>>,
     /// User-defined operators by name, whatever their schema and operands.
     pub(crate) operators: Map<Box<str>, Routine>,
-    /// The worst of the user-defined casts that PostgreSQL applies unasked.
+    /// The worst of the user-defined casts that PostgreSQL applies unasked, and of what compares values of users' types.
     pub(crate) implicit_casts: Routine,
     /// User-defined casts by the name of the type that they lead to.
     pub(crate) casts: Map<Box<str>, Routine>,

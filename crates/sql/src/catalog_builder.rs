@@ -334,9 +334,9 @@ impl Builder {
         self.operators.push(Operator { name: name.into(), function: function.into(), is_builtin });
     }
 
-    /// Adds a user-defined cast to a type, by its function's name; `implicit` unless the cast
-    /// must be written (`pg_cast.castcontext` e), and whether the function is one of `pg_catalog`. A domain over the type has the
-    /// same casts.
+    /// Adds a user-defined cast to a type, by its function's name; `implicit` unless the cast must be written for
+    /// PostgreSQL to apply it, and whether the function is one of `pg_catalog`. A domain over the type has the same casts.
+    /// (With no type, a function that compares values.)
     pub fn cast(&mut self, implicit: bool, type_name: &str, function: &str, is_builtin: bool) {
         let (type_name, function) = (type_name.into(), function.into());
         self.casts.push(Cast { implicit, type_name, function, is_builtin });

@@ -368,8 +368,12 @@ FROM pg_operator o
 JOIN pg_proc p ON p.oid = o.oprcode
 WHERE o.oid >= 16384";
 
-/// Users' casts with a function, for their target type and all types that contain it; the first column is whether PostgreSQL
-/// applies them unasked, in assignments or everywhere, the last one whether the function is one of `pg_catalog`.
+/// Functions that PostgreSQL calls where a text doesn't show them: of users' casts, for their target type and all types that
+/// contain it, and of operator classes and ranges that they define, for no type. The first column is whether that needs no
+/// cast in the text: PostgreSQL applies it in assignments or everywhere, or within functions of its own (those that make
+/// JSON apply casts to `json`, and `||` and `quote_literal` such to `text`), or it compares values. The last one is whether
+/// the function is one of `pg_catalog`. (Indexes and sorting call functions in C, too, whose volatility extensions tend not
+/// to declare.)
 pub const CASTS: &str = "\
 WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
@@ -379,14 +383,23 @@ WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
     UNION ALL SELECT rngsubtype, rngtypid FROM pg_range
     UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range
 ), casts(implicit, target, function, is_builtin) AS (
-    SELECT c.castcontext <> 'e', c.casttarget, p.proname, p.pronamespace = 'pg_catalog'::regnamespace
+    SELECT c.castcontext <> 'e' OR c.casttarget IN ('json'::regtype, 'text'::regtype), c.casttarget, p.proname,
+           p.pronamespace = 'pg_catalog'::regnamespace
     FROM pg_cast c JOIN pg_proc p ON p.oid = c.castfunc
     WHERE c.oid >= 16384
   UNION
     SELECT c.implicit, p.whole, c.function, c.is_builtin FROM casts c JOIN parts p ON p.part = c.target
+), comparing(function) AS (
+    SELECT amproc::oid FROM pg_amproc WHERE oid >= 16384
+    UNION SELECT o.oprcode FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE a.oid >= 16384
+    UNION SELECT unnest(ARRAY[rngcanonical, rngsubdiff])::oid FROM pg_range WHERE rngtypid >= 16384
 )
 SELECT c.implicit::text, t.typname::text, c.function::text, c.is_builtin::text
-FROM casts c JOIN pg_type t ON t.oid = c.target";
+FROM casts c JOIN pg_type t ON t.oid = c.target
+UNION ALL
+SELECT 'true', '', p.proname::text, (p.pronamespace = 'pg_catalog'::regnamespace)::text
+FROM comparing c JOIN pg_proc p ON p.oid = c.function JOIN pg_language l ON l.oid = p.prolang
+WHERE l.lanname NOT IN ('c', 'internal')";
 
 fn text<'a>(row: &Row<'a>, column: usize) -> Result<&'a str, BadRow> {
     row.get(column).copied().flatten().ok_or(BadRow { column })

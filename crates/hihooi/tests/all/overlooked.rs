@@ -605,3 +605,72 @@ fn i3_what_is_read_in_a_way_that_does_not_show() {
     let answers = session.answers().expect("an oid");
     assert_eq!(answers[0].rows, [[Some(oid)]]);
 }
+
+/// While replicas stand still, reads show what was written last, though no text shows that they read it: code of these
+/// definitions reads `cfg`. Each read is given with what it answers when `v` is 0 and when it is 1.
+fn assert_hidden_reads_are_fresh(definitions: &str, reads: &[(&str, [&str; 2])]) {
+    let _alone = alone();
+    let mut session = shared().connect();
+    session.run(
+        "DROP SCHEMA IF EXISTS hidden CASCADE; CREATE SCHEMA hidden; SET search_path = hidden; \
+         CREATE TABLE cfg (id int PRIMARY KEY, v int); INSERT INTO cfg VALUES (1, 0)",
+    );
+    session.run(definitions);
+    let still = Still::now();
+    for v in [1, 0] {
+        shared().connect().run(&format!("UPDATE hidden.cfg SET v = {v} WHERE id = 1"));
+        for (read, answers) in reads {
+            assert_eq!(session.value(read), answers[v], "{read}: {}", session.route().text);
+        }
+    }
+    drop(still);
+    session.run("DROP SCHEMA hidden CASCADE");
+}
+
+/// Functions of PostgreSQL's own cast values to `json` and `text`.
+#[test]
+fn casts_within_functions_of_postgresql_are_seen() {
+    assert_hidden_reads_are_fresh(
+        r#"CREATE TYPE e AS ENUM ('a', 'b');
+        CREATE TABLE t (id int PRIMARY KEY, e e); INSERT INTO t VALUES (1, 'a');
+        CREATE FUNCTION as_json(e) RETURNS json LANGUAGE plpgsql STABLE SET search_path = hidden AS
+            $$ BEGIN RETURN (SELECT to_json(v) FROM cfg WHERE id = 1); END $$;
+        CREATE FUNCTION as_text(e) RETURNS text LANGUAGE plpgsql STABLE SET search_path = hidden AS
+            $$ BEGIN RETURN (SELECT v::text FROM cfg WHERE id = 1); END $$;
+        CREATE CAST (e AS json) WITH FUNCTION as_json(e); CREATE CAST (e AS text) WITH FUNCTION as_text(e)"#,
+        &[
+            ("SELECT to_json(e) FROM t WHERE id = 1", ["0", "1"]),
+            ("SELECT row_to_json(t)->>'e' FROM t WHERE id = 1", ["0", "1"]),
+            ("SELECT json_agg(e) FROM t WHERE id = 1", ["[0]", "[1]"]),
+            ("SELECT e || 'x' FROM t WHERE id = 1", ["0x", "1x"]),
+            ("SELECT quote_literal(e) FROM t WHERE id = 1", ["'0'", "'1'"]),
+        ],
+    );
+}
+
+/// Sorting calls functions of operator classes.
+#[test]
+fn what_compares_values_is_seen() {
+    assert_hidden_reads_are_fresh(
+        r#"CREATE TYPE r AS (n int);
+        CREATE TABLE t (id int PRIMARY KEY, r r); INSERT INTO t VALUES (1, ROW(1)), (2, ROW(2));
+        CREATE FUNCTION compare(a r, b r) RETURNS int LANGUAGE plpgsql STABLE SET search_path = hidden AS
+            $$ BEGIN RETURN (a.n - b.n) * (SELECT 1 - 2 * v FROM cfg WHERE id = 1); END $$;
+        CREATE FUNCTION less(a r, b r) RETURNS bool LANGUAGE sql AS 'SELECT hidden.compare(a, b) < 0';
+        CREATE FUNCTION equal(a r, b r) RETURNS bool LANGUAGE sql AS 'SELECT hidden.compare(a, b) = 0';
+        CREATE FUNCTION more(a r, b r) RETURNS bool LANGUAGE sql AS 'SELECT hidden.compare(a, b) > 0';
+        CREATE OPERATOR < (LEFTARG = r, RIGHTARG = r, FUNCTION = less);
+        CREATE OPERATOR = (LEFTARG = r, RIGHTARG = r, FUNCTION = equal);
+        CREATE OPERATOR > (LEFTARG = r, RIGHTARG = r, FUNCTION = more);
+        CREATE OPERATOR CLASS by_cfg DEFAULT FOR TYPE r USING btree AS
+            OPERATOR 1 <, OPERATOR 3 =, OPERATOR 5 >, FUNCTION 1 compare(r, r)"#,
+        &[
+            ("SELECT id FROM t ORDER BY r LIMIT 1", ["1", "2"]),
+            ("SELECT array_agg(id ORDER BY r) FROM t", ["{1,2}", "{2,1}"]),
+            (
+                "SELECT id FROM (SELECT id, rank() OVER (ORDER BY r) AS n FROM t) s WHERE n < 2",
+                ["1", "2"],
+            ),
+        ],
+    );
+}
