@@ -157,10 +157,7 @@ impl Rebuilder {
         let followed = match timeout(SILENT_FOR, &mut caught_up).await {
             Ok(followed) => followed,
             Err(_) => {
-                tell(format!(
-                    "waits until the log has what the primary has committed {}",
-                    self.view.collector.error()
-                ));
+                tell("waits until the log has what the primary has committed".to_owned());
                 caught_up.await
             }
         };

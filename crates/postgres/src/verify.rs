@@ -198,9 +198,10 @@ pub async fn verify(
     progress: &mut (dyn FnMut(String) + Send),
 ) -> Result<Report, VerifyError> {
     let (lines, mut told) = mpsc::channel(LINES_MAX);
-    let answering: Vec<_> = replicas.iter().filter(|(replica, _)| !replica.is_silent()).collect();
-    let mut silenced: FuturesUnordered<_> = answering
+    // (One that does not answer now, or is being replaced, is not compared.)
+    let mut silenced: FuturesUnordered<_> = replicas
         .iter()
+        .filter(|(replica, _)| !replica.is_silent() && !replica.is_cloning())
         .map(|(replica, _)| async { failed(&replica.site.name, &replica.silenced().await) })
         .collect();
     let mut compared = pin!(compare(primary, replicas, log, options, lines));

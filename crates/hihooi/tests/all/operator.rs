@@ -286,14 +286,14 @@ fn verify_holds_up_nobody() {
     let mut session = cluster.connect();
     session.run("CREATE TABLE t (n int); CREATE TABLE other (n int)");
     cluster.caught_up();
-    let verify = |heard: Arc<AtomicBool>, what: &'static str| {
+    let verify = |heard: Arc<AtomicBool>, what: String| {
         let mut admin = cluster.admin();
         let mut out = BytesMut::new();
         frontend::query(b"VERIFY", &mut out);
         admin.send(&out).expect("sent");
         std::thread::spawn(move || {
             while let Ok(message) = admin.next() {
-                let is_it = String::from_utf8_lossy(&message.body).contains(what);
+                let is_it = String::from_utf8_lossy(&message.body).contains(&what);
                 heard.fetch_or(is_it, Ordering::SeqCst);
                 if is_it || message.tag == tag::READY_FOR_QUERY {
                     return; // and leaves
@@ -308,7 +308,7 @@ fn verify_holds_up_nobody() {
     slow.run("BEGIN; LOCK TABLE t IN SHARE MODE");
     session.run("INSERT INTO t VALUES (1)");
     let heard = Arc::new(AtomicBool::new(false));
-    let waits = verify(heard.clone(), "comparing");
+    let waits = verify(heard.clone(), "comparing".to_owned());
     eventually("it looks at the sites", || cluster.activity(at_work) > 0);
     session.run("INSERT INTO other VALUES (1)");
     let mut replica = cluster.direct("replica1");
@@ -323,14 +323,13 @@ fn verify_holds_up_nobody() {
     holder.run("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
     let pid = holder.value("SELECT pg_backend_pid()");
     let heard = Arc::new(AtomicBool::new(false));
-    let waits = verify(heard.clone(), "ACCESS EXCLUSIVE is held by process");
+    let waits = verify(heard.clone(), "ACCESS EXCLUSIVE is held by process".to_owned());
     eventually("it says who has the lock", || heard.load(Ordering::SeqCst));
     waits.join().expect("it left");
     eventually("nothing of it is left", || cluster.activity(at_work) == 0);
 
     let heard = Arc::new(AtomicBool::new(false));
-    let says = format!("held by process {pid}");
-    let waits = verify(heard.clone(), Box::leak(says.into_boxed_str()));
+    let waits = verify(heard.clone(), format!("held by process {pid}"));
     eventually("another one has begun", || cluster.activity(at_work) > 0);
     cluster.command("PAUSE REPLICA replica1");
     cluster.command("RESUME REPLICA replica1");
