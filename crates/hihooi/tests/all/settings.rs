@@ -49,6 +49,16 @@ const TENANT_WAYS: &[&str] = &[
 const TENANT: &str = "SELECT current_setting('app.tenant', true)";
 
 /// What a session has as its tenant; the error if it can't be asked.
+/// Waits until hihooi has read the catalog after the DDL so far: until then no read finds a replica fresh.
+fn until_catalog_read(cluster: &Cluster) {
+    cluster.caught_up();
+    let mut reader = cluster.connect();
+    eventually("the catalog is read", || {
+        reader.run("SELECT 1 FROM plain");
+        reader.route().get("reason") != "not_fresh"
+    });
+}
+
 fn tenant(session: &mut Session) -> String {
     match session.simple(TENANT) {
         Ok(answers) => answers[0].rows[0][0].clone().unwrap_or_default(),
@@ -94,6 +104,51 @@ fn settings_made_by_code_are_their_sessions() {
         }
     }
     assert!(problems.is_empty(), "{problems:#?}");
+    cluster.assert_verified();
+}
+
+/// So is what a function sets that PostgreSQL calls though no text shows it. (One way at a time: each counts for every
+/// query while it is there.)
+#[test]
+fn settings_made_by_code_that_no_text_shows_are_their_sessions() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let options = Options::replicas(1).env("HIHOOI_POOL_SIZE", "1");
+    let cluster = Cluster::start(options.env("HIHOOI_POOL_WAIT_MS_MAX", "5000"));
+    cluster.connect().run(
+        "CREATE TYPE own AS ENUM ('a', 'b'); CREATE TABLE t (own own); CREATE TABLE plain (); INSERT INTO t VALUES ('a'), ('b'); \
+         CREATE FUNCTION sets(own) RETURNS text LANGUAGE plpgsql AS \
+             $$ BEGIN RETURN set_config('app.tenant', format('%s', $1), false); END $$; \
+         CREATE FUNCTION as_json(own) RETURNS json LANGUAGE sql AS 'SELECT to_json(sets($1))'; \
+         CREATE FUNCTION compare(own, own) RETURNS int LANGUAGE sql AS \
+             'SELECT length(sets($1) || sets($2))'; \
+         CREATE FUNCTION holds(own, own) RETURNS bool LANGUAGE sql AS 'SELECT compare($1, $2) > 0'; \
+         CREATE OPERATOR <<< (LEFTARG = own, RIGHTARG = own, FUNCTION = holds); \
+         CREATE OPERATOR === (LEFTARG = own, RIGHTARG = own, FUNCTION = holds); \
+         CREATE OPERATOR >>> (LEFTARG = own, RIGHTARG = own, FUNCTION = holds)",
+    );
+    let ways = [
+        ("CAST (own AS json)", "WITH FUNCTION as_json(own)", "SELECT json_agg(own) FROM t"),
+        ("CAST (own AS text)", "WITH FUNCTION sets(own)", "SELECT own || '' FROM t"),
+        (
+            "OPERATOR CLASS by_tenant",
+            "DEFAULT FOR TYPE own USING btree AS \
+             OPERATOR 1 <<<, OPERATOR 3 ===, OPERATOR 5 >>>, FUNCTION 1 compare(own, own)",
+            "SELECT own FROM t ORDER BY own",
+        ),
+    ];
+    for (object, definition, way) in ways {
+        cluster.connect().run(&format!("CREATE {object} {definition}"));
+        until_catalog_read(&cluster);
+        let mut owner = cluster.connect();
+        owner.run(way);
+        assert_eq!(tenant(&mut cluster.connect()), "", "another session, after {way}");
+        assert_ne!(tenant(&mut owner), "", "its session, after {way}");
+        let index = if object.starts_with("OPERATOR") { " USING btree" } else { "" };
+        cluster.connect().run(&format!("DROP {object}{index}"));
+    }
     cluster.assert_verified();
 }
 
