@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hihooi_log::Log;
-use hihooi_postgres::site::{Replica, State};
+use hihooi_postgres::site::{Replica, State, Trouble};
 use hihooi_server::{Listeners, metrics};
 use tokio::runtime::LocalRuntime;
 use tokio::sync::{self, mpsc, oneshot, watch};
@@ -121,19 +121,22 @@ impl Manager {
         })
     }
 
+    /// From now on, replicas whose servers don't run tell why, by site name.
+    pub fn explain(&self, troubles: &[(String, Trouble)]) {
+        for replica in &self.replicas {
+            let own = troubles.iter().filter(|(name, _)| *name == replica.site.name);
+            own.for_each(|(_, trouble)| replica.explain(trouble.clone()));
+        }
+    }
+
     /// Runs until a signal comes, an operator asks for the end, or a thread fails for good. Tells the user how to connect and which
     /// replicas don't serve yet, for a reason that a server may have, and later of each that does.
     ///
     /// # Errors
     /// Why it failed.
-    pub async fn run(
-        &mut self,
-        url: &str,
-        trouble: impl Fn(&str) -> Option<String>,
-        signals: &mut Signals,
-    ) -> Result<()> {
+    pub async fn run(&mut self, url: &str, signals: &mut Signals) -> Result<()> {
         tokio::select! {
-            () = self.tell_ready(url, trouble) => {}
+            () = self.tell_ready(url) => {}
             () = signals.next() => return Ok(()),
         }
         let asked_to_stop = self.asked_to_stop.clone();
@@ -146,10 +149,9 @@ impl Manager {
         }
     }
 
-    async fn tell_ready(&self, url: &str, trouble: impl Fn(&str) -> Option<String>) {
+    async fn tell_ready(&self, url: &str) {
         for replica in self.late_replicas().await {
-            let name = replica.site.name.clone();
-            let reason = trouble(&name).unwrap_or_else(|| replica.reason());
+            let (name, reason) = (replica.site.name.clone(), replica.reason());
             let reason = if reason.is_empty() { "it starts".to_owned() } else { reason };
             tell(format!("{name} does not serve yet: {reason}"));
             tokio::spawn(async move {

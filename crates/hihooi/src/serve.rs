@@ -37,7 +37,7 @@ async fn serve(args: &ServeArgs) -> Result<()> {
         started = Manager::start(&config, &data, listening, metrics, reload, Copier::default()) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
-    let outcome = manager.run(&url, |_| None, &mut signals).await;
+    let outcome = manager.run(&url, &mut signals).await;
     tokio::select! {
         // It begins to stop, also if that is asked for twice at once.
         biased;

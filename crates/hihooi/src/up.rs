@@ -6,7 +6,8 @@ use hihooi_postgres::cluster::binaries::Binaries;
 use hihooi_postgres::cluster::os_user::OsUser;
 use hihooi_postgres::cluster::postmaster::{Postmaster, Stop};
 use hihooi_postgres::cluster::server::Server;
-use hihooi_postgres::cluster::supervise::{Replaceable, Trouble, supervise};
+use hihooi_postgres::cluster::supervise::{Replaceable, supervise};
+use hihooi_postgres::site::Trouble;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -203,12 +204,6 @@ impl Running {
         self.keepers.push(tokio::spawn(keeper));
     }
 
-    /// Why a server doesn't run, if it doesn't.
-    fn trouble(&self, site: &str) -> Option<String> {
-        let (_, trouble) = self.troubles.iter().find(|(name, _)| name == site)?;
-        Some(trouble.reason()).filter(|reason| !reason.is_empty())
-    }
-
     /// Stops all servers: cleanly, or at once when another signal comes.
     async fn stop(self, signals: &mut Signals) {
         // Another signal may have come before.
@@ -270,7 +265,8 @@ async fn serve(
         started = Manager::start(&config, data, listening, metrics, reload, running.copier.clone()) => started?,
         () = signals.next() => return Err(Failure::new("stopped while the manager started")),
     };
-    let outcome = manager.run(&url, |site| running.trouble(site), signals).await;
+    manager.explain(&running.troubles);
+    let outcome = manager.run(&url, signals).await;
     tokio::select! {
         // It begins to stop, also if that is asked for twice at once.
         biased;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use hihooi_replication::ids::Tsid;
@@ -137,6 +137,25 @@ pub struct Replica {
     limit: watch::Sender<Tsid>,
     /// Server processes whose statements the applier ended, the newest last.
     ended: Mutex<VecDeque<i32>>,
+    /// Set if hihooi keeps the server running.
+    trouble: OnceLock<Trouble>,
+}
+
+/// Why a server that hihooi keeps running doesn't run, as its supervision reports it; empty while it does.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble(Arc<Mutex<String>>);
+
+impl Trouble {
+    /// Why the server doesn't run at the moment; empty if it does.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reports why it doesn't, or, if empty, that it does.
+    pub fn set(&self, reason: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
 }
 
 /// Tables whose rows a replica doesn't follow, by their OIDs at the primary, since writing them fails there: their
@@ -206,7 +225,14 @@ impl Replica {
             set_aside_changes: AtomicU64::new(0),
             limit: watch::Sender::new(Tsid::MAX),
             ended: Mutex::default(),
+            trouble: OnceLock::new(),
         }
+    }
+
+    /// From now on, its reason is why the server doesn't run, while it doesn't.
+    pub fn explain(&self, trouble: Trouble) {
+        // Once is enough: one supervision keeps a server for as long as there is a manager.
+        let _ = self.trouble.set(trouble);
     }
 
     /// The applied prefix: every entry up to here is visible at the replica (I2).
@@ -252,7 +278,11 @@ impl Replica {
     /// Why it is in that state; empty while it serves and gets on.
     #[must_use]
     pub fn reason(&self) -> String {
-        self.in_force(&self.lock()).1
+        let reported = self.lock();
+        let (state, reason) = self.in_force(&reported);
+        let is_lost = state == State::Failed && !reported.is_stopped;
+        let trouble = self.trouble.get().filter(|_| is_lost).map(Trouble::reason);
+        trouble.filter(|trouble| !trouble.is_empty()).unwrap_or(reason)
     }
 
     /// When its state began.
@@ -545,6 +575,20 @@ mod tests {
         replica.set_silence(None);
         assert_eq!((replica.state(), replica.reason().as_str()), (State::CatchingUp, "behind"));
         assert!(!replica.is_silent());
+    }
+
+    #[test]
+    fn why_a_server_does_not_run_explains_a_lost_connection_only() {
+        let (replica, trouble) = (replica(), Trouble::default());
+        replica.explain(trouble.clone());
+        trouble.set("its configuration is wrong".to_owned());
+        replica.set_state(State::Failed, "connection refused");
+        assert_eq!(replica.reason(), "its configuration is wrong");
+        replica.set_stopped("entry 7: refused");
+        assert_eq!(replica.reason(), "entry 7: refused");
+        trouble.set(String::new());
+        replica.set_state(State::Failed, "connection refused");
+        assert_eq!(replica.reason(), "connection refused");
     }
 
     #[test]

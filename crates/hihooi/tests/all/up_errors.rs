@@ -232,8 +232,11 @@ fn a_late_replica_is_named_and_told_of() {
     assert!(lines.contains("postgresql.auto.conf"), "{lines}");
     cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY)");
     assert!(!said().contains("serves now"), "{}", said());
+    let reason = cluster.show_replicas()["replica1"]["reason"].clone();
+    assert!(reason.contains("postgresql.auto.conf"), "SHOW REPLICAS says it too: {reason}");
     fs::write(&settings, before).expect("own file");
     eventually("the replica", || said().contains("replica1 serves now"));
+    assert_eq!(cluster.show_replicas()["replica1"]["reason"], "");
     cluster.assert_verified();
     kill(Pid::from_raw(manager.id() as i32), Signal::SIGTERM).expect("own child");
     assert!(manager.wait().expect("own child").success());

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hihooi_replication::ids::{Lsn, Tsid};
@@ -16,6 +15,7 @@ use super::backup::{self, Tell};
 use super::postmaster::{Postmaster, Stop};
 use super::server::{STOP_LIMIT, Server};
 use super::{Error, Result, file_error};
+use crate::site::Trouble;
 
 /// Pause after a first failure to start.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
@@ -23,22 +23,6 @@ const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A server that ran this long is taken as healthy: the next pause is short again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(30);
-
-/// Why the server doesn't run, as supervision reports it; empty while it does.
-#[derive(Clone, Debug, Default)]
-pub struct Trouble(Arc<Mutex<String>>);
-
-impl Trouble {
-    /// Why the server doesn't run at the moment; empty if it does.
-    #[must_use]
-    pub fn reason(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, reason: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
-    }
-}
 
 /// Finds the entry of the log up to which a copy contains everything that was committed before a position of the
 /// primary's WAL; an error is a sentence for the operator.
