@@ -1,14 +1,17 @@
 //! The catalog that is used to analyse statements: read at the start, and again after DDL.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_postgres::apply::visibility::Snapshot;
-use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, Result};
+use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, LOCK_NOT_AVAILABLE, Result};
 use hihooi_sql::Catalog;
 use hihooi_sql::catalog_builder::{Builder, Builtins};
-use hihooi_sql::catalog_queries::{BUILTINS, BUILTINS_STATE, CatalogQuery, QUERIES, SETTINGS};
+use hihooi_sql::catalog_queries::{
+    BUILTINS, BUILTINS_STATE, CatalogQuery, LOCKED, QUERIES, READ_LOCKED, SETTINGS,
+};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
@@ -28,6 +31,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const UNREAD_MAX: Duration = Duration::from_secs(1);
 /// Between two looks whether the primary shows a change of the schema.
 const SHOWN_EVERY: Duration = Duration::from_millis(2);
+/// Between two looks whether objects whose definitions couldn't be read are still locked.
+const LOCKED_EVERY: Duration = Duration::from_millis(200);
 
 /// Reads the catalog at the start and whenever the stream brought DDL.
 pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
@@ -42,11 +47,11 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
                     info!("the catalog was read");
                 }
                 failures = 0;
-                let former = relay.set_catalog(catalog, named, changes);
+                let is_whole = session.as_ref().is_some_and(Session::has_read_all);
+                let former = relay.set_catalog(catalog, named, changes, is_whole);
                 spawn_blocking(|| drop(former));
                 relay.changed.notify_waiters();
-                reload.notified().await;
-                until_quiet(&relay, &reload).await;
+                until_changed(&relay, &reload, &mut session).await;
             }
             Err(error) => {
                 failures += 1;
@@ -74,9 +79,29 @@ async fn until_quiet(relay: &Relay, reload: &Notify) {
     }
 }
 
+/// Waits for DDL, or until something that was locked when the catalog was read is so no more.
+async fn until_changed(relay: &Relay, reload: &Notify, session: &mut Option<Session>) {
+    let mut locking = session.as_mut().filter(|session| !session.has_read_all());
+    loop {
+        tokio::select! {
+            () = reload.notified() => return until_quiet(relay, reload).await,
+            () = tokio::time::sleep(LOCKED_EVERY), if locking.is_some() => {}
+        }
+        if let Some(session) = &mut locking {
+            // If it can't be told, the next reading does.
+            let locked = session.find_locked().await.unwrap_or_default();
+            if !locked.is_superset(&session.left_out) {
+                return;
+            }
+        }
+    }
+}
+
 /// A session at the primary, and what it knows from reading the catalog before.
 struct Session {
     connection: Connection,
+    /// Objects whose definitions aren't read, by their OIDs, since others lock what they refer to.
+    left_out: BTreeSet<u32>,
     /// PostgreSQL's own functions, and what [`BUILTINS_STATE`] answered for them.
     builtins: Option<(Option<String>, Arc<Builtins>)>,
 }
@@ -90,7 +115,52 @@ impl Session {
             connection.query(&format!("PREPARE hihooi_{number} AS {}", question.sql)).await?;
         }
         NamedObjects::prepare(&mut connection).await?;
-        Ok(Session { connection, builtins: None })
+        Ok(Session { connection, left_out: BTreeSet::new(), builtins: None })
+    }
+
+    /// Whether no object was left out.
+    fn has_read_all(&self) -> bool {
+        self.left_out.is_empty()
+    }
+
+    /// The objects whose definitions would have to wait for locks at this moment.
+    async fn find_locked(&mut self) -> Result<BTreeSet<u32>> {
+        let answer = self.connection.query(READ_LOCKED).await?;
+        let numbers = answer.rows.iter().flatten().flatten().map(|number| number.parse());
+        let numbers: std::result::Result<_, _> = numbers.collect();
+        numbers.map_err(|_| Error::Protocol("an OID that is no number".to_owned()))
+    }
+
+    /// The same as [`Session::read`], with everything's names. What is locked doesn't hold it up for long: the code of these objects
+    /// counts as unknown.
+    async fn read_unlocked(&mut self) -> Result<(Builder, Vec<Answered>, NamedObjects)> {
+        if !self.has_read_all() {
+            self.left_out = self.find_locked().await?;
+        }
+        loop {
+            // One snapshot, so that what refers to each other fits together. Printing definitions locks what they refer to,
+            // one after the other (I7).
+            let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+            let left_out: Vec<String> = self.left_out.iter().map(u32::to_string).collect();
+            let leave_out = format!("SET LOCAL {LOCKED} = '{{{}}}'", left_out.join(","));
+            self.connection.query(&format!("{begin}; {GIVE_WAY}; {leave_out}")).await?;
+            match self.read().await {
+                Ok((builder, answers)) => {
+                    let named = NamedObjects::read(&mut self.connection).await?;
+                    self.connection.query("COMMIT").await?;
+                    return Ok((builder, answers, named));
+                }
+                Err(error) if error.code() == Some(LOCK_NOT_AVAILABLE) => {
+                    self.connection.query("ROLLBACK").await?;
+                    let locked = self.find_locked().await?;
+                    if locked == self.left_out {
+                        return Err(error); // a system catalog, for example
+                    }
+                    self.left_out = locked;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// What the whole catalog is made of, in the snapshot of the transaction that is open.
@@ -164,13 +234,7 @@ async fn load(
         }
         tokio::time::sleep(SHOWN_EVERY).await;
     }
-    // One snapshot, so that what refers to each other fits together.
-    session.connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    // Printing definitions locks what they refer to, one after the other (I7).
-    session.connection.query(GIVE_WAY).await?;
-    let (builder, answers) = session.read().await?;
-    let named = NamedObjects::read(&mut session.connection).await?;
-    session.connection.query("COMMIT").await?;
+    let (builder, answers, named) = session.read_unlocked().await?;
     // For thousands of tables it takes many milliseconds: not on the thread that serves everybody.
     let catalog = spawn_blocking(move || build(builder, answers, version)).await;
     Ok((catalog.map_err(|failed| Error::Protocol(failed.to_string()))??, named))

@@ -23,7 +23,7 @@ use hihooi_replication::ids::Tsid;
 use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::watermark::Watermark;
 use hihooi_replication::written::Written;
-use hihooi_session::events::{Meaning, Outcome, Prepared, SchemaVersion};
+use hihooi_session::events::{AwaitedCatalog, Meaning, Outcome, Prepared, SchemaVersion};
 use hihooi_sql::{Analysis, Cache, Catalog, SearchPath};
 use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
@@ -335,6 +335,8 @@ struct Analyser {
     changed_by: Option<u32>,
     /// How often it had when the catalog was read.
     read_at: Option<u64>,
+    /// It has the code of all objects.
+    is_whole: bool,
 }
 
 /// How often a session asks whether the catalog knows of its definitions.
@@ -403,6 +405,7 @@ impl Relay {
                 changed_at: newest,
                 changed_by: None,
                 read_at: None,
+                is_whole: false,
             }),
             statements: RefCell::default(),
             definitions: Cell::new(0),
@@ -512,9 +515,17 @@ impl Relay {
         !self.is_catalog_unread() && !self.freshness.borrow().is_unresolved(write)
     }
 
-    /// Waits until the catalog has what a write changed, and all that any write may have changed.
-    pub async fn until_known(&self, write: Option<WriteId>) {
-        while self.is_catalog_stale() || write.is_some_and(|write| !self.knows(write)) {
+    /// Whether the catalog is as a session waits for it to be.
+    #[must_use]
+    pub fn has_catalog(&self, AwaitedCatalog { write, all_code }: AwaitedCatalog) -> bool {
+        !self.is_catalog_stale()
+            && write.is_none_or(|write| self.knows(write))
+            && (!all_code || self.analyser.borrow().is_whole)
+    }
+
+    /// Waits until it is.
+    pub async fn until_catalog(&self, awaited: AwaitedCatalog) {
+        while !self.has_catalog(awaited) {
             self.want_catalog();
             // Writes that change nothing are resolved without a word.
             let _ = tokio::time::timeout(KNOWN_EVERY, self.changed.notified()).await;
@@ -542,18 +553,19 @@ impl Relay {
         (analyser.changes, analyser.changed_by)
     }
 
-    /// A catalog was read at the primary when it showed the first so many changes. Gives back the one before it, if
-    /// nobody uses that any more.
+    /// A catalog was read at the primary when it showed the first so many changes, with all code or only what wasn't
+    /// locked. Gives back the one before it, if nobody uses that any more.
     pub fn set_catalog(
         &self,
         catalog: Catalog,
         named: NamedObjects,
         changes: u64,
+        is_whole: bool,
     ) -> Option<Catalog> {
         let mut analyser = self.analyser.borrow_mut();
         let former = std::mem::replace(&mut analyser.catalog, Rc::new(catalog));
         analyser.named = Rc::new(named);
-        analyser.read_at = Some(changes);
+        (analyser.read_at, analyser.is_whole) = (Some(changes), is_whole);
         self.catalog_set.notify_waiters();
         Rc::into_inner(former)
     }

@@ -16,7 +16,7 @@ use hihooi_replication::items::{Granularity, Items};
 use hihooi_replication::watermark::Watermark;
 use hihooi_session::consistency::Consistency;
 use hihooi_session::events::{
-    Action, Actions, Counter, Env, Event, Outcome, Prepared, SchemaVersion,
+    Action, Actions, AwaitedCatalog, Counter, Env, Event, Outcome, Prepared, SchemaVersion,
 };
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
@@ -75,6 +75,10 @@ impl Env for Lent<'_> {
 
     fn is_catalog_unread(&self) -> bool {
         self.0.is_catalog_unread()
+    }
+
+    fn has_catalog(&self, awaited: AwaitedCatalog) -> bool {
+        self.0.has_catalog(awaited)
     }
 
     fn configuration_version(&self) -> u64 {
@@ -341,7 +345,7 @@ impl<S: Stream> Served<S> {
             };
             let is_known = async {
                 match known {
-                    Some(write) => relay.until_known(write).await,
+                    Some(awaited) => relay.until_catalog(awaited).await,
                     None => std::future::pending().await,
                 }
             };

@@ -12,7 +12,7 @@ use hihooi_wire::backend::{self, Report, Status};
 
 use crate::beside::keeps_meaning;
 use crate::consistency::Consistency;
-use crate::events::{Actions, Env};
+use crate::events::{Actions, AwaitedCatalog, Env};
 use crate::names::NamesGone;
 use crate::read::hinted_level;
 use crate::relaying::QUERY_CANCELED;
@@ -41,6 +41,8 @@ pub(crate) struct Doubts {
     pub(crate) was_unread: bool,
     /// What the catalog may not have known when it ran: to be judged again when it does.
     pub(crate) unsure: Vec<Bytes>,
+    /// That runs code which the catalog lacks, since it couldn't be read.
+    pub(crate) lacks_code: bool,
     /// Of the unit that runs.
     pub(crate) unit: UnitEffects,
 }
@@ -334,18 +336,30 @@ impl Session {
     /// Judges what the catalog may not have known when it ran, if it does by now.
     pub(crate) fn look_again(&mut self, up: &mut Upstream, env: &dyn Env) {
         self.doubts.is_defining = false;
-        if self.doubts.unsure.is_empty() || self.is_ahead_of_catalog(env) || env.is_catalog_stale()
-        {
+        if self.doubts.unsure.is_empty() || !env.has_catalog(self.awaited_catalog()) {
             return;
         }
+        let all_code = AwaitedCatalog { all_code: true, ..self.awaited_catalog() };
+        let lacks_code = !env.has_catalog(all_code);
         for text in std::mem::take(&mut self.doubts.unsure) {
             let analysis = self.analyse_anywhere(&text, env);
-            analysis.statements.iter().for_each(|statement| self.add_effects(statement, env));
+            let sets_any = |statement: &Statement| statement.session.any_setting;
+            if lacks_code && analysis.statements.iter().any(sets_any) {
+                self.doubts.unsure.push(text);
+            } else {
+                analysis.statements.iter().for_each(|statement| self.add_effects(statement, env));
+            }
         }
+        self.doubts.lacks_code = !self.doubts.unsure.is_empty();
         self.effects.any_setting |= std::mem::take(&mut self.doubts.unit).any_setting;
         if self.effects.unseen_code {
             up.unseen_code_of = Some(self.opened.id);
         }
+    }
+
+    /// What the catalog must be like for what it may not have known to be judged.
+    pub(crate) fn awaited_catalog(&self) -> AwaitedCatalog {
+        AwaitedCatalog { write: self.doubts.defined, all_code: self.doubts.lacks_code }
     }
 
     /// Notes what may be left by what just ran, as far as is known now.

@@ -23,6 +23,15 @@ use crate::sites::SiteId;
 use crate::state::MeaningfulSettings;
 use crate::upstream::{Named, Upstream, server_name};
 
+/// What a session waits for: that the catalog knows all that the servers show, and more.
+#[derive(Debug, Clone, Copy)]
+pub struct AwaitedCatalog {
+    /// It must know what this write changed.
+    pub write: Option<WriteId>,
+    /// It must have all code: what others locked when it was read, too.
+    pub all_code: bool,
+}
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -254,6 +263,8 @@ pub trait Env {
     fn is_catalog_stale(&self) -> bool;
     /// Whether the stream brought DDL that the catalog lacks.
     fn is_catalog_unread(&self) -> bool;
+    /// Whether the catalog is as a session waits for it to be.
+    fn has_catalog(&self, awaited: AwaitedCatalog) -> bool;
     /// How often the primary's configuration was found changed.
     fn configuration_version(&self) -> u64;
     /// Whether the catalog has what a write changed.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hihooi_replication::freshness::{Decider, WriteId};
+use hihooi_replication::freshness::Decider;
 use hihooi_replication::items::Items;
 use hihooi_sql::{
     Analysis, Discard, Isolation, Kind, Replica, SearchPath, SessionCommand, SessionEffect,
@@ -25,7 +25,7 @@ use crate::block::Block;
 use crate::consistency::Consistency;
 use crate::downstream::{Downstream, Message, OUTPUT_MAX};
 use crate::effects::Doubts;
-use crate::events::{Action, Actions, Env, Event, protocol_report};
+use crate::events::{Action, Actions, AwaitedCatalog, Env, Event, protocol_report};
 use crate::mistakes::{Mistake, makes};
 use crate::names::Names;
 use crate::own_settings::{ChangedOwn, OwnSettings};
@@ -378,13 +378,12 @@ impl Session {
         }
     }
 
-    /// Whether the session waits until the catalog knows all that the servers show, and the write of which it
-    /// must know: it keeps its connection so long if what ran there isn't known, and a block's read waits, but
-    /// up to its deadline. Then comes [`Event::Known`].
+    /// What the session waits for the catalog to know: it keeps its connection so long if what ran there isn't known, and
+    /// a block's read waits, but up to its deadline. Then comes [`Event::Known`].
     #[must_use]
-    pub fn waits_for_catalog(&self) -> Option<Option<WriteId>> {
+    pub fn waits_for_catalog(&self) -> Option<AwaitedCatalog> {
         if let Phase::AwaitingCatalog = self.phase {
-            return Some(None);
+            return Some(AwaitedCatalog { write: None, all_code: false });
         }
         let waits = matches!(self.phase, Phase::Idle)
             && self.pin == Some(Pin::Catalog)
@@ -392,7 +391,7 @@ impl Session {
             && !self.is_in_block()
             && (self.open == Open::No || makes(Mistake::SettledAmidUnit))
             && self.gathered.is_empty();
-        waits.then_some(self.doubts.defined)
+        waits.then(|| self.awaited_catalog())
     }
 
     /// What is set of hihooi's own settings is what RESET returns to.

@@ -21,7 +21,9 @@ use hihooi_replication::primary_equivalent::Dispatched;
 use hihooi_session::balance::{Balance, Candidate, Choice};
 use hihooi_session::consistency::Consistency;
 use hihooi_session::downstream::Downstream;
-use hihooi_session::events::{self, Action, Actions, Env, Event, Meaning, Prepared, SchemaVersion};
+use hihooi_session::events::{
+    self, Action, Actions, AwaitedCatalog, Env, Event, Meaning, Prepared, SchemaVersion,
+};
 use hihooi_session::own_settings::OwnSettings;
 use hihooi_session::own_types::{Needs, Objects};
 use hihooi_session::route::{Reason, Route};
@@ -210,6 +212,9 @@ impl Env for Relay {
     }
     fn is_catalog_stale(&self) -> bool {
         self.is_unread() || self.freshness.borrow().is_schema_in_doubt()
+    }
+    fn has_catalog(&self, AwaitedCatalog { write, .. }: AwaitedCatalog) -> bool {
+        !self.is_catalog_stale() && write.is_none_or(|write| self.knows(write))
     }
     fn is_catalog_unread(&self) -> bool {
         self.is_unread()
@@ -620,10 +625,7 @@ impl World {
 
     fn time_passes(&mut self, number: usize) -> bool {
         let session = &self.clients[number].session;
-        let is_known = |write: Option<WriteId>| {
-            !self.relay.is_catalog_stale() && write.is_none_or(|write| self.relay.knows(write))
-        };
-        if session.waits_for_catalog().is_some_and(is_known) {
+        if session.waits_for_catalog().is_some_and(|awaited| self.relay.has_catalog(awaited)) {
             self.event(number, Event::Known);
             return true;
         }

@@ -11,7 +11,50 @@ use thiserror::Error;
 use crate::catalog_builder::{Builder, ColumnRow, FunctionRow, RelationRow, Volatility};
 
 /// What must be set in the session that asks the questions.
-pub const SETTINGS: [(&str, &str); 2] = [("search_path", ""), ("jit", "off")];
+pub const SETTINGS: [(&str, &str); 3] = [("search_path", ""), ("jit", "off"), (LOCKED, "{}")];
+
+/// The setting that holds the objects whose definitions are not to be printed, since PostgreSQL would wait for a lock
+/// on a relation that they refer to: an array of OIDs. What such code does counts as unknown.
+pub const LOCKED: &str = "hihooi.locked";
+
+/// Returns the OIDs of the relations on which other sessions have ACCESS EXCLUSIVE locks, or wait for them, and what has code that
+/// refers to them: relations with rules (views) and policies, and functions.
+pub const READ_LOCKED: &str = "\
+WITH locked(relation) AS MATERIALIZED (
+    SELECT relation FROM pg_locks
+    WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid()
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), dependent(class, object) AS (
+    SELECT d.classid, d.objid FROM locked l JOIN pg_depend d ON d.refobjid = l.relation AND d.refclassid = 'pg_class'::regclass
+), objects(object) AS (
+    SELECT relation FROM locked
+  UNION
+    SELECT r.ev_class FROM dependent d JOIN pg_rewrite r ON r.oid = d.object AND d.class = 'pg_rewrite'::regclass
+  UNION
+    SELECT p.polrelid FROM dependent d JOIN pg_policy p ON p.oid = d.object AND d.class = 'pg_policy'::regclass
+  UNION
+    SELECT d.object FROM dependent d WHERE d.class = 'pg_proc'::regclass
+)
+SELECT object::text FROM objects";
+
+/// Prints a definition of an object, unless that is [`LOCKED`]: then a call that may do anything, with or without SELECT in
+/// front of it.
+macro_rules! unless_locked {
+    ($object:literal, $print:literal) => {
+        unless_locked!($object, $print, "")
+    };
+    ($object:literal, $print:literal, $select:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $object,
+            " = ANY ((SELECT current_setting('hihooi.locked')::oid[])::oid[]) THEN '",
+            $select,
+            "pg_catalog.set_config(NULL, NULL, NULL)' ELSE ",
+            $print,
+            " END"
+        )
+    };
+}
 
 /// A row of a catalog query: the columns as text, `None` for NULL.
 pub type Row<'a> = [Option<&'a str>];
@@ -150,7 +193,8 @@ pub const QUERIES: &[CatalogQuery] = &[
 
 /// Relations of all schemas, without those in temporary schemas. Triggers count unless they are
 /// internal (those of constraints, but not what version 14 makes of a parent's for a partition) or disabled; rules unless they are a view's own. Of both only what runs.
-pub const RELATIONS: &str = "\
+pub const RELATIONS: &str = concat!(
+    "\
 SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
        concat_ws('; ',
            (SELECT string_agg(coalesce(substring(pg_get_triggerdef(t.oid) FROM ' FOR EACH .*'), '?'), '; ')
@@ -158,12 +202,15 @@ SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpers
             WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D' AND (NOT t.tgisinternal OR t.tgparentid <> 0)
               AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.oid = t.tgconstraint
                               AND k.contype IN ('f', 'p', 'u', 'x'))),
-           (SELECT string_agg(coalesce(substring(pg_get_ruledef(r.oid) FROM ' DO .*'), '?'), '; ')
+           (SELECT string_agg(coalesce(",
+    unless_locked!("c.oid", "substring(pg_get_ruledef(r.oid) FROM ' DO .*')"),
+    ", '?'), '; ')
             FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')),
        EXISTS (SELECT FROM pg_rewrite r
                WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'";
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'"
+);
 
 /// Columns of users' tables. A domain's modifier is on its type.
 pub const COLUMNS: &str = "\
@@ -209,11 +256,15 @@ WHERE o.oid >= 16384 AND o.oprname IN ('=', '<', '<=', '>', '>=')
               AND (t.oid < 16384 OR t.typtype = 'd'))";
 
 /// The queries of users' views.
-pub const VIEWS: &str = "\
-SELECT c.oid::text, pg_get_viewdef(c.oid)
+pub const VIEWS: &str = concat!(
+    "\
+SELECT c.oid::text, ",
+    unless_locked!("c.oid", "pg_get_viewdef(c.oid)", "SELECT "),
+    "
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'v' AND c.relpersistence <> 't'
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hihooi')";
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hihooi')"
+);
 
 /// Inheritance and partitions, direct ones. Partitioned indexes inherit too; their OIDs meet no
 /// relation of ours.
@@ -225,30 +276,48 @@ SELECT conrelid::text, confrelid::text, confdeltype::text, confupdtype::text
 FROM pg_constraint WHERE contype = 'f'";
 
 /// Row security policies of tables where row security is on.
-pub const POLICIES: &str = "\
-SELECT p.polrelid::text, concat_ws(', ', pg_get_expr(p.polqual, p.polrelid),
-                                         pg_get_expr(p.polwithcheck, p.polrelid))
+pub const POLICIES: &str = concat!(
+    "\
+SELECT p.polrelid::text, ",
+    unless_locked!(
+        "p.polrelid",
+        "concat_ws(', ', pg_get_expr(p.polqual, p.polrelid),
+                                         pg_get_expr(p.polwithcheck, p.polrelid))"
+    ),
+    "
 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
-WHERE c.relrowsecurity AND (p.polqual IS NOT NULL OR p.polwithcheck IS NOT NULL)";
+WHERE c.relrowsecurity AND (p.polqual IS NOT NULL OR p.polwithcheck IS NOT NULL)"
+);
 
 /// What runs when a table is written: defaults and generation expressions, checks, expressions
 /// and predicates of indexes, partition keys.
-pub const EXPRESSIONS: &str = "\
+pub const EXPRESSIONS: &str = concat!(
+    "\
 WITH expressions(relation, expression) AS (
-    SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
+    SELECT adrelid, ",
+    unless_locked!("adrelid", "pg_get_expr(adbin, adrelid)"),
+    " FROM pg_attrdef
   UNION
     SELECT a.attrelid, pg_get_expr(t.typdefaultbin, 0)
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL AND NOT a.attisdropped
   UNION
-    SELECT conrelid, pg_get_expr(conbin, conrelid) FROM pg_constraint
+    SELECT conrelid, ",
+    unless_locked!("conrelid", "pg_get_expr(conbin, conrelid)"),
+    " FROM pg_constraint
     WHERE contype = 'c' AND conrelid <> 0
   UNION
-    SELECT indrelid, pg_get_expr(indexprs, indrelid) FROM pg_index WHERE indexprs IS NOT NULL
+    SELECT indrelid, ",
+    unless_locked!("indrelid", "pg_get_expr(indexprs, indrelid)"),
+    " FROM pg_index WHERE indexprs IS NOT NULL
   UNION
-    SELECT indrelid, pg_get_expr(indpred, indrelid) FROM pg_index WHERE indpred IS NOT NULL
+    SELECT indrelid, ",
+    unless_locked!("indrelid", "pg_get_expr(indpred, indrelid)"),
+    " FROM pg_index WHERE indpred IS NOT NULL
   UNION
-    SELECT partrelid, pg_get_expr(partexprs, partrelid) FROM pg_partitioned_table
+    SELECT partrelid, ",
+    unless_locked!("partrelid", "pg_get_expr(partexprs, partrelid)"),
+    " FROM pg_partitioned_table
     WHERE partexprs IS NOT NULL
 )
 -- (NULL: the table is gone by now.)
@@ -256,7 +325,8 @@ SELECT e.relation::text, coalesce(string_agg(e.expression, ', '), '')
 FROM expressions e JOIN pg_class c ON c.oid = e.relation
 WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.relnamespace NOT IN
       (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
-GROUP BY e.relation";
+GROUP BY e.relation"
+);
 
 /// Checks of the domains that a table's columns contain. They run when it is written, and where a value is turned
 /// into the type of a column that is read (`coalesce(c, 'x')`).
@@ -328,7 +398,8 @@ GROUP BY t.typname";
 /// volatile as its worst support function (its own row always says immutable), and its body is
 /// their names. The defaults of arguments are a part of a body: a call runs those that it leaves out.
 /// So does information_schema in its search path. The types of users are those of arguments and results.
-pub const FUNCTIONS: &str = "\
+pub const FUNCTIONS: &str = concat!(
+    "\
 SELECT n.nspname::text, p.proname::text,
        CASE WHEN a.aggfnoid IS NULL THEN p.provolatile::text ELSE s.volatility END,
        CASE WHEN a.aggfnoid IS NULL THEN l.lanname::text
@@ -339,7 +410,9 @@ SELECT n.nspname::text, p.proname::text,
        p.prorettype::regtype::text,
        concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
                             WHEN l.lanname NOT IN ('c', 'internal')
-                            THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
+                            THEN coalesce(",
+    unless_locked!("p.oid", "pg_get_function_sqlbody(p.oid)"),
+    ", p.prosrc) END,
                        pg_get_expr(p.proargdefaults, 0),
                        CASE WHEN p.proconfig::text ~* 'information_schema' THEN 'information_schema' END,
                        (SELECT string_agg('NULL::' || t.typname, '; ') FROM pg_type t
@@ -359,7 +432,8 @@ LEFT JOIN LATERAL (
     FROM pg_proc f JOIN pg_language fl ON fl.oid = f.prolang
     WHERE f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
                     a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)) s ON true
-WHERE n.nspname NOT IN ('pg_catalog', 'hihooi') AND n.nspname NOT LIKE 'pg\\_temp\\_%'";
+WHERE n.nspname NOT IN ('pg_catalog', 'hihooi') AND n.nspname NOT LIKE 'pg\\_temp\\_%'"
+);
 
 /// Users' operators, and whether their function is one of `pg_catalog`.
 pub const OPERATORS: &str = "\

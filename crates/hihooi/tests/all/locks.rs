@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::harness::client::{Answer, Failure, Session};
-use crate::harness::{alone, beside, eventually, shared};
+use crate::harness::{Cluster, Options, alone, beside, eventually, shared, target_is_plain};
 
 /// Longer than this in a wait that PostgreSQL would not have is a deadlock of our making.
 const WAIT_MS_MAX: u64 = 60_000;
@@ -26,10 +26,16 @@ fn locked_out(table: &str) -> i64 {
 }
 
 /// Until a connection of hihooi's own has waited for a lock for so long that PostgreSQL has looked for
-/// a deadlock, which it does once.
+/// a deadlock, which it does once; or has done without, so that replicas are read again.
 fn until_locked_out(application: &str) {
     let waits = format!("wait_event_type = 'Lock' AND application_name = '{application}'");
-    shared().until_active(&waits);
+    let mut reader = session();
+    let mut is_read = || {
+        reader.run("SELECT 1");
+        reader.route().site() != "primary"
+    };
+    let reads_catalog = application == "hihooi catalog";
+    eventually(application, || shared().activity(&waits) > 0 || reads_catalog && is_read());
     std::thread::sleep(DEADLOCK_TIMEOUT);
 }
 
@@ -286,4 +292,62 @@ fn the_primary_never_waits_for_paused_replicas() {
         cluster.command(&format!("RESUME REPLICA {site}"));
     }
     cluster.caught_up();
+}
+
+/// What somebody locks for long, a schema change for example, makes no other reads go to the primary after DDL: only
+/// those need it whose code can't be read meanwhile.
+#[test]
+fn a_locked_table_holds_up_no_reads_of_others() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run(
+        "CREATE TABLE locked (id int PRIMARY KEY, v text DEFAULT lower('X') CHECK (v <> '')); \
+         CREATE INDEX ON locked (upper(v)) WHERE id > 0; \
+         CREATE TABLE guarded (id int PRIMARY KEY); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY; \
+         CREATE POLICY p ON guarded USING (id IN (SELECT id FROM locked)); \
+         CREATE VIEW view AS SELECT * FROM locked; CREATE VIEW outer_view AS SELECT * FROM view; \
+         CREATE FUNCTION counts() RETURNS bigint STABLE BEGIN ATOMIC SELECT count(*) FROM locked; END; \
+         CREATE TABLE ruled (id int); CREATE RULE r AS ON DELETE TO ruled DO INSTEAD DELETE FROM locked; \
+         CREATE TABLE plain (id int PRIMARY KEY); INSERT INTO locked VALUES (1); INSERT INTO plain VALUES (1)",
+    );
+    let mut locker = cluster.connect();
+    locker.run("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE");
+    cluster.connect().run("CREATE TABLE other (id int)");
+    cluster.caught_up();
+
+    let mut reader = cluster.connect();
+    reader.run("SET lock_timeout = '200ms'");
+    let mut site_of = |read: &str| match reader.simple(read) {
+        Ok(_) => reader.route().site().to_owned(),
+        Err(failure) => failure.code().to_owned(),
+    };
+    eventually("a table that isn't locked", || site_of("SELECT * FROM plain") == "replica1");
+    assert_eq!(site_of("SELECT * FROM other"), "replica1");
+    assert_eq!(site_of("SELECT * FROM locked"), "replica1", "its code runs when it is written");
+    let hidden = ["SELECT * FROM view", "SELECT * FROM outer_view", "SELECT counts()"];
+    for read in hidden {
+        assert_eq!(site_of(read), "55P03", "as at a server alone: {read}");
+    }
+    // What a write may leave is judged when its code can be read: nothing keeps its session's connection.
+    let mut writer = cluster.connect();
+    let waiting = later(cluster.connect(), "INSERT INTO locked VALUES (2)");
+    cluster.until_active("wait_event_type = 'Lock' AND query LIKE 'INSERT INTO locked%'");
+    writer.run("DELETE FROM plain");
+    locker.run("COMMIT");
+    for read in hidden {
+        eventually(read, || site_of(read) == "replica1");
+    }
+    let (mut waited, _) = good(waiting);
+    for session in [&mut writer, &mut waited] {
+        session.run("INSERT INTO plain VALUES (7) ON CONFLICT DO NOTHING");
+        cluster.caught_up();
+        eventually("its connection is given back", || {
+            session.run("SELECT * FROM plain");
+            session.route().site() == "replica1"
+        });
+    }
+    cluster.assert_verified();
 }

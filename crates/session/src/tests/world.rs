@@ -21,7 +21,7 @@ use hihooi_wire::frontend::{self, Bind, Parse, tag as sent};
 use crate::consistency::Consistency;
 use crate::downstream::Downstream;
 use crate::events::{
-    Action, Actions, Counter, Env, Event, Meaning, Outcome, Prepared, SchemaVersion,
+    Action, Actions, AwaitedCatalog, Counter, Env, Event, Meaning, Outcome, Prepared, SchemaVersion,
 };
 use crate::own_settings::OwnSettings;
 use crate::own_types::{Needs, Objects};
@@ -203,6 +203,9 @@ impl Env for Lent {
     }
     fn is_catalog_stale(&self) -> bool {
         self.is_behind.get()
+    }
+    fn has_catalog(&self, AwaitedCatalog { write, .. }: AwaitedCatalog) -> bool {
+        !self.is_catalog_stale() && write.is_none_or(|write| self.knows(write))
     }
     fn is_catalog_unread(&self) -> bool {
         self.is_behind.get()
