@@ -351,3 +351,22 @@ fn a_locked_table_holds_up_no_reads_of_others() {
     }
     cluster.assert_verified();
 }
+
+/// A replica that gets no further since somebody has locked a system catalog there says so, and goes on afterwards.
+#[test]
+fn a_locked_catalog_of_a_replica_is_told_of() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut locker = cluster.direct("replica1");
+    locker.run("BEGIN; LOCK TABLE pg_catalog.pg_type IN ACCESS EXCLUSIVE MODE");
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    eventually("the reason", || {
+        cluster.show_replicas()["replica1"]["reason"].contains("locked a system catalog")
+    });
+    assert_eq!(cluster.connect().run("SELECT id FROM t").rows.len(), 1, "reads go elsewhere");
+    locker.run("COMMIT");
+    cluster.assert_verified();
+}

@@ -19,6 +19,8 @@ use crate::site::Site;
 pub const APPLICATION: &str = "hihooi applier";
 /// `application_name` of the connections beside them.
 const BESIDE: &str = "hihooi applier control";
+/// How long a connection beside them waits for a lock.
+const LOCK_TIMEOUT: &str = "5s";
 /// How long orphaned connections may take to end.
 const ORPHANS_MS_MAX: u64 = 10_000;
 /// How long connections whose client is gone may take to finish what they were sent and end by
@@ -49,6 +51,8 @@ pub(super) fn control_login(site: &Site, database: &str) -> Login {
     Login::new(site.address.clone(), &site.user, database, BESIDE)
         .with("session_replication_role", "replica")
         .with("jit", "off")
+        // Only system catalogs are looked at, and nobody should lock these: if so, it is told.
+        .with("lock_timeout", LOCK_TIMEOUT)
         // By the indexes of the catalogs: plans are kept from when there were few tables.
         .with("plan_cache_mode", "force_generic_plan")
         .with("enable_seqscan", "off")

@@ -29,7 +29,7 @@ use super::work::{Failure, Group, Refusal, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
 use super::{Config, items, progress, set_aside};
 use crate::collations;
-use crate::connection::{Connection, Error};
+use crate::connection::{Connection, Error, LOCK_NOT_AVAILABLE};
 use crate::identity;
 use crate::setup::REBUILD;
 use crate::site::State;
@@ -78,7 +78,12 @@ impl From<identity::Error> for End {
 
 impl From<Error> for End {
     fn from(error: Error) -> End {
-        End::Lost(error.to_string())
+        match error.code() {
+            Some(LOCK_NOT_AVAILABLE) => {
+                End::Lost(format!("somebody has locked a system catalog at the replica: {error}"))
+            }
+            _ => End::Lost(error.to_string()),
+        }
     }
 }
 
