@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use hihooi_replication::text::text_of;
 use hihooi_wire::backend::{self, ErrorFields, Status, tag};
 use hihooi_wire::{ProtocolError, frame, frontend, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -604,8 +605,5 @@ pub fn server_error(body: &[u8]) -> Error {
 
 fn text_row(body: &[u8]) -> Result<Row> {
     let values = backend::read_data_row(body)?;
-    Ok(values
-        .into_iter()
-        .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-        .collect())
+    Ok(values.into_iter().map(|value| value.map(text_of)).collect())
 }

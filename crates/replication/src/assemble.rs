@@ -19,6 +19,7 @@ use crate::ids::{Lsn, Tsid};
 use crate::items::{Items, RelId};
 use crate::note::{self, Note, Row};
 use crate::pgoutput::Message;
+use crate::text::text_of;
 use crate::written::{self, KeyColumns, Written, WrittenTable};
 
 /// Schema of everything that we create on the primary; its changes are not replicated.
@@ -446,7 +447,7 @@ impl Transaction {
 fn value_of(relation: &Relation, row: &Tuple, name: &str) -> String {
     let at = relation.columns.iter().position(|column| column.name == name);
     match at.and_then(|at| row.get(at)) {
-        Some(Value::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(Value::Text(text)) => text_of(text),
         _ => String::new(),
     }
 }

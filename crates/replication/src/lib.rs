@@ -12,5 +12,6 @@ pub mod pgoutput;
 pub mod primary_equivalent;
 pub mod retention;
 pub mod schedule;
+pub mod text;
 pub mod watermark;
 pub mod written;

@@ -8,6 +8,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::entry::{Column, Identity, Relation, Tuple, Value};
 use crate::ids::Lsn;
 use crate::items::RelId;
+use crate::text::text_of;
 
 /// Bytes that are not the protocol we asked for: the stream can only be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -248,7 +249,7 @@ impl Fields {
     }
 
     fn name(&mut self) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.cstr()?).into_owned())
+        Ok(text_of(&self.cstr()?))
     }
 
     fn relation(&mut self) -> Result<Relation> {

@@ -10,6 +10,7 @@
 //! of `GucSource` in PostgreSQL's `guc.h`).
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,20 +33,18 @@ pub struct Defaults {
     pub settings: Vec<(String, String)>,
 }
 
-/// Roles with a database each, and their settings there, as far as both exist. The closest setting of a name counts:
-/// the role's in the database, the role's, the database's, all.
+/// Roles with a database each, and their settings there (`name=value`), as far as both exist. The closest setting of a name
+/// comes last: all, the database's, the role's, the role's in the database. (As they are stored: what is set in a database
+/// with another encoding is no text here, and functions of texts fail.)
 const DEFAULTS: &str = "SELECT w.role, w.database, r.oid, r.rolcanlogin AND d.datallowconn \
         AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) \
-        AND pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), r.rolsuper, s.name, s.value \
+        AND pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), r.rolsuper, s.setting \
     FROM ROWS FROM (pg_catalog.unnest($1::name[]), pg_catalog.unnest($2::name[])) w(role, database) \
         JOIN pg_catalog.pg_authid r ON r.rolname = w.role \
-        JOIN pg_catalog.pg_database d ON d.datname = w.database LEFT JOIN LATERAL ( \
-        SELECT DISTINCT ON (1) pg_catalog.split_part(c, '=', 1) COLLATE \"C\", \
-            pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) \
-        FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c \
-        WHERE s.setrole IN (0, r.oid) AND s.setdatabase IN (0, d.oid) \
-        ORDER BY 1, s.setrole <> 0 DESC, s.setdatabase <> 0 DESC) s(name, value) ON true \
-    ORDER BY s.name";
+        JOIN pg_catalog.pg_database d ON d.datname = w.database LEFT JOIN ( \
+            pg_catalog.pg_db_role_setting c CROSS JOIN pg_catalog.unnest(c.setconfig) s(setting)) \
+        ON c.setrole IN (0, r.oid) AND c.setdatabase IN (0, d.oid) \
+    ORDER BY c.setrole <> 0, c.setdatabase <> 0";
 
 /// What a site stores of roles' passwords, unless these have expired, and of which of these other roles they are
 /// members: a superuser's rights don't count (as `is_member_of_role_nosuper` in PostgreSQL). The secret is the
@@ -459,9 +458,14 @@ fn all_defaults(rows: Vec<Row>) -> AHashMap<(String, String), Defaults> {
         defaults.role = next().unwrap_or_default();
         defaults.may_log_in = next().as_deref() == Some("t");
         defaults.is_superuser = next().as_deref() == Some("t");
-        if let Some(name) = next() {
-            defaults.settings.push((name, next().unwrap_or_default()));
+        if let Some(setting) = next() {
+            let (name, value) = setting.split_once('=').unwrap_or((&setting, ""));
+            defaults.settings.push((name.to_owned(), value.to_owned()));
         }
+    }
+    for defaults in found.values_mut() {
+        let last = BTreeMap::from_iter(std::mem::take(&mut defaults.settings));
+        defaults.settings = last.into_iter().collect();
     }
     found
 }
@@ -534,19 +538,23 @@ mod tests {
             text.split('|').map(|value| (!value.is_empty()).then(|| value.to_owned())).collect()
         };
         let rows = [
-            "a|x|10|t|f|DateStyle|German",
-            "b|x|11|f|t||",
-            "a|y|10|t|f||",
-            "a|x|10|t|f|lock_timeout|5s",
+            "a|x|10|t|f|lock_timeout=1s",
+            "b|x|11|f|t|",
+            "a|x|10|t|f|DateStyle=German",
+            "a|y|10|t|f|",
+            "a|x|10|t|f|lock_timeout=5s",
+            "a|x|10|t|f|app.x==",
         ];
         let defaults = all_defaults(rows.into_iter().map(row).collect());
         let settings = |role: &str, database: &str| {
             let found = defaults.get(&(role.to_owned(), database.to_owned()))?;
-            Some((found.may_log_in, found.settings.len()))
+            let told = found.settings.iter().map(|(name, value)| format!("{name} {value}"));
+            Some((found.may_log_in, told.collect::<Vec<_>>().join(", ")))
         };
-        assert_eq!(settings("a", "x"), Some((true, 2)));
-        assert_eq!(settings("a", "y"), Some((true, 0)));
-        assert_eq!(settings("b", "x"), Some((false, 0)));
+        let closest = "DateStyle German, app.x =, lock_timeout 5s";
+        assert_eq!(settings("a", "x"), Some((true, closest.to_owned())));
+        assert_eq!(settings("a", "y"), Some((true, String::new())));
+        assert_eq!(settings("b", "x"), Some((false, String::new())));
         assert_eq!(settings("b", "y"), None);
     }
 

@@ -854,3 +854,52 @@ fn a_terminated_backend_is_reported_and_replaced() {
     }
     alive(cluster);
 }
+
+/// Names of roles and settings that were given in a database with another encoding are no text in the replicated one:
+/// nobody is locked out for them, and replicas keep them apart.
+#[test]
+fn names_of_other_encodings_lock_nobody_out() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut owner = cluster.connect();
+    owner.run(
+        "CREATE ROLE other LOGIN; CREATE ROLE mallory LOGIN; CREATE SCHEMA AUTHORIZATION mallory",
+    );
+    owner.run(
+        "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    );
+    let latin = |user: &str, sql: &str| {
+        let encoding = ("client_encoding", "UTF8");
+        cluster.connect_with(&[("user", user), ("database", "latin"), encoding]).run(sql);
+    };
+    latin("mallory", "ALTER ROLE CURRENT_USER SET search_path = 'é', mallory");
+    latin("postgres", "ALTER DATABASE postgres SET app.tenant = 'é'");
+    latin(
+        "postgres",
+        r#"CREATE ROLE "é"; CREATE ROLE "è" SUPERUSER; COMMENT ON ROLE "è" IS 'è'; GRANT "é" TO other"#,
+    );
+    cluster.caught_up();
+    for user in ["mallory", "other", "postgres"] {
+        cluster.connect_with(&[("user", user)]).run("SELECT 1");
+    }
+    // A role that can't be named here can own something.
+    cluster.connect_with(&[("user", "mallory")]).run(
+        "CREATE FUNCTION doubled(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 2 * $1; END'; \
+         CREATE TABLE t (id int PRIMARY KEY, v int); CREATE INDEX ON t (doubled(v)); INSERT INTO t VALUES (1, 2)",
+    );
+    owner.run("CREATE TABLE given (id int PRIMARY KEY)");
+    owner.run(
+        "DO $$ DECLARE r name; BEGIN FOR r IN SELECT rolname FROM pg_roles WHERE oid > 16384 \
+         AND rolname NOT IN ('mallory', 'other') LOOP \
+         EXECUTE format('GRANT SELECT ON given TO %I', r); EXECUTE format('ALTER TABLE given OWNER TO %I', r); \
+         END LOOP; END $$",
+    );
+    owner.run("INSERT INTO given VALUES (1)");
+    cluster.assert_verified();
+    latin("postgres", r#"ALTER ROLE "é" RENAME TO "ö""#);
+    // (What is done to roles in other databases is found by comparing from time to time.)
+    eventually("the roles are equal", || cluster.run_verify().0);
+}
