@@ -124,6 +124,9 @@ BEGIN
                 WHERE n.class = 'pg_class'::regclass AND k.conrelid = n.object
                   AND k.contype IN ('c', 'x')
             UNION ALL
+            SELECT 'pg_constraint'::regclass, k.oid FROM pg_constraint k
+                WHERE n.class = 'pg_type'::regclass AND k.contypid = n.object
+            UNION ALL
             SELECT 'pg_class'::regclass, k.conindid FROM pg_constraint k
                 WHERE n.class = 'pg_constraint'::regclass AND k.oid = n.object
                   AND k.contype = 'x'
@@ -134,10 +137,10 @@ BEGIN
             SELECT 'pg_class'::regclass, t.typrelid FROM pg_type t
                 WHERE n.class = 'pg_type'::regclass AND t.oid = n.object
             UNION ALL
-            -- The operators and functions of an operator class.
+            -- The operators and functions of an operator class, and those that belong to a family alone.
             SELECT d.classid, d.objid FROM pg_depend d
-                WHERE n.class = 'pg_opclass'::regclass AND d.refclassid = n.class
-                  AND d.refobjid = n.object AND d.deptype = 'i'
+                WHERE n.class IN ('pg_opclass'::regclass, 'pg_opfamily'::regclass) AND d.refclassid = n.class
+                  AND d.refobjid = n.object AND d.classid IN ('pg_amop'::regclass, 'pg_amproc'::regclass)
         ) next (class, object)
         WHERE next.object::int8 >= 16384
     )

@@ -94,6 +94,12 @@ CREATE TABLE IF NOT EXISTS hihooi.generates (
 REVOKE ALL ON hihooi.generates FROM PUBLIC;
 GRANT SELECT ON hihooi.generates TO PUBLIC;
 
+-- Objects that hang on something temporary and are not temporary themselves: replicas don't have them. (Those that are gone
+-- stay here for a while: when the session ends, no event tells of what is dropped.)
+CREATE TABLE IF NOT EXISTS hihooi.hanging (class oid, object oid, PRIMARY KEY (class, object));
+REVOKE ALL ON hihooi.hanging FROM PUBLIC;
+GRANT SELECT ON hihooi.hanging TO PUBLIC;
+
 -- What a command leaves for those behind it in its transaction, by name; NULL if nothing. Anybody may set most parameters, and so
 -- could claim what hasn't happened: it is kept in one that only superusers may set, and that PostgreSQL reads when a session
 -- begins and never again (manual, session_preload_libraries). It goes with a subtransaction that is rolled back, at COMMIT, and
@@ -506,6 +512,59 @@ AS $$
     WHERE y.typtype = 'e' OR hihooi.names_objects(y.oid)
 $$;
 
+-- Whether only a part of an object goes when what that hangs on goes: an attribute, a check, a default, a member.
+CREATE FUNCTION hihooi.hangs_in_part(of_class oid, of_object oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN of_class = 'pg_opfamily'::regclass
+        OR of_class = 'pg_class'::regclass AND EXISTS (SELECT FROM pg_class WHERE oid = of_object AND relkind IN ('c', 'f'))
+        OR of_class = 'pg_type'::regclass AND EXISTS (SELECT FROM pg_type WHERE oid = of_object AND (typtype = 'c'
+            OR EXISTS (SELECT FROM hihooi.temporary(
+                ARRAY(SELECT 'pg_constraint'::regclass::oid FROM pg_constraint WHERE contypid = of_object),
+                ARRAY(SELECT oid FROM pg_constraint WHERE contypid = of_object)))));
+END
+$$;
+
+-- Whether an object belongs to a temporary relation.
+CREATE FUNCTION hihooi.is_of_temporary(of_class oid, of_object oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_class c WHERE c.relpersistence = 't' AND c.oid = CASE of_class
+        WHEN 'pg_trigger'::regclass THEN (SELECT tgrelid FROM pg_trigger WHERE oid = of_object)
+        WHEN 'pg_rewrite'::regclass THEN (SELECT ev_class FROM pg_rewrite WHERE oid = of_object)
+        WHEN 'pg_policy'::regclass THEN (SELECT polrelid FROM pg_policy WHERE oid = of_object)
+        WHEN 'pg_constraint'::regclass THEN (SELECT conrelid FROM pg_constraint WHERE oid = of_object) END);
+END
+$$;
+
+-- Raises an error if an object that isn't temporary itself came to hang on something temporary, or ceased to: replicas have such
+-- an object or they don't, and no event tells when the session drops it. `is_new`: the command created it.
+CREATE FUNCTION hihooi.check_hanging(of_class oid, of_object oid, hangs boolean, is_new boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF hangs AND hihooi.hangs_in_part(of_class, of_object) THEN
+        RAISE '% depends on something temporary, so it can''t be replicated', pg_describe_object(of_class, of_object, 0)
+        USING ERRCODE = 'feature_not_supported',
+            HINT = 'Create what it depends on in a permanent schema, or create it in pg_temp as well.';
+    END IF;
+    IF hangs AND is_new THEN
+        DELETE FROM hihooi.hanging h USING (SELECT * FROM hihooi.hanging FOR UPDATE SKIP LOCKED) known
+            WHERE (h.class, h.object) = (known.class, known.object) AND NOT hihooi.is_temporary(h.class, h.object);
+        INSERT INTO hihooi.hanging VALUES (of_class, of_object) ON CONFLICT DO NOTHING;
+        -- Replicas do nothing, but what reads it may not be read there.
+        PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'CREATE', 'role', session_user));
+    ELSIF hangs <> EXISTS (SELECT FROM hihooi.hanging WHERE (class, object) = (of_class, of_object)) THEN
+        RAISE '% % depend on something temporary % it was created: that can''t be replicated',
+            pg_describe_object(of_class, of_object, 0), CASE WHEN hangs THEN 'can''t begin to' ELSE 'can''t cease to' END,
+            CASE WHEN hangs THEN 'after' ELSE 'as it did when' END
+        USING ERRCODE = 'feature_not_supported', HINT = 'Drop it and create it again.';
+    END IF;
+END
+$$;
+
 -- Raises an error if a table can't be replicated; `is_temporary` is what hihooi.is_temporary() says of it.
 CREATE FUNCTION hihooi.check_table(t oid, is_temporary boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -521,6 +580,12 @@ BEGIN
         RAISE 'table % depends on something temporary, so it can''t be replicated', t::regclass
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Create what it depends on in a permanent schema, or make the table temporary.';
+    END IF;
+    SELECT indexrelid::regclass AS name INTO bad FROM pg_index
+        WHERE indrelid = t AND (indisreplident OR indisclustered) AND hihooi.is_temporary('pg_class'::regclass, indexrelid);
+    IF FOUND THEN
+        RAISE 'index % depends on something temporary, so replicas don''t have it', bad.name
+        USING ERRCODE = 'feature_not_supported', HINT = 'Create what it depends on in a permanent schema.';
     END IF;
     SELECT attname AS name, atttypid::regtype AS type INTO bad FROM pg_attribute
         WHERE attrelid = t AND attnum = hihooi.unwritable(t);
@@ -974,6 +1039,16 @@ BEGIN
         FROM unnest('{pg_class,pg_attribute,pg_proc,pg_type,pg_namespace,pg_language,
             pg_foreign_server,pg_foreign_data_wrapper}'::regclass[]) WITH ORDINALITY c(catalog, place)
         ORDER BY place);
+END
+$$;
+
+-- Rows that the transaction changed so far in the catalogs of what CREATE OR REPLACE may replace. (A view has a rule.)
+CREATE FUNCTION hihooi.replaced() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT sum(pg_stat_get_xact_tuples_updated(catalog))
+        FROM unnest('{pg_proc,pg_rewrite,pg_trigger,pg_language,pg_transform}'::regclass[]) catalog);
 END
 $$;
 
@@ -1445,8 +1520,11 @@ BEGIN
         CONTINUE WHEN NOT told_as ? written.name::text AND EXISTS (
             SELECT FROM hihooi.own_owners() o WHERE o.class = written.name::text::regclass);
         IF told_as ? written.name::text THEN
-            EXECUTE format('SELECT jsonb_agg(hihooi.object_note(%L::regclass, o)) FROM (
-                    SELECT DISTINCT %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)) r(o)',
+            -- (What is temporary is not told; that there was something is.)
+            EXECUTE format('SELECT coalesce(
+                        jsonb_agg(hihooi.object_note(r.class, o)) FILTER (WHERE NOT hihooi.is_temporary(r.class, o)),
+                        CASE WHEN count(*) > 0 THEN ''[]''::jsonb END)
+                    FROM (SELECT DISTINCT %L::regclass, %I FROM %I WHERE age(xmin) <= 0 AND hihooi.is_own(xmin)) r(class, o)',
                 told_as->written.name->>0, told_as->written.name->>1, written.name) INTO found;
         END IF;
         -- (The counters also tell of transactions up to a second before.)
@@ -2008,6 +2086,9 @@ BEGIN
     IF tag = 'ALTER TYPE' THEN
         command := command || jsonb_build_object('labels', (SELECT count(*) FROM pg_enum));
     END IF;
+    IF tag ~ '^CREATE ' THEN
+        command := command || jsonb_build_object('replaced', hihooi.replaced());
+    END IF;
     IF tag IN ('GRANT', 'REVOKE', 'ALTER TABLE', 'DROP OWNED') THEN
         command := command || jsonb_build_object('changed', hihooi.changed());
     END IF;
@@ -2184,8 +2265,11 @@ CREATE FUNCTION hihooi.is_temporary_drop(d record) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN d.is_temporary OR d.address_names[1] ~ '^pg_temp(_[0-9]+)?([.]|$)' OR EXISTS (
-        SELECT FROM unnest(d.address_args) a WHERE a ~ '^pg_temp(_[0-9]+)?([.]|$)');
+    -- (What has no schema may have such a name itself.)
+    RETURN d.is_temporary OR d.classid NOT IN ('pg_foreign_server'::regclass, 'pg_foreign_data_wrapper'::regclass,
+            'pg_user_mapping'::regclass, 'pg_language'::regclass, 'pg_event_trigger'::regclass, 'pg_am'::regclass,
+            'pg_extension'::regclass)
+        AND EXISTS (SELECT FROM unnest(d.address_names[1] || d.address_args) n WHERE n ~ '^pg_temp(_[0-9]+)?([.]|$)');
 END
 $$;
 
@@ -2305,9 +2389,16 @@ BEGIN
         END IF;
         CONTINUE WHEN hihooi.is_local(command.classid) OR command.schema_name = 'hihooi'
             OR command.object_type = 'schema' AND command.object_identity = 'hihooi';
-        is_temporary := command.schema_name = 'pg_temp' OR hihooi.is_temporary(command.classid, command.objid);
+        is_temporary := command.schema_name IS NOT DISTINCT FROM 'pg_temp' OR hihooi.is_temporary(command.classid, command.objid);
         IF command.classid = 'pg_class'::regclass THEN
             PERFORM hihooi.check_table(command.objid, is_temporary);
+        END IF;
+        IF (is_temporary OR EXISTS (SELECT FROM hihooi.hanging)) AND command.schema_name IS DISTINCT FROM 'pg_temp'
+            AND NOT hihooi.is_of_temporary(command.classid, command.objid)
+        THEN
+            PERFORM hihooi.check_hanging(command.classid, command.objid, is_temporary, command.command_tag ~ '^CREATE '
+                AND current_setting('track_counts')::boolean
+                AND coalesce((begun->-1->>'replaced')::bigint = hihooi.replaced(), true));
         END IF;
         CONTINUE WHEN is_temporary;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
@@ -2407,6 +2498,12 @@ BEGIN
               AND NOT hihooi.is_temporary(g.class, g.object));
     END IF;
     objects := array_remove(objects, NULL); -- what is gone already
+    IF tag = 'ALTER EXTENSION' AND EXISTS (SELECT FROM hihooi.hanging h JOIN pg_depend d ON (d.classid, d.objid) = (h.class, h.object)
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e')
+    THEN
+        RAISE 'what depends on something temporary can''t become a part of an extension' USING ERRCODE = 'feature_not_supported',
+            HINT = 'Create what it depends on in a permanent schema.';
+    END IF;
     IF tag IN ('CREATE EXTENSION', 'ALTER EXTENSION') THEN
         scripted := hihooi.written_by_script(extensions, begun->-1->'written');
     END IF;

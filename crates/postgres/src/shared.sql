@@ -54,7 +54,9 @@ AS $$
                 'event', evtevent, 'owner', evtowner::regrole::text, 'function',
                 evtfoid::regproc::text, 'enabled', evtenabled = 'O' AND evtevent <> 'login', 'tags', evttags,
                 'comment', obj_description(oid, 'pg_event_trigger')))
-            FROM pg_event_trigger WHERE evtname !~ 'hihooi'))
+            -- (A temporary function's is on this server only.)
+            FROM pg_event_trigger WHERE evtname !~ 'hihooi' AND NOT EXISTS (SELECT FROM pg_proc
+                WHERE oid = evtfoid AND pronamespace::regnamespace::text ~ '^pg_temp_')))
 $$;
 
 REVOKE ALL ON FUNCTION hihooi.shared(), hihooi.parameters(), hihooi.rights(aclitem[]) FROM PUBLIC;

@@ -10,7 +10,7 @@ use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, LOCK_NOT_AVAILABL
 use hihooi_sql::Catalog;
 use hihooi_sql::catalog_builder::{Builder, Builtins};
 use hihooi_sql::catalog_queries::{
-    BUILTINS, BUILTINS_STATE, CatalogQuery, LOCKED, QUERIES, READ_LOCKED, SETTINGS,
+    BUILTINS, BUILTINS_STATE, CatalogQuery, LOCKED, PRIMARY_ONLY, QUERIES, READ_LOCKED, SETTINGS,
 };
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -31,8 +31,15 @@ const QUIET: Duration = Duration::from_millis(50);
 const UNREAD_MAX: Duration = Duration::from_secs(1);
 /// Between two looks whether the primary shows a change of the schema.
 const SHOWN_EVERY: Duration = Duration::from_millis(2);
-/// Between two looks whether objects whose definitions couldn't be read are still locked.
-const LOCKED_EVERY: Duration = Duration::from_millis(200);
+/// Between two looks whether objects are still locked, or still there, whose code counts as unknown.
+const UNKNOWN_EVERY: Duration = Duration::from_millis(200);
+
+/// Objects that replicas don't have, since they hang on something temporary. They go without a word when a session ends.
+const READ_HANGING: &str = "SELECT h.object FROM hihooi.hanging h WHERE CASE h.class \
+    WHEN 'pg_catalog.pg_class'::pg_catalog.regclass THEN EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = h.object) \
+    WHEN 'pg_catalog.pg_proc'::pg_catalog.regclass THEN EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid = h.object) \
+    WHEN 'pg_catalog.pg_policy'::pg_catalog.regclass THEN EXISTS (SELECT FROM pg_catalog.pg_policy WHERE oid = h.object) \
+    ELSE false END";
 
 /// Reads the catalog at the start and whenever the stream brought DDL.
 pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
@@ -79,20 +86,19 @@ async fn until_quiet(relay: &Relay, reload: &Notify) {
     }
 }
 
-/// Waits for DDL, or until something that was locked when the catalog was read is so no more.
+/// Waits for DDL, or until something that counted as unknown when the catalog was read does so no more.
 async fn until_changed(relay: &Relay, reload: &Notify, session: &mut Option<Session>) {
-    let mut locking = session.as_mut().filter(|session| !session.has_read_all());
+    let mut session = session.as_mut().filter(|session| session.knows_not_all());
     loop {
         tokio::select! {
             () = reload.notified() => return until_quiet(relay, reload).await,
-            () = tokio::time::sleep(LOCKED_EVERY), if locking.is_some() => {}
+            () = tokio::time::sleep(UNKNOWN_EVERY), if session.is_some() => {}
         }
-        if let Some(session) = &mut locking {
-            // If it can't be told, the next reading does.
-            let locked = session.find_locked().await.unwrap_or_default();
-            if !locked.is_superset(&session.left_out) {
-                return;
-            }
+        // If it can't be told, the next reading does.
+        if let Some(session) = &mut session
+            && !session.knows_as_little().await.unwrap_or(false)
+        {
+            return;
         }
     }
 }
@@ -101,7 +107,9 @@ async fn until_changed(relay: &Relay, reload: &Notify, session: &mut Option<Sess
 struct Session {
     connection: Connection,
     /// Objects whose definitions aren't read, by their OIDs, since others lock what they refer to.
-    left_out: BTreeSet<u32>,
+    locked: BTreeSet<u32>,
+    /// Objects that replicas don't have.
+    hanging: BTreeSet<u32>,
     /// PostgreSQL's own functions, and what [`BUILTINS_STATE`] answered for them.
     builtins: Option<(Option<String>, Arc<Builtins>)>,
 }
@@ -115,17 +123,32 @@ impl Session {
             connection.query(&format!("PREPARE hihooi_{number} AS {}", question.sql)).await?;
         }
         NamedObjects::prepare(&mut connection).await?;
-        Ok(Session { connection, left_out: BTreeSet::new(), builtins: None })
+        Ok(Session {
+            connection,
+            locked: BTreeSet::new(),
+            hanging: BTreeSet::new(),
+            builtins: None,
+        })
     }
 
-    /// Whether no object was left out.
+    /// Whether no object was locked.
     fn has_read_all(&self) -> bool {
-        self.left_out.is_empty()
+        self.locked.is_empty()
     }
 
-    /// The objects whose definitions would have to wait for locks at this moment.
-    async fn find_locked(&mut self) -> Result<BTreeSet<u32>> {
-        let answer = self.connection.query(READ_LOCKED).await?;
+    fn knows_not_all(&self) -> bool {
+        !self.locked.is_empty() || !self.hanging.is_empty()
+    }
+
+    /// Whether everything is still unknown that was.
+    async fn knows_as_little(&mut self) -> Result<bool> {
+        Ok(self.find(READ_LOCKED).await?.is_superset(&self.locked)
+            && self.find(READ_HANGING).await?.is_superset(&self.hanging))
+    }
+
+    /// The OIDs that a query returns.
+    async fn find(&mut self, query: &str) -> Result<BTreeSet<u32>> {
+        let answer = self.connection.query(query).await?;
         let numbers = answer.rows.iter().flatten().flatten().map(|number| number.parse());
         let numbers: std::result::Result<_, _> = numbers.collect();
         numbers.map_err(|_| Error::Protocol("an OID that is no number".to_owned()))
@@ -135,15 +158,20 @@ impl Session {
     /// counts as unknown.
     async fn read_unlocked(&mut self) -> Result<(Builder, Vec<Answered>, NamedObjects)> {
         if !self.has_read_all() {
-            self.left_out = self.find_locked().await?;
+            self.locked = self.find(READ_LOCKED).await?;
         }
         loop {
             // One snapshot, so that what refers to each other fits together. Printing definitions locks what they refer to,
             // one after the other (I7).
             let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-            let left_out: Vec<String> = self.left_out.iter().map(u32::to_string).collect();
-            let leave_out = format!("SET LOCAL {LOCKED} = '{{{}}}'", left_out.join(","));
-            self.connection.query(&format!("{begin}; {GIVE_WAY}; {leave_out}")).await?;
+            self.connection.query(&format!("{begin}; {GIVE_WAY}")).await?;
+            self.hanging = self.find(READ_HANGING).await?;
+            let set = |name: &str, objects: &BTreeSet<u32>| {
+                let objects: Vec<_> = objects.iter().map(u32::to_string).collect();
+                format!("SET LOCAL {name} = '{{{}}}'", objects.join(","))
+            };
+            let (locked, hanging) = (set(LOCKED, &self.locked), set(PRIMARY_ONLY, &self.hanging));
+            self.connection.query(&format!("{locked}; {hanging}")).await?;
             match self.read().await {
                 Ok((builder, answers)) => {
                     let named = NamedObjects::read(&mut self.connection).await?;
@@ -152,11 +180,11 @@ impl Session {
                 }
                 Err(error) if error.code() == Some(LOCK_NOT_AVAILABLE) => {
                     self.connection.query("ROLLBACK").await?;
-                    let locked = self.find_locked().await?;
-                    if locked == self.left_out {
+                    let locked = self.find(READ_LOCKED).await?;
+                    if locked == self.locked {
                         return Err(error); // a system catalog, for example
                     }
-                    self.left_out = locked;
+                    self.locked = locked;
                 }
                 Err(error) => return Err(error),
             }

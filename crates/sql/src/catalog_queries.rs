@@ -11,11 +11,15 @@ use thiserror::Error;
 use crate::catalog_builder::{Builder, ColumnRow, FunctionRow, RelationRow, Volatility};
 
 /// What must be set in the session that asks the questions.
-pub const SETTINGS: [(&str, &str); 3] = [("search_path", ""), ("jit", "off"), (LOCKED, "{}")];
+pub const SETTINGS: [(&str, &str); 4] =
+    [("search_path", ""), ("jit", "off"), (LOCKED, "{}"), (PRIMARY_ONLY, "{}")];
 
 /// The setting that holds the objects whose definitions are not to be printed, since PostgreSQL would wait for a lock
 /// on a relation that they refer to: an array of OIDs. What such code does counts as unknown.
 pub const LOCKED: &str = "hihooi.locked";
+
+/// The setting that holds the views, functions and policies that replicas don't have: an array of OIDs.
+pub const PRIMARY_ONLY: &str = "hihooi.primary_only";
 
 /// Returns the OIDs of the relations on which other sessions have ACCESS EXCLUSIVE locks, or wait for them, and what has code that
 /// refers to them: relations with rules (views) and policies, and functions.
@@ -52,6 +56,18 @@ macro_rules! unless_locked {
             "pg_catalog.set_config(NULL, NULL, NULL)' ELSE ",
             $print,
             " END"
+        )
+    };
+}
+
+/// What is added to the definition of an object that replicas don't have: a call whose answer is the server's own.
+macro_rules! primary_only {
+    ($object:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $object,
+            " = ANY ((SELECT current_setting('hihooi.primary_only')::oid[])::oid[]) \
+             THEN 'pg_catalog.pg_backend_pid()' END"
         )
     };
 }
@@ -258,10 +274,12 @@ WHERE o.oid >= 16384 AND o.oprname IN ('=', '<', '<=', '>', '>=')
 /// The queries of users' views.
 pub const VIEWS: &str = concat!(
     "\
-SELECT c.oid::text, ",
+SELECT c.oid::text, coalesce('SELECT ' || ",
+    primary_only!("c.oid"),
+    " || ' FROM (' || rtrim(d.text, ';') || ') view', d.text)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL (SELECT ",
     unless_locked!("c.oid", "pg_get_viewdef(c.oid)", "SELECT "),
-    "
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    ") d(text)
 WHERE c.relkind = 'v' AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hihooi')"
 );
@@ -278,13 +296,14 @@ FROM pg_constraint WHERE contype = 'f'";
 /// Row security policies of tables where row security is on.
 pub const POLICIES: &str = concat!(
     "\
-SELECT p.polrelid::text, ",
+SELECT p.polrelid::text, concat_ws(', ', ",
     unless_locked!(
         "p.polrelid",
-        "concat_ws(', ', pg_get_expr(p.polqual, p.polrelid),
-                                         pg_get_expr(p.polwithcheck, p.polrelid))"
+        "concat_ws(', ', pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid))"
     ),
-    "
+    ", ",
+    primary_only!("p.oid"),
+    ")
 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
 WHERE c.relrowsecurity AND (p.polqual IS NOT NULL OR p.polwithcheck IS NOT NULL)"
 );
@@ -408,11 +427,15 @@ SELECT n.nspname::text, p.proname::text,
         AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0]
                     AND (t.typtype NOT IN ('b', 'e', 'r', 'm') OR p.provariadic <> 0)))::text,
        p.prorettype::regtype::text,
-       concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
-                            WHEN l.lanname NOT IN ('c', 'internal')
-                            THEN coalesce(",
-    unless_locked!("p.oid", "pg_get_function_sqlbody(p.oid)"),
-    ", p.prosrc) END,
+       concat_ws('; ', ",
+    unless_locked!(
+        "p.oid",
+        "CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
+              WHEN l.lanname NOT IN ('c', 'internal') THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END"
+    ),
+    ", 'SELECT ' || ",
+    primary_only!("p.oid"),
+    ",
                        pg_get_expr(p.proargdefaults, 0),
                        CASE WHEN p.proconfig::text ~* 'information_schema' THEN 'information_schema' END,
                        (SELECT string_agg('NULL::' || t.typname, '; ') FROM pg_type t

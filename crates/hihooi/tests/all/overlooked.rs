@@ -7,7 +7,7 @@ use hihooi_wire::backend::tag;
 use hihooi_wire::frontend::{self, Parse};
 
 use crate::harness::client::Session;
-use crate::harness::{self, Cluster, Options, alone, eventually, shared};
+use crate::harness::{self, Cluster, Options, alone, eventually, shared, target_is_plain};
 
 /// All replicas stand still as long as this lives.
 struct Still;
@@ -673,4 +673,49 @@ fn what_compares_values_is_seen() {
             ),
         ],
     );
+}
+
+/// Objects that hang on something temporary are not at replicas: what they show or hide is read on the primary as long as they
+/// are there, in all sessions, and at replicas again when their session has ended, of which no event tells.
+#[test]
+fn what_hangs_on_something_temporary_is_seen_by_all() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let mut owner = cluster.connect();
+    owner.run(
+        "CREATE ROLE reader LOGIN; CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'x'), (2, 'y'); \
+         ALTER TABLE t ENABLE ROW LEVEL SECURITY; GRANT SELECT ON t TO reader; CREATE POLICY p ON t USING (true)",
+    );
+    cluster.caught_up();
+    let mut reader = cluster.connect_with(&[("user", "reader")]);
+    let mut read = |query: &str| {
+        let rows = reader.run(query).rows;
+        (rows.len(), reader.route().site().to_owned())
+    };
+    let whole = "SELECT * FROM t";
+    let at_replica = |rows: usize| (rows, "replica1".to_owned());
+    eventually("a replica answers", || read(whole) == at_replica(2));
+    // Nothing in its text says so but the collation, which code may use.
+    owner.run(
+        "CREATE COLLATION pg_temp.own FROM \"C\"; \
+         CREATE POLICY hides ON t AS RESTRICTIVE USING (v COLLATE pg_temp.own = 'x')",
+    );
+    for _ in 0..50 {
+        assert_eq!(read(whole).0, 1, "a policy that replicas don't have");
+    }
+    owner.run(
+        "CREATE VIEW v AS SELECT v COLLATE pg_temp.own AS v FROM t; GRANT SELECT ON v TO reader; \
+         CREATE FUNCTION f(a text DEFAULT 'x' COLLATE pg_temp.own) RETURNS text STABLE LANGUAGE sql AS 'SELECT a'",
+    );
+    cluster.caught_up();
+    for _ in 0..50 {
+        assert_eq!((read("SELECT * FROM v").0, read("SELECT f()").0), (2, 1), "others see them");
+    }
+
+    drop(owner);
+    eventually("the policy is gone", || read(whole) == at_replica(2));
+    cluster.assert_verified();
 }

@@ -989,3 +989,191 @@ UPDATE t SET n = 2;
 -- as: postgres
 DROP OWNED BY follow_joe;
 DROP ROLE follow_joe;
+
+-- case: what replicas have doesn't come to depend on something temporary
+CREATE TABLE real (id int PRIMARY KEY, v int);
+CREATE TEMP TABLE tt (a int);
+CREATE FUNCTION pg_temp.ok(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true';
+CREATE FUNCTION pg_temp.tf() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE FUNCTION pg_temp.two() RETURNS int LANGUAGE sql AS 'SELECT 2';
+CREATE FUNCTION pg_temp.add(int, int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+CREATE TEXT SEARCH DICTIONARY pg_temp.dict (TEMPLATE = simple);
+CREATE FUNCTION f() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+-- refused
+CREATE OR REPLACE FUNCTION f() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM tt; END;
+CREATE FUNCTION g(x int DEFAULT 1) RETURNS int LANGUAGE sql AS 'SELECT 1';
+-- refused
+CREATE OR REPLACE FUNCTION g(x int DEFAULT pg_temp.two()) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE PROCEDURE pr() LANGUAGE sql AS 'SELECT 1';
+-- refused
+CREATE OR REPLACE PROCEDURE pr() BEGIN ATOMIC INSERT INTO tt VALUES (1); END;
+CREATE AGGREGATE ag(int) (SFUNC = int4pl, STYPE = int);
+-- refused
+CREATE OR REPLACE AGGREGATE ag(int) (SFUNC = pg_temp.add, STYPE = int);
+CREATE VIEW v AS SELECT 1 AS n;
+-- refused
+CREATE OR REPLACE VIEW v AS SELECT pg_temp.two() AS n;
+-- refused
+ALTER VIEW v ALTER n SET DEFAULT pg_temp.two();
+CREATE FUNCTION tf() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE TRIGGER tr BEFORE INSERT ON real FOR EACH ROW EXECUTE FUNCTION tf();
+-- refused
+CREATE OR REPLACE TRIGGER tr BEFORE INSERT ON real FOR EACH ROW EXECUTE FUNCTION pg_temp.tf();
+CREATE RULE ru AS ON INSERT TO real DO ALSO SELECT 1;
+-- refused
+CREATE OR REPLACE RULE ru AS ON INSERT TO real DO ALSO INSERT INTO tt VALUES (1);
+CREATE POLICY p ON real USING (v > 0);
+-- refused
+ALTER POLICY p ON real USING (pg_temp.ok(v));
+CREATE TEXT SEARCH CONFIGURATION c (COPY = simple);
+-- refused
+ALTER TEXT SEARCH CONFIGURATION c ALTER MAPPING FOR asciiword WITH pg_temp.dict;
+CREATE DOMAIN d AS int;
+-- refused
+ALTER DOMAIN d ADD CHECK (pg_temp.ok(VALUE));
+-- refused
+ALTER DOMAIN d SET DEFAULT pg_temp.two();
+-- refused
+DO $$ BEGIN
+  CREATE VIEW w AS SELECT 1 AS n;
+  CREATE OR REPLACE VIEW w AS SELECT pg_temp.two() AS n;
+END $$;
+DROP RULE ru ON real;
+INSERT INTO real VALUES (1, 1);
+-- reconnect
+INSERT INTO real VALUES (2, 1);
+
+-- case: what depends on something temporary does so as long as it exists
+CREATE TABLE real (id int PRIMARY KEY, v int);
+CREATE TEMP TABLE tt (a int);
+CREATE FUNCTION pg_temp.ok(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true';
+CREATE FUNCTION pg_temp.tf() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE FUNCTION f() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM tt; END;
+COMMENT ON FUNCTION f() IS 'local';
+ALTER FUNCTION f() SET work_mem = '1MB';
+CREATE OR REPLACE FUNCTION f() RETURNS bigint BEGIN ATOMIC SELECT count(*) + 1 FROM tt; END;
+-- refused
+CREATE OR REPLACE FUNCTION f() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+CREATE VIEW v AS SELECT f();
+CREATE VIEW w AS SELECT * FROM v;
+CREATE OR REPLACE VIEW v AS SELECT f() + 1 AS f;
+-- refused
+CREATE OR REPLACE VIEW v AS SELECT 1::bigint AS f;
+COMMENT ON VIEW w IS 'x';
+CREATE TRIGGER tr BEFORE INSERT ON real FOR EACH ROW EXECUTE FUNCTION pg_temp.tf();
+CREATE OR REPLACE TRIGGER tr BEFORE INSERT OR UPDATE ON real FOR EACH ROW EXECUTE FUNCTION pg_temp.tf();
+CREATE FUNCTION tf() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+-- refused
+CREATE OR REPLACE TRIGGER tr BEFORE INSERT ON real FOR EACH ROW EXECUTE FUNCTION tf();
+CREATE RULE ru AS ON UPDATE TO real DO ALSO INSERT INTO tt VALUES (1);
+-- refused
+CREATE OR REPLACE RULE ru AS ON UPDATE TO real DO ALSO SELECT 1;
+CREATE POLICY p ON real USING (pg_temp.ok(v));
+ALTER POLICY p ON real USING (pg_temp.ok(id));
+-- refused
+ALTER POLICY p ON real USING (true);
+ALTER POLICY p ON real TO CURRENT_USER;
+DROP POLICY p ON real;
+CREATE POLICY p ON real USING (true);
+CREATE TRIGGER on_temporary BEFORE INSERT ON tt FOR EACH ROW EXECUTE FUNCTION pg_temp.tf();
+CREATE OR REPLACE TRIGGER on_temporary BEFORE INSERT ON tt FOR EACH ROW EXECUTE FUNCTION tf();
+ALTER TRIGGER on_temporary ON tt RENAME TO other;
+DROP TABLE tt CASCADE;
+CREATE FUNCTION f() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+COMMENT ON FUNCTION f() IS 'real';
+CREATE VIEW v AS SELECT f();
+COMMENT ON VIEW v IS 'real';
+DROP TRIGGER tr ON real;
+CREATE TRIGGER tr BEFORE INSERT ON real FOR EACH ROW EXECUTE FUNCTION tf();
+INSERT INTO real VALUES (1, 1);
+-- reconnect
+ALTER TRIGGER tr ON real RENAME TO tr2;
+CREATE TEMP TABLE tt (a int);
+-- refused
+CREATE OR REPLACE FUNCTION f() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM tt; END;
+UPDATE real SET v = 2;
+
+-- case: what would stay behind when the temporary part of it goes
+CREATE TEMP TABLE tt (a int);
+CREATE DOMAIN pg_temp.dd AS int;
+CREATE COLLATION pg_temp.cc FROM "C";
+CREATE FUNCTION pg_temp.ok(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true';
+-- refused
+CREATE TYPE c AS (a int, b tt);
+-- refused
+CREATE TYPE c AS (a int, b pg_temp.dd);
+-- refused
+CREATE TYPE c AS (a text COLLATE pg_temp.cc);
+-- refused
+CREATE DOMAIN d AS int CHECK (pg_temp.ok(VALUE));
+CREATE TYPE c AS (a int);
+CREATE TABLE real (id int PRIMARY KEY, c c);
+-- refused
+ALTER TYPE c ADD ATTRIBUTE b text COLLATE pg_temp.cc;
+CREATE DOMAIN d AS pg_temp.dd;
+CREATE DOMAIN e AS text COLLATE pg_temp.cc;
+INSERT INTO real VALUES (1, ROW (1));
+-- reconnect
+CREATE DOMAIN d AS int;
+CREATE DOMAIN e AS text;
+ALTER TYPE c ADD ATTRIBUTE b d;
+UPDATE real SET c = ROW (1, 2);
+
+-- case: a superuser's objects that depend on temporary functions
+CREATE TABLE real (id int NOT NULL PRIMARY KEY, a int NOT NULL);
+CREATE FUNCTION pg_temp.et() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+CREATE EVENT TRIGGER follow_local ON ddl_command_end EXECUTE FUNCTION pg_temp.et();
+CREATE TABLE other (id int PRIMARY KEY);
+ALTER EVENT TRIGGER follow_local RENAME TO follow_local2;
+CREATE OPERATOR CLASS pg_temp.oc FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
+CREATE UNIQUE INDEX i ON real (a pg_temp.oc);
+-- refused
+ALTER TABLE real REPLICA IDENTITY USING INDEX i;
+-- refused
+ALTER TABLE real CLUSTER ON i;
+CREATE FUNCTION pg_temp.cmp(int, bigint) RETURNS int LANGUAGE internal IMMUTABLE AS 'btint48cmp';
+CREATE OPERATOR FAMILY fa USING btree;
+-- refused
+ALTER OPERATOR FAMILY fa USING btree ADD FUNCTION 1 (int, bigint) pg_temp.cmp(int, bigint);
+CREATE FUNCTION pg_temp.val(text[], oid) RETURNS bool LANGUAGE internal AS 'postgresql_fdw_validator';
+CREATE FOREIGN DATA WRAPPER follow_local VALIDATOR pg_temp.val;
+-- refused
+ALTER FOREIGN DATA WRAPPER follow_local NO VALIDATOR;
+CREATE FOREIGN DATA WRAPPER follow_real;
+-- refused
+ALTER FOREIGN DATA WRAPPER follow_real VALIDATOR pg_temp.val;
+CREATE SERVER pg_temp_1 FOREIGN DATA WRAPPER follow_real;
+CREATE USER MAPPING FOR CURRENT_USER SERVER pg_temp_1;
+DROP USER MAPPING FOR CURRENT_USER SERVER pg_temp_1;
+DROP SERVER pg_temp_1;
+DROP FOREIGN DATA WRAPPER follow_real;
+CREATE FOREIGN DATA WRAPPER "pg_temp.x";
+DROP FOREIGN DATA WRAPPER "pg_temp.x";
+INSERT INTO real VALUES (1, 1);
+-- reconnect
+INSERT INTO real VALUES (2, 2);
+
+-- case: objects that depend on temporary ones among others
+CREATE TABLE real (id int PRIMARY KEY);
+CREATE TEMP TABLE tt (a int);
+CREATE ROLE follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+CREATE FUNCTION loc() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM tt; END;
+CREATE FUNCTION per() RETURNS int LANGUAGE sql AS 'SELECT 1';
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA :schema TO follow_joe;
+ALTER FUNCTION loc() OWNER TO follow_joe;
+ALTER FUNCTION loc() RENAME TO loc2;
+REASSIGN OWNED BY follow_joe TO CURRENT_USER;
+-- refused
+ALTER EXTENSION plpgsql ADD FUNCTION loc2();
+ALTER FUNCTION loc2() DEPENDS ON EXTENSION plpgsql;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA :schema FROM PUBLIC;
+DROP OWNED BY follow_joe;
+GRANT ALL ON SCHEMA :schema TO follow_joe;
+ALTER FUNCTION loc2() OWNER TO follow_joe;
+INSERT INTO real VALUES (1);
+DROP OWNED BY follow_joe;
+INSERT INTO real VALUES (2);
+-- finally
+DROP ROLE follow_joe;
