@@ -550,18 +550,24 @@ BEGIN
         USING ERRCODE = 'feature_not_supported',
             HINT = 'Create what it depends on in a permanent schema, or create it in pg_temp as well.';
     END IF;
-    IF hangs AND is_new THEN
+    IF NOT (hangs AND is_new) THEN
+        IF hangs <> EXISTS (SELECT FROM hihooi.hanging WHERE (class, object) = (of_class, of_object)) THEN
+            RAISE '% % depend on something temporary % it was created: that can''t be replicated',
+                pg_describe_object(of_class, of_object, 0),
+                CASE WHEN hangs THEN 'can''t begin to' ELSE 'can''t cease to' END,
+                CASE WHEN hangs THEN 'after' ELSE 'as it did when' END
+            USING ERRCODE = 'feature_not_supported', HINT = 'Drop it and create it again.';
+        END IF;
+        RETURN;
+    END IF;
+    -- Those that are gone. (An older snapshot would see them where they are gone already.)
+    IF current_setting('transaction_isolation') = 'read committed' THEN
         DELETE FROM hihooi.hanging h USING (SELECT * FROM hihooi.hanging FOR UPDATE SKIP LOCKED) known
             WHERE (h.class, h.object) = (known.class, known.object) AND NOT hihooi.is_temporary(h.class, h.object);
-        INSERT INTO hihooi.hanging VALUES (of_class, of_object) ON CONFLICT DO NOTHING;
-        -- Replicas do nothing, but what reads it may not be read there.
-        PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'CREATE', 'role', session_user));
-    ELSIF hangs <> EXISTS (SELECT FROM hihooi.hanging WHERE (class, object) = (of_class, of_object)) THEN
-        RAISE '% % depend on something temporary % it was created: that can''t be replicated',
-            pg_describe_object(of_class, of_object, 0), CASE WHEN hangs THEN 'can''t begin to' ELSE 'can''t cease to' END,
-            CASE WHEN hangs THEN 'after' ELSE 'as it did when' END
-        USING ERRCODE = 'feature_not_supported', HINT = 'Drop it and create it again.';
     END IF;
+    INSERT INTO hihooi.hanging VALUES (of_class, of_object) ON CONFLICT DO NOTHING;
+    -- Replicas do nothing, but what reads it may not be read there.
+    PERFORM hihooi.write_note('command', jsonb_build_object('tag', 'CREATE', 'role', session_user));
 END
 $$;
 
@@ -1042,13 +1048,14 @@ BEGIN
 END
 $$;
 
--- Rows that the transaction changed so far in the catalogs of what CREATE OR REPLACE may replace. (A view has a rule.)
+-- Rows that the transaction changed so far in the catalogs of what CREATE may replace: a view has a rule, and an operator or a
+-- type may be a shell.
 CREATE FUNCTION hihooi.replaced() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (SELECT sum(pg_stat_get_xact_tuples_updated(catalog))
-        FROM unnest('{pg_proc,pg_rewrite,pg_trigger,pg_language,pg_transform}'::regclass[]) catalog);
+        FROM unnest('{pg_proc,pg_rewrite,pg_trigger,pg_language,pg_transform,pg_operator,pg_type}'::regclass[]) catalog);
 END
 $$;
 
@@ -2305,6 +2312,8 @@ DECLARE
     root record;
     unfinished oid;
     is_temporary boolean;
+    is_new boolean;
+    makes_hanging boolean := false;
 BEGIN
     -- REFRESH gives back the settings that code in it has reset, and so its beginning. Only the count tells that a command ran there
     -- which didn't know of it.
@@ -2393,12 +2402,16 @@ BEGIN
         IF command.classid = 'pg_class'::regclass THEN
             PERFORM hihooi.check_table(command.objid, is_temporary);
         END IF;
+        -- (A part of a partition, or what was made anew in another's place, may be known by another OID. These change no more than
+        -- the object itself.)
         IF (is_temporary OR EXISTS (SELECT FROM hihooi.hanging)) AND command.schema_name IS DISTINCT FROM 'pg_temp'
+            AND command.command_tag !~ '^(COMMENT|SECURITY LABEL|ALTER INDEX|ALTER STATISTICS|ALTER TRIGGER)$'
             AND NOT hihooi.is_of_temporary(command.classid, command.objid)
         THEN
-            PERFORM hihooi.check_hanging(command.classid, command.objid, is_temporary, command.command_tag ~ '^CREATE '
-                AND current_setting('track_counts')::boolean
-                AND coalesce((begun->-1->>'replaced')::bigint = hihooi.replaced(), true));
+            is_new := command.command_tag ~ '^CREATE ' AND current_setting('track_counts')::boolean
+                AND coalesce((begun->-1->>'replaced')::bigint = hihooi.replaced(), true);
+            PERFORM hihooi.check_hanging(command.classid, command.objid, is_temporary, is_new);
+            makes_hanging := makes_hanging OR is_temporary AND is_new;
         END IF;
         CONTINUE WHEN is_temporary;
         SELECT * INTO root FROM hihooi.owner_of(command.classid, command.objid);
@@ -2443,6 +2456,11 @@ BEGIN
                   AND hihooi.unwritable(oid) IS NULL;
         END IF;
     END LOOP;
+    -- The text makes both.
+    IF makes_hanging AND objects <> '{}' THEN
+        RAISE '% that creates something permanent and something that depends on a temporary object can''t be replicated', tag
+        USING ERRCODE = 'feature_not_supported', HINT = 'Create them by commands of their own.';
+    END IF;
     IF tag = 'ALTER TABLE' AND cardinality(objects) > 0 AND NOT is_ours THEN
         FOR root IN
             SELECT c.class, c.object

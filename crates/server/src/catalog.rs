@@ -35,11 +35,8 @@ const SHOWN_EVERY: Duration = Duration::from_millis(2);
 const UNKNOWN_EVERY: Duration = Duration::from_millis(200);
 
 /// Objects that replicas don't have, since they hang on something temporary. They go without a word when a session ends.
-const READ_HANGING: &str = "SELECT h.object FROM hihooi.hanging h WHERE CASE h.class \
-    WHEN 'pg_catalog.pg_class'::pg_catalog.regclass THEN EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = h.object) \
-    WHEN 'pg_catalog.pg_proc'::pg_catalog.regclass THEN EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid = h.object) \
-    WHEN 'pg_catalog.pg_policy'::pg_catalog.regclass THEN EXISTS (SELECT FROM pg_catalog.pg_policy WHERE oid = h.object) \
-    ELSE false END";
+const READ_HANGING: &str =
+    "SELECT object FROM hihooi.hanging h WHERE hihooi.is_temporary(h.class, h.object)";
 
 /// Reads the catalog at the start and whenever the stream brought DDL.
 pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {

@@ -18,7 +18,8 @@ pub const SETTINGS: [(&str, &str); 4] =
 /// on a relation that they refer to: an array of OIDs. What such code does counts as unknown.
 pub const LOCKED: &str = "hihooi.locked";
 
-/// The setting that holds the views, functions and policies that replicas don't have: an array of OIDs.
+/// The setting that holds the objects that replicas don't have: an array of OIDs. Of views, functions and policies it shows
+/// whether a query needs them; while there are other such objects (types, operators, casts …), any query may.
 pub const PRIMARY_ONLY: &str = "hihooi.primary_only";
 
 /// Returns the OIDs of the relations on which other sessions have ACCESS EXCLUSIVE locks, or wait for them, and what has code that
@@ -466,7 +467,8 @@ JOIN pg_proc p ON p.oid = o.oprcode
 WHERE o.oid >= 16384";
 
 /// Functions that PostgreSQL calls where a text doesn't show them: of users' casts, for their target type and all types that
-/// contain it, and of operator classes and ranges that they define, for no type. The first column is whether that needs no
+/// contain it, and of operator classes and ranges that they define, for no type; and one that stands for objects that replicas
+/// don't have ([`PRIMARY_ONLY`]). The first column is whether that needs no
 /// cast in the text: PostgreSQL applies it in assignments or everywhere, or within functions of its own (those that make
 /// JSON apply casts to `json`, and `||` and `quote_literal` such to `text`), or it compares values. The last one is whether
 /// the function is one of `pg_catalog`. (Indexes and sorting call functions in C, too, whose volatility extensions tend not
@@ -496,7 +498,13 @@ FROM casts c JOIN pg_type t ON t.oid = c.target
 UNION ALL
 SELECT 'true', '', p.proname::text, (p.pronamespace = 'pg_catalog'::regnamespace)::text
 FROM comparing c JOIN pg_proc p ON p.oid = c.function JOIN pg_language l ON l.oid = p.prolang
-WHERE l.lanname NOT IN ('c', 'internal')";
+WHERE l.lanname NOT IN ('c', 'internal')
+UNION ALL
+SELECT 'true', '', 'pg_backend_pid', 'true' WHERE EXISTS (
+    SELECT FROM unnest(current_setting('hihooi.primary_only')::oid[]) o WHERE NOT EXISTS (
+        SELECT FROM pg_class WHERE oid = o UNION ALL SELECT FROM pg_proc WHERE oid = o
+        UNION ALL SELECT FROM pg_policy WHERE oid = o UNION ALL SELECT FROM pg_trigger WHERE oid = o
+        UNION ALL SELECT FROM pg_rewrite WHERE oid = o UNION ALL SELECT FROM pg_statistic_ext WHERE oid = o))";
 
 fn text<'a>(row: &Row<'a>, column: usize) -> Result<&'a str, BadRow> {
     row.get(column).copied().flatten().ok_or(BadRow { column })

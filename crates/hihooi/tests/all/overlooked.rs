@@ -719,3 +719,65 @@ fn what_hangs_on_something_temporary_is_seen_by_all() {
     eventually("the policy is gone", || read(whole) == at_replica(2));
     cluster.assert_verified();
 }
+
+/// So are casts, operators and types that hang on something temporary, of which a name in a text needn't tell: while they are
+/// there, everything is read on the primary.
+#[test]
+fn casts_and_types_that_hang_on_something_temporary_are_seen_by_all() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run(
+        "CREATE TYPE mood AS ENUM ('a'); CREATE TABLE t (id int PRIMARY KEY, m mood); INSERT INTO t VALUES (1, 'a'); \
+         CREATE FUNCTION to_t(mood) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'real' $$; \
+         CREATE FUNCTION eq(int, int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'; \
+         CREATE SCHEMA behind; CREATE DOMAIN behind.dom AS int",
+    );
+    cluster.caught_up();
+    let mut reader = cluster.connect();
+    reader.run("SET search_path = public, behind");
+    let mut read = |query: &str| match reader.simple(query) {
+        Ok(answers) => answers[0].rows.first().and_then(|row| row[0].clone()).unwrap_or_default(),
+        Err(failure) => failure.code().to_owned(),
+    };
+    // What is created, a query, its answer, and the one when the session has ended.
+    let ways = [
+        (
+            "CREATE FUNCTION pg_temp.to_t(mood) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'own' $$; \
+             CREATE CAST (mood AS text) WITH FUNCTION pg_temp.to_t(mood)",
+            ["SELECT m::text FROM t", "own", "a"],
+        ),
+        (
+            "CREATE DOMAIN pg_temp.dd AS int CHECK (VALUE < 7); CREATE DOMAIN public.dom AS pg_temp.dd",
+            ["SELECT (id + 9)::dom FROM t", "23514", "10"],
+        ),
+        (
+            "CREATE FUNCTION pg_temp.eq(int, int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT true'; \
+             CREATE OPERATOR public.=== (LEFTARG = int, RIGHTARG = int, FUNCTION = pg_temp.eq)",
+            ["SELECT id FROM t WHERE id === 2", "1", "42883"],
+        ),
+        (
+            "CREATE FUNCTION pg_temp.diff(int, int) RETURNS float8 IMMUTABLE LANGUAGE sql AS 'SELECT 1.0::float8'; \
+             CREATE TYPE rng AS RANGE (subtype = int, subtype_diff = pg_temp.diff)",
+            ["SELECT 1 + id FROM t", "2", "2"],
+        ),
+    ];
+    for (create, [query, there, gone]) in ways {
+        let mut owner = cluster.connect();
+        owner.run(create);
+        cluster.caught_up();
+        for _ in 0..100 {
+            assert_eq!(read(query), there, "{create}");
+        }
+        drop(owner);
+        eventually(create, || read(query) == gone);
+        let mut other = cluster.connect();
+        eventually("replicas are read again", || {
+            other.run("SELECT id FROM t");
+            other.route().site() == "replica1"
+        });
+    }
+    cluster.assert_verified();
+}

@@ -1154,6 +1154,42 @@ INSERT INTO real VALUES (1, 1);
 -- reconnect
 INSERT INTO real VALUES (2, 2);
 
+-- case: permanent objects and such that depend on temporary ones by one command
+CREATE TABLE real (id int PRIMARY KEY);
+CREATE FUNCTION pg_temp.ok(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true';
+CREATE FUNCTION pg_temp.cmp(int, int) RETURNS int LANGUAGE internal IMMUTABLE AS 'btint4cmp';
+CREATE FUNCTION pg_temp.greater(int, int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT $1 > $2';
+-- refused
+CREATE SCHEMA follow_both CREATE VIEW v AS SELECT pg_temp.ok(1) CREATE TABLE x (a int);
+-- refused
+CREATE OPERATOR CLASS oc FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 pg_temp.cmp(int, int);
+CREATE OPERATOR <<|< (LEFTARG = int, RIGHTARG = int, FUNCTION = int4lt, COMMUTATOR = OPERATOR(:schema.>|>>));
+-- refused
+CREATE OPERATOR >|>> (LEFTARG = int, RIGHTARG = int, FUNCTION = pg_temp.greater);
+COMMENT ON OPERATOR <<|< (int, int) IS 'x';
+INSERT INTO real VALUES (1);
+
+-- case: parts in partitions that depend on something temporary, and what takes their place
+CREATE TABLE parted (a int, b int) PARTITION BY RANGE (a);
+CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10);
+CREATE FUNCTION pg_temp.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 1';
+CREATE FUNCTION pg_temp.tf() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE INDEX i ON parted (pg_temp.f(b));
+COMMENT ON INDEX part_f_idx IS 'x';
+ALTER INDEX part_f_idx SET (fillfactor = 50);
+CREATE TRIGGER tr AFTER INSERT ON parted FOR EACH ROW EXECUTE FUNCTION pg_temp.tf();
+COMMENT ON TRIGGER tr ON part IS 'x';
+CREATE TABLE real (id int PRIMARY KEY, v int);
+CREATE INDEX j ON real (pg_temp.f(v));
+REINDEX INDEX CONCURRENTLY j;
+COMMENT ON INDEX j IS 'x';
+INSERT INTO parted VALUES (1, 1);
+INSERT INTO real VALUES (1, 1);
+-- reconnect
+INSERT INTO parted VALUES (2, 1);
+INSERT INTO real VALUES (2, 1);
+
 -- case: objects that depend on temporary ones among others
 CREATE TABLE real (id int PRIMARY KEY);
 CREATE TEMP TABLE tt (a int);
