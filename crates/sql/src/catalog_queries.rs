@@ -468,11 +468,10 @@ WHERE o.oid >= 16384";
 
 /// Functions that PostgreSQL calls where a text doesn't show them: of users' casts, for their target type and all types that
 /// contain it, and of operator classes and ranges that they define, for no type; and one that stands for objects that replicas
-/// don't have ([`PRIMARY_ONLY`]). The first column is whether that needs no
-/// cast in the text: PostgreSQL applies it in assignments or everywhere, or within functions of its own (those that make
-/// JSON apply casts to `json`, and `||` and `quote_literal` such to `text`), or it compares values. The last one is whether
-/// the function is one of `pg_catalog`. (Indexes and sorting call functions in C, too, whose volatility extensions tend not
-/// to declare.)
+/// don't have ([`PRIMARY_ONLY`]). The first column is whether that needs no cast in the text: PostgreSQL applies it in
+/// assignments or everywhere, or within functions of its own (those that make JSON apply casts to `json`, and `||` and
+/// `quote_literal` such to `text`), or it compares values. The last one is whether the function is one of `pg_catalog`.
+/// (Indexes and sorting call functions in C, too, whose volatility extensions tend not to declare.)
 pub const CASTS: &str = "\
 WITH RECURSIVE parts(part, whole) AS MATERIALIZED (
     SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
