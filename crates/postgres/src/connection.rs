@@ -110,6 +110,8 @@ impl From<ProtocolError> for Error {
 pub const GIVE_WAY: &str = "SET LOCAL lock_timeout = '50ms'";
 /// SQLSTATE of a lock that was not to be had in time.
 pub const LOCK_NOT_AVAILABLE: &str = "55P03";
+/// SQLSTATE of what PostgreSQL holds impossible: code that refers to an object that is no more, for example.
+pub const INTERNAL_ERROR: &str = "XX000";
 
 /// The result of talking to a server.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -571,6 +571,61 @@ BEGIN
 END
 $$;
 
+-- Locks what objects came to depend on in this transaction, as it locks only tables and views itself: otherwise others could drop
+-- it, or give it another name, before this transaction commits. What the transaction has made nobody else sees.
+CREATE FUNCTION hihooi.hold_needed(classes oid[], objects oid[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    needed record;
+    address record;
+BEGIN
+    FOR needed IN
+        SELECT DISTINCT d.refclassid AS class, d.refobjid AS object
+        FROM unnest(classes, objects) o(class, object) CROSS JOIN LATERAL (
+            SELECT o.class, o.object
+            UNION ALL SELECT 'pg_attrdef'::regclass, oid FROM pg_attrdef
+                WHERE o.class = 'pg_class'::regclass AND adrelid = o.object
+            UNION ALL SELECT 'pg_rewrite'::regclass, oid FROM pg_rewrite
+                WHERE o.class = 'pg_class'::regclass AND ev_class = o.object
+            UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint
+                WHERE o.class = 'pg_class'::regclass AND conrelid = o.object
+            UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint
+                WHERE o.class = 'pg_type'::regclass AND contypid = o.object
+        ) part(class, object) CROSS JOIN LATERAL (
+            SELECT * FROM pg_depend d
+            WHERE d.classid = part.class AND d.objid = part.object
+              AND age(d.xmin) <= 0 AND hihooi.is_own(d.xmin) OFFSET 0
+        ) d
+        WHERE NOT EXISTS (SELECT FROM pg_depend own
+            WHERE own.classid = d.refclassid AND own.objid = d.refobjid AND age(own.xmin) <= 0 AND hihooi.is_own(own.xmin))
+    LOOP
+        CONTINUE WHEN hihooi.is_temporary(needed.class, needed.object);
+        IF needed.class = 'pg_class'::regclass THEN
+            PERFORM pg_sequence_last_value(oid) FROM pg_class WHERE oid = needed.object AND relkind = 'S';
+            CONTINUE;
+        END IF;
+        SELECT * INTO address FROM hihooi.address(needed.class, needed.object);
+        -- What gives these another name, or another schema, locks nothing but their rows.
+        IF needed.class = 'pg_type'::regclass THEN
+            PERFORM FROM pg_type WHERE oid = needed.object FOR KEY SHARE;
+        ELSIF needed.class = 'pg_namespace'::regclass THEN
+            PERFORM FROM pg_namespace WHERE oid = needed.object FOR KEY SHARE;
+        END IF;
+        -- (To find it locks it.)
+        IF NOT EXISTS (SELECT FROM hihooi.find(address.kind, address.names, address.args) f
+            WHERE (f.class, f.object) = (needed.class, needed.object))
+        THEN
+            RAISE '% was dropped, or got another name, while this transaction used it',
+                coalesce(pg_describe_object(needed.class, needed.object, 0), 'an object that the command depends on')
+            USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
+        END IF;
+    END LOOP;
+END
+$$;
+
 -- Raises an error if a table can't be replicated; `is_temporary` is what hihooi.is_temporary() says of it.
 CREATE FUNCTION hihooi.check_table(t oid, is_temporary boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -2343,6 +2398,10 @@ BEGIN
     -- (Of which there are events since PostgreSQL 17.) What was valid before is as it was.
     IF tag = 'REINDEX' THEN
         PERFORM hihooi.follow_indexes(true);
+    END IF;
+    IF NOT is_ours AND tag <> 'REINDEX' THEN
+        PERFORM hihooi.hold_needed(array_agg(classid), array_agg(objid)) FROM pg_event_trigger_ddl_commands()
+            WHERE NOT in_extension AND objid IS NOT NULL AND schema_name IS DISTINCT FROM 'pg_temp';
     END IF;
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
         -- Replicas execute the script as well. (It may write to a table that it has just made.)

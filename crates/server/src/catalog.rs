@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hihooi_postgres::apply::visibility::Snapshot;
-use hihooi_postgres::connection::{Connection, Error, GIVE_WAY, LOCK_NOT_AVAILABLE, Result};
+use hihooi_postgres::connection::{
+    Connection, Error, GIVE_WAY, INTERNAL_ERROR, LOCK_NOT_AVAILABLE, Result,
+};
 use hihooi_sql::Catalog;
 use hihooi_sql::catalog_builder::{Builder, Builtins};
 use hihooi_sql::catalog_queries::{
-    BUILTINS, BUILTINS_STATE, CatalogQuery, LOCKED, PRIMARY_ONLY, QUERIES, READ_LOCKED, SETTINGS,
+    BUILTINS, BUILTINS_STATE, CatalogQuery, PRIMARY_ONLY, QUERIES, READ_BROKEN, READ_LOCKED,
+    SETTINGS, UNPRINTABLE,
 };
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -31,7 +34,7 @@ const QUIET: Duration = Duration::from_millis(50);
 const UNREAD_MAX: Duration = Duration::from_secs(1);
 /// Between two looks whether the primary shows a change of the schema.
 const SHOWN_EVERY: Duration = Duration::from_millis(2);
-/// Between two looks whether objects are still locked, or still there, whose code counts as unknown.
+/// Between two looks whether what made code count as unknown is still so.
 const UNKNOWN_EVERY: Duration = Duration::from_millis(200);
 
 /// Objects that replicas don't have, since they hang on something temporary. They go without a word when a session ends.
@@ -105,6 +108,8 @@ struct Session {
     connection: Connection,
     /// Objects whose definitions aren't read, by their OIDs, since others lock what they refer to.
     locked: BTreeSet<u32>,
+    /// Those whose definitions PostgreSQL can't print, since what they refer to is gone. Only DDL mends them.
+    broken: BTreeSet<u32>,
     /// Objects that replicas don't have.
     hanging: BTreeSet<u32>,
     /// PostgreSQL's own functions, and what [`BUILTINS_STATE`] answered for them.
@@ -123,6 +128,7 @@ impl Session {
         Ok(Session {
             connection,
             locked: BTreeSet::new(),
+            broken: BTreeSet::new(),
             hanging: BTreeSet::new(),
             builtins: None,
         })
@@ -151,11 +157,14 @@ impl Session {
         numbers.map_err(|_| Error::Protocol("an OID that is no number".to_owned()))
     }
 
-    /// The same as [`Session::read`], with everything's names. What is locked doesn't hold it up for long: the code of these objects
-    /// counts as unknown.
+    /// The same as [`Session::read`], with everything's names. What is locked doesn't hold it up for long, and what is broken
+    /// doesn't at all: the code of these objects counts as unknown.
     async fn read_unlocked(&mut self) -> Result<(Builder, Vec<Answered>, NamedObjects)> {
         if !self.has_read_all() {
             self.locked = self.find(READ_LOCKED).await?;
+        }
+        if !self.broken.is_empty() {
+            self.broken = self.find(READ_BROKEN).await?;
         }
         loop {
             // One snapshot, so that what refers to each other fits together. Printing definitions locks what they refer to,
@@ -167,23 +176,30 @@ impl Session {
                 let objects: Vec<_> = objects.iter().map(u32::to_string).collect();
                 format!("SET LOCAL {name} = '{{{}}}'", objects.join(","))
             };
-            let (locked, hanging) = (set(LOCKED, &self.locked), set(PRIMARY_ONLY, &self.hanging));
-            self.connection.query(&format!("{locked}; {hanging}")).await?;
+            let unprintable = set(UNPRINTABLE, &(&self.locked | &self.broken));
+            let hanging = set(PRIMARY_ONLY, &self.hanging);
+            self.connection.query(&format!("{unprintable}; {hanging}")).await?;
             match self.read().await {
                 Ok((builder, answers)) => {
                     let named = NamedObjects::read(&mut self.connection).await?;
                     self.connection.query("COMMIT").await?;
                     return Ok((builder, answers, named));
                 }
-                Err(error) if error.code() == Some(LOCK_NOT_AVAILABLE) => {
+                Err(error) => {
+                    let is_locked = match error.code() {
+                        Some(LOCK_NOT_AVAILABLE) => true,
+                        Some(INTERNAL_ERROR) => false,
+                        _ => return Err(error),
+                    };
                     self.connection.query("ROLLBACK").await?;
-                    let locked = self.find(READ_LOCKED).await?;
-                    if locked == self.locked {
-                        return Err(error); // a system catalog, for example
+                    let found =
+                        self.find(if is_locked { READ_LOCKED } else { READ_BROKEN }).await?;
+                    let known = if is_locked { &mut self.locked } else { &mut self.broken };
+                    if found == *known {
+                        return Err(error); // a locked system catalog, for example
                     }
-                    self.locked = locked;
+                    *known = found;
                 }
-                Err(error) => return Err(error),
             }
         }
     }

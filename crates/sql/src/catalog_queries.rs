@@ -12,11 +12,11 @@ use crate::catalog_builder::{Builder, ColumnRow, FunctionRow, RelationRow, Volat
 
 /// What must be set in the session that asks the questions.
 pub const SETTINGS: [(&str, &str); 4] =
-    [("search_path", ""), ("jit", "off"), (LOCKED, "{}"), (PRIMARY_ONLY, "{}")];
+    [("search_path", ""), ("jit", "off"), (UNPRINTABLE, "{}"), (PRIMARY_ONLY, "{}")];
 
 /// The setting that holds the objects whose definitions are not to be printed, since PostgreSQL would wait for a lock
-/// on a relation that they refer to: an array of OIDs. What such code does counts as unknown.
-pub const LOCKED: &str = "hihooi.locked";
+/// on a relation that they refer to, or fail: an array of OIDs. What such code does counts as unknown.
+pub const UNPRINTABLE: &str = "hihooi.unprintable";
 
 /// The setting that holds the objects that replicas don't have: an array of OIDs. Of views, functions and policies it shows
 /// whether a query needs them; while there are other such objects (types, operators, casts …), any query may.
@@ -42,17 +42,41 @@ WITH locked(relation) AS MATERIALIZED (
 )
 SELECT object::text FROM objects";
 
-/// Prints a definition of an object, unless that is [`LOCKED`]: then a call that may do anything, with or without SELECT in
+/// Returns the OIDs of what has code that refers to something that is no more: relations with rules (views), policies, defaults,
+/// constraints and indexes, and functions. PostgreSQL lets a transaction drop what another one has come to use meanwhile, unless that
+/// is a relation, and can't print such code (XX000).
+pub const READ_BROKEN: &str = "\
+WITH gone(class, object) AS MATERIALIZED (
+    SELECT refclassid, refobjid FROM (SELECT DISTINCT refclassid, refobjid FROM pg_depend) d
+    WHERE pg_describe_object(refclassid, refobjid, 0) IS NULL
+), dependent(class, object) AS (
+    SELECT d.classid, d.objid FROM gone g JOIN pg_depend d ON d.refobjid = g.object AND d.refclassid = g.class
+), objects(object) AS (
+    SELECT r.ev_class FROM dependent d JOIN pg_rewrite r ON r.oid = d.object AND d.class = 'pg_rewrite'::regclass
+  UNION
+    SELECT p.polrelid FROM dependent d JOIN pg_policy p ON p.oid = d.object AND d.class = 'pg_policy'::regclass
+  UNION
+    SELECT a.adrelid FROM dependent d JOIN pg_attrdef a ON a.oid = d.object AND d.class = 'pg_attrdef'::regclass
+  UNION
+    SELECT k.conrelid FROM dependent d JOIN pg_constraint k ON k.oid = d.object AND d.class = 'pg_constraint'::regclass
+  UNION
+    SELECT i.indrelid FROM dependent d JOIN pg_index i ON i.indexrelid = d.object AND d.class = 'pg_class'::regclass
+  UNION
+    SELECT d.object FROM dependent d WHERE d.class IN ('pg_proc'::regclass, 'pg_class'::regclass)
+)
+SELECT object::text FROM objects";
+
+/// Prints a definition of an object, unless that is [`UNPRINTABLE`]: then a call that may do anything, with or without SELECT in
 /// front of it.
-macro_rules! unless_locked {
+macro_rules! if_printable {
     ($object:literal, $print:literal) => {
-        unless_locked!($object, $print, "")
+        if_printable!($object, $print, "")
     };
     ($object:literal, $print:literal, $select:literal) => {
         concat!(
             "CASE WHEN ",
             $object,
-            " = ANY ((SELECT current_setting('hihooi.locked')::oid[])::oid[]) THEN '",
+            " = ANY ((SELECT current_setting('hihooi.unprintable')::oid[])::oid[]) THEN '",
             $select,
             "pg_catalog.set_config(NULL, NULL, NULL)' ELSE ",
             $print,
@@ -220,7 +244,7 @@ SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text, c.relpers
               AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.oid = t.tgconstraint
                               AND k.contype IN ('f', 'p', 'u', 'x'))),
            (SELECT string_agg(coalesce(",
-    unless_locked!("c.oid", "substring(pg_get_ruledef(r.oid) FROM ' DO .*')"),
+    if_printable!("c.oid", "substring(pg_get_ruledef(r.oid) FROM ' DO .*')"),
     ", '?'), '; ')
             FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN')),
        EXISTS (SELECT FROM pg_rewrite r
@@ -279,7 +303,7 @@ SELECT c.oid::text, coalesce('SELECT ' || ",
     primary_only!("c.oid"),
     " || ' FROM (' || rtrim(d.text, ';') || ') view', d.text)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL (SELECT ",
-    unless_locked!("c.oid", "pg_get_viewdef(c.oid)", "SELECT "),
+    if_printable!("c.oid", "pg_get_viewdef(c.oid)", "SELECT "),
     ") d(text)
 WHERE c.relkind = 'v' AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hihooi')"
@@ -298,7 +322,7 @@ FROM pg_constraint WHERE contype = 'f'";
 pub const POLICIES: &str = concat!(
     "\
 SELECT p.polrelid::text, concat_ws(', ', ",
-    unless_locked!(
+    if_printable!(
         "p.polrelid",
         "concat_ws(', ', pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid))"
     ),
@@ -315,7 +339,7 @@ pub const EXPRESSIONS: &str = concat!(
     "\
 WITH expressions(relation, expression) AS (
     SELECT adrelid, ",
-    unless_locked!("adrelid", "pg_get_expr(adbin, adrelid)"),
+    if_printable!("adrelid", "pg_get_expr(adbin, adrelid)"),
     " FROM pg_attrdef
   UNION
     SELECT a.attrelid, pg_get_expr(t.typdefaultbin, 0)
@@ -323,20 +347,20 @@ WITH expressions(relation, expression) AS (
     WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL AND NOT a.attisdropped
   UNION
     SELECT conrelid, ",
-    unless_locked!("conrelid", "pg_get_expr(conbin, conrelid)"),
+    if_printable!("conrelid", "pg_get_expr(conbin, conrelid)"),
     " FROM pg_constraint
     WHERE contype = 'c' AND conrelid <> 0
   UNION
     SELECT indrelid, ",
-    unless_locked!("indrelid", "pg_get_expr(indexprs, indrelid)"),
+    if_printable!("indrelid", "pg_get_expr(indexprs, indrelid)"),
     " FROM pg_index WHERE indexprs IS NOT NULL
   UNION
     SELECT indrelid, ",
-    unless_locked!("indrelid", "pg_get_expr(indpred, indrelid)"),
+    if_printable!("indrelid", "pg_get_expr(indpred, indrelid)"),
     " FROM pg_index WHERE indpred IS NOT NULL
   UNION
     SELECT partrelid, ",
-    unless_locked!("partrelid", "pg_get_expr(partexprs, partrelid)"),
+    if_printable!("partrelid", "pg_get_expr(partexprs, partrelid)"),
     " FROM pg_partitioned_table
     WHERE partexprs IS NOT NULL
 )
@@ -429,7 +453,7 @@ SELECT n.nspname::text, p.proname::text,
                     AND (t.typtype NOT IN ('b', 'e', 'r', 'm') OR p.provariadic <> 0)))::text,
        p.prorettype::regtype::text,
        concat_ws('; ', ",
-    unless_locked!(
+    if_printable!(
         "p.oid",
         "CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
               WHEN l.lanname NOT IN ('c', 'internal') THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END"

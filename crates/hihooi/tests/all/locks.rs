@@ -352,6 +352,46 @@ fn a_locked_table_holds_up_no_reads_of_others() {
     cluster.assert_verified();
 }
 
+/// Code that refers to what is no more can't be printed. (A temporary function goes with its session, whoever uses it.)
+#[test]
+fn broken_code_holds_up_no_reads_of_others() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.connect().run("CREATE TABLE plain (id int PRIMARY KEY); INSERT INTO plain VALUES (1)");
+    let mut creator = cluster.connect();
+    creator.run("CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    creator.run(
+        "BEGIN; CREATE VIEW broken AS SELECT pg_temp.f(); CREATE VIEW outer_view AS SELECT * FROM broken; \
+         CREATE FUNCTION calls() RETURNS int STABLE BEGIN ATOMIC SELECT pg_temp.f(); END; \
+         PREPARE TRANSACTION 'broken'",
+    );
+    drop(creator);
+    let mut reader = cluster.connect();
+    let gone = "SELECT count(*) FROM pg_proc WHERE proname = 'f'";
+    eventually("the function is gone", || reader.number(gone) == 0);
+    reader.run("COMMIT PREPARED 'broken'");
+    reader.run("CREATE TABLE other (id int)");
+    cluster.caught_up();
+
+    let mut site_of = |read: &str| match reader.simple(read) {
+        Ok(_) => reader.route().site().to_owned(),
+        Err(failure) => failure.code().to_owned(),
+    };
+    for read in ["SELECT * FROM plain", "SELECT * FROM other"] {
+        eventually(read, || site_of(read) == "replica1");
+    }
+    for read in ["SELECT * FROM broken", "SELECT * FROM outer_view", "SELECT calls()"] {
+        assert_eq!(site_of(read), "XX000", "as at a server alone: {read}");
+    }
+    cluster.connect().run("DROP VIEW broken CASCADE; CREATE VIEW broken AS SELECT 1 AS one");
+    eventually("it is mended", || site_of("SELECT * FROM broken") == "replica1");
+    cluster.connect().run("DROP FUNCTION calls()");
+    cluster.assert_verified();
+}
+
 /// A replica that gets no further since somebody has locked a system catalog there says so, and goes on afterwards.
 #[test]
 fn a_locked_catalog_of_a_replica_is_told_of() {

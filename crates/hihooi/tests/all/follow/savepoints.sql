@@ -289,3 +289,108 @@ COMMIT;
 INSERT INTO e2 VALUES (6);
 INSERT INTO k2 VALUES (6);
 INSERT INTO m2 VALUES (6);
+
+-- case: nobody drops or renames what an open transaction has come to use
+CREATE FUNCTION f() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+CREATE FUNCTION g(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+CREATE TYPE mood AS ENUM ('a', 'b');
+CREATE DOMAIN d AS int;
+CREATE TYPE level AS ENUM ('low', 'high');
+CREATE SEQUENCE s;
+CREATE SCHEMA follow_held;
+BEGIN;
+CREATE VIEW v AS SELECT f() AS f;
+CREATE TABLE follow_held.h (id int PRIMARY KEY);
+CREATE TABLE t (id int DEFAULT nextval('s') PRIMARY KEY, m mood, l level[], CHECK (g(id) > 0));
+CREATE FUNCTION h(d) RETURNS int LANGUAGE sql AS 'SELECT 2';
+-- session: 2
+-- background
+-- error: 2BP01
+DROP FUNCTION f();
+-- session: 3
+-- background
+ALTER FUNCTION g(int) RENAME TO g2;
+-- session: 4
+-- background
+-- error: 2BP01
+DROP TYPE mood;
+-- session: 5
+-- background
+-- error: 2BP01
+DROP DOMAIN d;
+-- session: 6
+-- background
+-- error: 2BP01
+DROP SEQUENCE s;
+-- session: 7
+-- background
+ALTER TYPE level RENAME TO grade;
+-- session: 8
+-- background
+ALTER SCHEMA follow_held RENAME TO follow_freed;
+-- session: 1
+INSERT INTO t (m) VALUES ('b');
+COMMIT;
+-- session: 2
+SELECT 1;
+-- session: 3
+SELECT 1;
+-- session: 4
+SELECT 1;
+-- session: 5
+SELECT 1;
+-- session: 6
+SELECT 1;
+-- session: 7
+SELECT 1;
+-- session: 8
+SELECT 1;
+-- session: 1
+INSERT INTO t (m, l) VALUES ('a', '{low}'::grade[]);
+INSERT INTO follow_freed.h VALUES (1);
+-- expect: 1
+SELECT f FROM v;
+-- finally
+DROP SCHEMA follow_freed CASCADE;
+
+-- case: what comes to use what another transaction is dropping or renaming waits for that
+CREATE FUNCTION f() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+CREATE TYPE mood AS ENUM ('a', 'b');
+BEGIN;
+DROP FUNCTION f();
+ALTER TYPE mood RENAME TO temper;
+-- session: 2
+-- background
+-- error: 40001
+CREATE VIEW v AS SELECT f() AS f;
+-- session: 3
+-- background
+-- error: 40001
+CREATE TABLE t (id int PRIMARY KEY, m mood);
+-- session: 4
+BEGIN;
+-- background
+-- error: 40001
+CREATE VIEW w AS SELECT f() AS f;
+-- session: 1
+COMMIT;
+-- session: 2
+SELECT 1;
+-- session: 3
+CREATE TABLE t (id int PRIMARY KEY, m temper);
+INSERT INTO t VALUES (1, 'a');
+-- session: 4
+ROLLBACK;
+
+-- case: what comes to use what isn't dropped after all goes on
+CREATE FUNCTION f() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+BEGIN;
+DROP FUNCTION f();
+-- session: 2
+-- background
+CREATE VIEW v AS SELECT f() AS f;
+-- session: 1
+ROLLBACK;
+-- session: 2
+-- expect: 1
+SELECT f FROM v;
