@@ -43,7 +43,7 @@ WITH locked(relation) AS MATERIALIZED (
 SELECT object::text FROM objects";
 
 /// Returns the OIDs of what has code that refers to something that is no more: relations with rules (views), policies, defaults,
-/// constraints and indexes, and functions. PostgreSQL lets a transaction drop what another one has come to use meanwhile, unless that
+/// constraints and indexes, functions, and domains. PostgreSQL lets a transaction drop what another one has come to use meanwhile, unless that
 /// is a relation, and can't print such code (XX000).
 pub const READ_BROKEN: &str = "\
 WITH gone(class, object) AS MATERIALIZED (
@@ -58,11 +58,11 @@ WITH gone(class, object) AS MATERIALIZED (
   UNION
     SELECT a.adrelid FROM dependent d JOIN pg_attrdef a ON a.oid = d.object AND d.class = 'pg_attrdef'::regclass
   UNION
-    SELECT k.conrelid FROM dependent d JOIN pg_constraint k ON k.oid = d.object AND d.class = 'pg_constraint'::regclass
+    SELECT CASE k.conrelid WHEN 0 THEN k.contypid ELSE k.conrelid END FROM dependent d JOIN pg_constraint k ON k.oid = d.object AND d.class = 'pg_constraint'::regclass
   UNION
     SELECT i.indrelid FROM dependent d JOIN pg_index i ON i.indexrelid = d.object AND d.class = 'pg_class'::regclass
   UNION
-    SELECT d.object FROM dependent d WHERE d.class IN ('pg_proc'::regclass, 'pg_class'::regclass)
+    SELECT d.object FROM dependent d WHERE d.class IN ('pg_proc'::regclass, 'pg_class'::regclass, 'pg_type'::regclass)
 )
 SELECT object::text FROM objects";
 
@@ -342,7 +342,9 @@ WITH expressions(relation, expression) AS (
     if_printable!("adrelid", "pg_get_expr(adbin, adrelid)"),
     " FROM pg_attrdef
   UNION
-    SELECT a.attrelid, pg_get_expr(t.typdefaultbin, 0)
+    SELECT a.attrelid, ",
+    if_printable!("t.oid", "pg_get_expr(t.typdefaultbin, 0)"),
+    "
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL AND NOT a.attisdropped
   UNION
@@ -372,14 +374,11 @@ WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.relnamespac
 GROUP BY e.relation"
 );
 
-/// Checks of the domains that a table's columns contain. They run when it is written, and where a value is turned
-/// into the type of a column that is read (`coalesce(c, 'x')`).
-///
-/// Where a column contains a type whose values name objects (`regclass`), there is a mention of such a type: what the values
-/// are, in binary or as `oid`, depends on the server. So does the age of an `xid`.
-///
-/// Types below 16384 are PostgreSQL's own and contain no user's domain.
-pub const CHECKS: &str = "\
+/// The beginning of a query: which checks belong to a type (`told`), and which types contain such types (`contains`).
+macro_rules! checks_of_types {
+    () => {
+        concat!(
+            "\
 WITH RECURSIVE named(typ) AS (
     SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?(reg|xid$)' AND typname !~ '^_?reg(config|dictionary)$'
 ), parts(part, whole) AS MATERIALIZED (
@@ -391,12 +390,28 @@ WITH RECURSIVE named(typ) AS (
     UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
     UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
 ), told(typ, expression) AS (
-    SELECT contypid, pg_get_expr(conbin, 0) FROM pg_constraint WHERE contype = 'c' AND contypid >= 16384
+    SELECT contypid, ",
+            if_printable!("contypid", "pg_get_expr(conbin, 0)"),
+            " FROM pg_constraint WHERE contype = 'c' AND contypid >= 16384
     UNION ALL SELECT typ, 'NULL::pg_catalog.regclass' FROM named
 ), contains(container, typ) AS (
     SELECT typ, typ FROM told
   UNION
-    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
+    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container"
+        )
+    };
+}
+
+/// Checks of the domains that a table's columns contain. They run when it is written, and where a value is turned
+/// into the type of a column that is read (`coalesce(c, 'x')`).
+///
+/// Where a column contains a type whose values name objects (`regclass`), there is a mention of such a type: what the values
+/// are, in binary or as `oid`, depends on the server. So does the age of an `xid`.
+///
+/// Types below 16384 are PostgreSQL's own and contain no user's domain.
+pub const CHECKS: &str = concat!(
+    checks_of_types!(),
+    "
 ), checked(relation, expression) AS (
     SELECT DISTINCT a.attrelid, k.expression
     FROM contains c
@@ -407,27 +422,13 @@ SELECT k.relation::text, coalesce(string_agg(k.expression, ', '), '')
 FROM checked k JOIN pg_class c ON c.oid = k.relation
 WHERE c.relkind IN ('r', 'p', 'm', 'f') AND c.relpersistence <> 't' AND c.relnamespace NOT IN
       (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema'))
-GROUP BY k.relation";
+GROUP BY k.relation"
+);
 
 /// Checks of domains, for each type that is or contains such a domain; or a mention of `regclass`, as for [`CHECKS`].
-pub const DOMAINS: &str = "\
-WITH RECURSIVE named(typ) AS (
-    SELECT oid FROM pg_type WHERE oid < 16384 AND typname ~ '^_?(reg|xid$)' AND typname !~ '^_?reg(config|dictionary)$'
-), parts(part, whole) AS MATERIALIZED (
-    SELECT typbasetype, oid FROM pg_type WHERE typbasetype <> 0
-    UNION ALL SELECT typelem, oid FROM pg_type WHERE typelem >= 16384
-    UNION ALL SELECT a.atttypid, t.oid FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
-              WHERE t.oid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
-                AND (a.atttypid >= 16384 OR a.atttypid IN (SELECT typ FROM named))
-    UNION ALL SELECT rngsubtype, rngtypid FROM pg_range WHERE rngsubtype >= 16384
-    UNION ALL SELECT rngsubtype, rngmultitypid FROM pg_range WHERE rngsubtype >= 16384
-), told(typ, expression) AS (
-    SELECT contypid, pg_get_expr(conbin, 0) FROM pg_constraint WHERE contype = 'c' AND contypid >= 16384
-    UNION ALL SELECT typ, 'NULL::pg_catalog.regclass' FROM named
-), contains(container, typ) AS (
-    SELECT typ, typ FROM told
-  UNION
-    SELECT p.whole, c.typ FROM contains c JOIN parts p ON p.part = c.container
+pub const DOMAINS: &str = concat!(
+    checks_of_types!(),
+    "
 )
 SELECT t.typname::text, string_agg(DISTINCT k.expression, ', ')
 FROM contains c
@@ -435,7 +436,8 @@ JOIN told k ON k.typ = c.typ
 JOIN pg_type t ON t.oid = c.container
 JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')
-GROUP BY t.typname";
+GROUP BY t.typname"
+);
 
 /// Users' functions, procedures, aggregates and window functions; those of extensions and of
 /// information_schema too, since they are called by name like any other. An aggregate is as
@@ -455,13 +457,13 @@ SELECT n.nspname::text, p.proname::text,
        concat_ws('; ', ",
     if_printable!(
         "p.oid",
-        "CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
-              WHEN l.lanname NOT IN ('c', 'internal') THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END"
+        "concat_ws('; ', CASE WHEN a.aggfnoid IS NOT NULL THEN s.names
+                              WHEN l.lanname NOT IN ('c', 'internal') THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END,
+                   pg_get_expr(p.proargdefaults, 0))"
     ),
     ", 'SELECT ' || ",
     primary_only!("p.oid"),
     ",
-                       pg_get_expr(p.proargdefaults, 0),
                        CASE WHEN p.proconfig::text ~* 'information_schema' THEN 'information_schema' END,
                        (SELECT string_agg('NULL::' || t.typname, '; ') FROM pg_type t
                         WHERE t.oid = ANY (p.proargtypes) AND t.oid < 16384 AND t.typname ~ '^_?(reg|xid$)' AND t.typname !~ '^_?reg(config|dictionary)$'

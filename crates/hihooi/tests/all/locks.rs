@@ -366,6 +366,7 @@ fn broken_code_holds_up_no_reads_of_others() {
     creator.run(
         "BEGIN; CREATE VIEW broken AS SELECT pg_temp.f(); CREATE VIEW outer_view AS SELECT * FROM broken; \
          CREATE FUNCTION calls() RETURNS int STABLE BEGIN ATOMIC SELECT pg_temp.f(); END; \
+         CREATE FUNCTION has_default(a int DEFAULT pg_temp.f()) RETURNS int STABLE LANGUAGE sql AS 'SELECT a'; \
          PREPARE TRANSACTION 'broken'",
     );
     drop(creator);
@@ -383,12 +384,17 @@ fn broken_code_holds_up_no_reads_of_others() {
     for read in ["SELECT * FROM plain", "SELECT * FROM other"] {
         eventually(read, || site_of(read) == "replica1");
     }
-    for read in ["SELECT * FROM broken", "SELECT * FROM outer_view", "SELECT calls()"] {
+    for read in [
+        "SELECT * FROM broken",
+        "SELECT * FROM outer_view",
+        "SELECT calls()",
+        "SELECT has_default()",
+    ] {
         assert_eq!(site_of(read), "XX000", "as at a server alone: {read}");
     }
     cluster.connect().run("DROP VIEW broken CASCADE; CREATE VIEW broken AS SELECT 1 AS one");
     eventually("it is mended", || site_of("SELECT * FROM broken") == "replica1");
-    cluster.connect().run("DROP FUNCTION calls()");
+    cluster.connect().run("DROP FUNCTION calls(), has_default");
     cluster.assert_verified();
 }
 
