@@ -1,15 +1,16 @@
 //! Takes over the primary when a manager starts: terminates connections of older managers and any other
 //! connection that reads hihooi's slot, and creates everything that hihooi needs there (I5).
 
+use std::pin::pin;
 use std::time::Duration;
 
 use hihooi_postgres::cluster::fence::{self, Fence};
 use hihooi_postgres::collations;
-use hihooi_postgres::connection::Connection;
+use hihooi_postgres::connection::{self, Connection, Login};
 use hihooi_postgres::identity;
 use hihooi_postgres::setup::{self, Objects, SLOT};
 use hihooi_postgres::site::Site;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::{Failure, Result};
 use crate::replication::Replication;
@@ -18,6 +19,8 @@ use crate::replication::Replication;
 const SLOT_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks at the slot.
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(200);
+/// When the primary has kept us from beginning for so long, the operator is told why; and of another cause after as long.
+const LONG: Duration = Duration::from_secs(5);
 /// Name in the log of the primary's incarnation.
 const INCARNATION: &str = "incarnation";
 
@@ -27,11 +30,40 @@ const INCARNATION: &str = "incarnation";
 /// # Errors
 /// One line that names the primary.
 pub async fn prepare(replication: &Replication, fence: &Fence) -> Result<u32> {
+    let login = replication.login("hihooi setup");
+    let connection =
+        Connection::open(&login).await.map_err(|error| at_site(&replication.primary, &error))?;
+    let process = connection.key().process;
+    let mut work = pin!(prepare_over(connection, replication, fence));
+    let mut told = String::new();
+    loop {
+        if let Ok(done) = timeout(LONG, &mut work).await {
+            return done;
+        }
+        // (If that can't be asked either, it is asked again.)
+        if let Ok(Ok(activity)) = timeout(LONG, activity_of(&login, process)).await
+            && activity != told
+        {
+            tracing::warn!(site = replication.primary.name, "not ready yet: {activity}");
+            told = activity;
+        }
+    }
+}
+
+async fn activity_of(login: &Login, process: i32) -> connection::Result<String> {
+    let mut connection = Connection::open(login).await?;
+    let activity = connection.activity_of(process).await?;
+    connection.close().await;
+    Ok(activity)
+}
+
+async fn prepare_over(
+    mut connection: Connection,
+    replication: &Replication,
+    fence: &Fence,
+) -> Result<u32> {
     let Replication { primary, log, .. } = replication;
-    let failed = |error: hihooi_postgres::connection::Error| at_site(primary, &error);
     let unknown = |error: identity::Error| at_site(primary, &error);
-    let mut connection =
-        Connection::open(&replication.login("hihooi setup")).await.map_err(failed)?;
     identity::check_primary(&mut connection, log, &primary.name).await.map_err(unknown)?;
     fence.end_older(primary).await.map_err(|error| at_site(primary, &error))?;
     let slot = wait_for_slot(&mut connection, primary).await?;

@@ -356,6 +356,21 @@ impl Connection {
         self.stream.tls_version()
     }
 
+    /// What another process of the server does or waits for, in a few words for people.
+    ///
+    /// # Errors
+    /// The server's own error, or that it is lost.
+    pub async fn activity_of(&mut self, process: i32) -> Result<String> {
+        let query = "select pg_catalog.concat_ws(', ', 'process ' || pid || ' is ' || state,
+                'waits for ' || wait_event_type || ' ' || wait_event,
+                'behind process ' || nullif(pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(pid), ', '), ''),
+                'with ' || pg_catalog.left(pg_catalog.regexp_replace(query, '[[:space:]]+', ' ', 'g'), 100))
+            from pg_catalog.pg_stat_activity where pid = $1::int";
+        let answer = self.query_with(query, &[Some(&process.to_string())]).await?;
+        let found = answer.rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
+        Ok(found.unwrap_or_else(|| format!("process {process} is gone")))
+    }
+
     /// Number and cancel key of the backend.
     #[must_use]
     pub fn key(&self) -> &BackendKey {

@@ -416,3 +416,27 @@ fn a_locked_catalog_of_a_replica_is_told_of() {
     locker.run("COMMIT");
     cluster.assert_verified();
 }
+
+/// A manager that can't begin, since somebody has locked a system catalog of the primary, says what it waits for, and begins when the
+/// lock is gone.
+#[test]
+fn a_locked_catalog_of_the_primary_that_keeps_it_from_beginning_is_told_of() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    cluster.kill_manager();
+    let mut locker = cluster.direct("primary");
+    let process = locker.number("SELECT pg_backend_pid()");
+    locker.run("BEGIN; LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE");
+    let why = format!("waits for Lock relation, behind process {process}, with SELECT");
+    std::thread::scope(|scope| {
+        let beginning = scope.spawn(|| cluster.serve());
+        eventually("it is told of", || cluster.log_tail().contains(&why));
+        locker.run("COMMIT");
+        beginning.join().expect("it begins");
+    });
+    cluster.connect().run("CREATE TABLE t (id int PRIMARY KEY)");
+    cluster.assert_verified();
+}

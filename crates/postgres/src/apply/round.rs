@@ -23,7 +23,7 @@ use super::catalog::Catalog;
 use super::handle::{ApplierStatus, HoldState, Requested};
 use super::running::Running;
 use super::session::Session;
-use super::standstill::{self, Standstill, Told};
+use super::standstill::{Standstill, Told};
 use super::unseen::Recent;
 use super::work::{Failure, Group, Refusal, Work, is_in_log};
 use super::worker::{self, Order, Outcome};
@@ -628,9 +628,7 @@ impl<'a> Round<'a> {
             (Some(_), Some(work)) if told == Told::Progress => {
                 format!("{made} of its {} changes are made", work.header().changes.max(made))
             }
-            (Some(worker), _) => {
-                standstill::activity(&mut self.control, self.processes[worker]).await?
-            }
+            (Some(worker), _) => self.control.activity_of(self.processes[worker]).await?,
             (None, Some(work)) if !self.config.visibility.shows(work.header().xid) => {
                 "it is not visible at the primary yet, or the primary can't be queried".to_owned()
             }

@@ -6,8 +6,6 @@ use std::time::Duration;
 use hihooi_replication::ids::Tsid;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, Result};
-
 /// When the next transaction has been the next for so long, the operator is told why.
 const LONG: Duration = Duration::from_secs(5);
 
@@ -58,16 +56,4 @@ impl Standstill {
     pub(super) fn tell(&mut self, told: Told) -> bool {
         std::mem::replace(&mut self.told, told) != told
     }
-}
-
-/// What a server process does or waits for, in a few words.
-pub(super) async fn activity(control: &mut Connection, process: i32) -> Result<String> {
-    let query = "select pg_catalog.concat_ws(', ', 'process ' || pid || ' is ' || state,
-            'waits for ' || wait_event_type || ' ' || wait_event,
-            'behind process ' || nullif(pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(pid), ', '), ''),
-            'with ' || pg_catalog.left(query, 100))
-        from pg_catalog.pg_stat_activity where pid = $1::int";
-    let answer = control.query_with(query, &[Some(&process.to_string())]).await?;
-    let found = answer.rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
-    Ok(found.unwrap_or_else(|| format!("process {process} is gone")))
 }
