@@ -874,7 +874,10 @@ BEGIN
     IF object IS NOT NULL THEN
         RETURN NEXT;
     END IF;
-EXCEPTION WHEN OTHERS THEN
+EXCEPTION
+WHEN lock_not_available OR deadlock_detected OR insufficient_resources THEN
+    RAISE;
+WHEN OTHERS THEN
     -- That is how PostgreSQL says that there is no such object.
     RETURN;
 END

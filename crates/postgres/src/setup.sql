@@ -493,12 +493,12 @@ AS $$
         regdictionary,regcollation}'::regtype[])
 $$;
 
--- A row for each kind of OIDs that values of a type have in them, which are each server's own: true for those of enums' labels, which
--- only hashes show; false for those of objects.
-CREATE FUNCTION hihooi.oids_in(t oid) RETURNS SETOF boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- A type, and the types of what its values are made of.
+CREATE FUNCTION hihooi.parts(t oid) RETURNS SETOF oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    WITH RECURSIVE part(type) AS (
+BEGIN
+    RETURN QUERY WITH RECURSIVE part(type) AS (
         SELECT t
         UNION
         SELECT u.type FROM part p JOIN pg_type y ON y.oid = p.type, LATERAL (
@@ -508,7 +508,16 @@ AS $$
             UNION ALL SELECT a.atttypid FROM pg_attribute a
                 WHERE y.typtype = 'c' AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
             ) u(type))
-    SELECT y.typtype = 'e' FROM part p JOIN pg_type y ON y.oid = p.type
+    SELECT type FROM part;
+END
+$$;
+
+-- A row for each kind of OIDs that values of a type have in them, which are each server's own: true for those of enums' labels, which
+-- only hashes show; false for those of objects.
+CREATE FUNCTION hihooi.oids_in(t oid) RETURNS SETOF boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT y.typtype = 'e' FROM hihooi.parts(t) p JOIN pg_type y ON y.oid = p
     WHERE y.typtype = 'e' OR hihooi.names_objects(y.oid)
 $$;
 
@@ -526,16 +535,27 @@ BEGIN
 END
 $$;
 
+-- The relation that an object is, or belongs to; NULL if there is none.
+CREATE FUNCTION hihooi.relation_of(of_class oid, of_object oid) RETURNS oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN CASE of_class
+        WHEN 'pg_class'::regclass THEN of_object
+        WHEN 'pg_trigger'::regclass THEN (SELECT tgrelid FROM pg_trigger WHERE oid = of_object)
+        WHEN 'pg_rewrite'::regclass THEN (SELECT ev_class FROM pg_rewrite WHERE oid = of_object)
+        WHEN 'pg_policy'::regclass THEN (SELECT polrelid FROM pg_policy WHERE oid = of_object)
+        WHEN 'pg_constraint'::regclass THEN (SELECT nullif(conrelid, 0) FROM pg_constraint WHERE oid = of_object) END;
+END
+$$;
+
 -- Whether an object belongs to a temporary relation.
 CREATE FUNCTION hihooi.is_of_temporary(of_class oid, of_object oid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM pg_class c WHERE c.relpersistence = 't' AND c.oid = CASE of_class
-        WHEN 'pg_trigger'::regclass THEN (SELECT tgrelid FROM pg_trigger WHERE oid = of_object)
-        WHEN 'pg_rewrite'::regclass THEN (SELECT ev_class FROM pg_rewrite WHERE oid = of_object)
-        WHEN 'pg_policy'::regclass THEN (SELECT polrelid FROM pg_policy WHERE oid = of_object)
-        WHEN 'pg_constraint'::regclass THEN (SELECT conrelid FROM pg_constraint WHERE oid = of_object) END);
+    RETURN of_class <> 'pg_class'::regclass AND EXISTS (SELECT FROM pg_class
+        WHERE relpersistence = 't' AND oid = hihooi.relation_of(of_class, of_object));
 END
 $$;
 
@@ -571,20 +591,92 @@ BEGIN
 END
 $$;
 
--- Locks what objects came to depend on in this transaction, as it locks only tables and views itself: otherwise others could drop
--- it, or give it another name, before this transaction commits. What the transaction has made nobody else sees.
-CREATE FUNCTION hihooi.hold_needed(classes oid[], objects oid[]) RETURNS void
+-- The names of types, and of what their values are made of.
+CREATE FUNCTION hihooi.names_of_types(types oid[]) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN (SELECT string_agg(concat_ws(' ', t.typnamespace, t.typname,
+        (SELECT string_agg(e.enumlabel, ' ' ORDER BY e.oid) FROM pg_enum e WHERE e.enumtypid = t.oid),
+        (SELECT string_agg(concat_ws(' ', a.attname, a.atttypid), ' ' ORDER BY a.attnum) FROM pg_attribute a
+            WHERE a.attrelid = t.typrelid AND a.attnum > 0)), ' ' ORDER BY t.oid)
+    FROM pg_type t WHERE t.oid = ANY (types));
+END
+$$;
+
+-- Keeps an object, its name and, of a type, what its values are made of until the transaction ends: others wait before they change
+-- or drop it. Raises an error if one has done so meanwhile. (PostgreSQL does that for relations only, and most of them.)
+CREATE FUNCTION hihooi.hold(of_class oid, of_object oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+AS $$
+DECLARE
+    address record;
+    types oid[];
+    names text;
+    relations oid[] := ARRAY[of_object];
+    relation record;
+    is_same boolean := true;
+BEGIN
+    SELECT * INTO address FROM hihooi.address(of_class, of_object);
+    IF of_class = 'pg_namespace'::regclass THEN
+        -- (What gives these, and types, another name locks nothing but their rows.)
+        PERFORM FROM pg_namespace WHERE oid = of_object FOR KEY SHARE;
+    ELSIF of_class = 'pg_type'::regclass THEN
+        -- (An array type is called after its elements' type, and otherwise if a type takes that name.)
+        types := ARRAY(SELECT oid FROM hihooi.parts(of_object) p JOIN pg_type ON oid = p
+            WHERE oid >= 16384 AND typcategory <> 'A');
+        names := hihooi.names_of_types(types);
+        relations := ARRAY(SELECT typrelid FROM pg_type WHERE oid = ANY (types) AND typrelid <> 0);
+    END IF;
+    IF of_class IN ('pg_type'::regclass, 'pg_class'::regclass) THEN
+        FOR relation IN SELECT oid, relkind FROM pg_class WHERE oid = ANY (relations) LOOP
+            BEGIN
+                IF relation.relkind IN ('r', 'p') THEN
+                    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', relation.oid::regclass);
+                ELSIF relation.relkind = 'S' THEN
+                    PERFORM pg_sequence_last_value(relation.oid);
+                END IF;
+            EXCEPTION WHEN undefined_table OR internal_error THEN
+                is_same := false;
+            END;
+            IF relation.relkind = 'c' THEN
+                PERFORM FROM pg_class WHERE oid = relation.oid FOR SHARE;
+                PERFORM FROM pg_attribute WHERE attrelid = relation.oid FOR SHARE;
+            END IF;
+        END LOOP;
+    END IF;
+    IF of_class = 'pg_type'::regclass THEN
+        PERFORM FROM pg_type WHERE oid = ANY (types) FOR KEY SHARE;
+        PERFORM FROM pg_enum WHERE enumtypid = ANY (types) FOR KEY SHARE;
+        is_same := is_same AND names IS NOT DISTINCT FROM hihooi.names_of_types(types);
+    END IF;
+    -- (PostgreSQL locks what it finds, if that is no relation.)
+    IF NOT is_same OR NOT EXISTS (
+        SELECT FROM hihooi.find(address.kind, address.names, address.args) f WHERE (f.class, f.object) = (of_class, of_object))
+    THEN
+        RAISE '% was dropped, or changed, while this transaction used it',
+            coalesce(pg_describe_object(of_class, of_object, 0), 'an object that the command depends on')
+        USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
+    END IF;
+END
+$$;
+
+-- Holds what a command's text may name, which comes later at replicas: the schemas of its objects, the types that functions are
+-- known by, and what its objects came to depend on in this transaction. What the transaction has made nobody else sees.
+CREATE FUNCTION hihooi.hold_named(classes oid[], objects oid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
-DECLARE
-    needed record;
-    address record;
 BEGIN
-    FOR needed IN
-        SELECT DISTINCT d.refclassid AS class, d.refobjid AS object
+    PERFORM hihooi.hold(named.class, named.object) FROM (
+        SELECT d.refclassid AS class, d.refobjid AS object
         FROM unnest(classes, objects) o(class, object) CROSS JOIN LATERAL (
+            SELECT CASE o.class WHEN 'pg_opfamily'::regclass THEN o.object
+                WHEN 'pg_opclass'::regclass THEN (SELECT opcfamily FROM pg_opclass WHERE oid = o.object) END
+        ) operators(family) CROSS JOIN LATERAL (
             SELECT o.class, o.object
             UNION ALL SELECT 'pg_attrdef'::regclass, oid FROM pg_attrdef
                 WHERE o.class = 'pg_class'::regclass AND adrelid = o.object
@@ -594,35 +686,25 @@ BEGIN
                 WHERE o.class = 'pg_class'::regclass AND conrelid = o.object
             UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint
                 WHERE o.class = 'pg_type'::regclass AND contypid = o.object
+            UNION ALL SELECT 'pg_amop'::regclass, oid FROM pg_amop WHERE amopfamily = operators.family
+            UNION ALL SELECT 'pg_amproc'::regclass, oid FROM pg_amproc WHERE amprocfamily = operators.family
         ) part(class, object) CROSS JOIN LATERAL (
             SELECT * FROM pg_depend d
-            WHERE d.classid = part.class AND d.objid = part.object
-              AND age(d.xmin) <= 0 AND hihooi.is_own(d.xmin) OFFSET 0
+            WHERE d.classid = part.class AND d.objid = part.object AND (
+                age(d.xmin) <= 0 AND hihooi.is_own(d.xmin)
+                OR d.refclassid = 'pg_namespace'::regclass
+                OR d.refclassid = 'pg_type'::regclass AND part.class IN ('pg_proc'::regclass, 'pg_operator'::regclass)) OFFSET 0
         ) d
-        WHERE NOT EXISTS (SELECT FROM pg_depend own
-            WHERE own.classid = d.refclassid AND own.objid = d.refobjid AND age(own.xmin) <= 0 AND hihooi.is_own(own.xmin))
-    LOOP
-        CONTINUE WHEN hihooi.is_temporary(needed.class, needed.object);
-        IF needed.class = 'pg_class'::regclass THEN
-            PERFORM pg_sequence_last_value(oid) FROM pg_class WHERE oid = needed.object AND relkind = 'S';
-            CONTINUE;
-        END IF;
-        SELECT * INTO address FROM hihooi.address(needed.class, needed.object);
-        -- What gives these another name, or another schema, locks nothing but their rows.
-        IF needed.class = 'pg_type'::regclass THEN
-            PERFORM FROM pg_type WHERE oid = needed.object FOR KEY SHARE;
-        ELSIF needed.class = 'pg_namespace'::regclass THEN
-            PERFORM FROM pg_namespace WHERE oid = needed.object FOR KEY SHARE;
-        END IF;
-        -- (To find it locks it.)
-        IF NOT EXISTS (SELECT FROM hihooi.find(address.kind, address.names, address.args) f
-            WHERE (f.class, f.object) = (needed.class, needed.object))
-        THEN
-            RAISE '% was dropped, or got another name, while this transaction used it',
-                coalesce(pg_describe_object(needed.class, needed.object, 0), 'an object that the command depends on')
-            USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
-        END IF;
-    END LOOP;
+      UNION
+        SELECT 'pg_namespace'::regclass, c.relnamespace FROM unnest(classes, objects) o(class, object)
+            JOIN pg_class c ON c.oid = hihooi.relation_of(o.class, o.object)
+      UNION
+        SELECT class, object FROM unnest(classes, objects) o(class, object)
+            WHERE class IN ('pg_type'::regclass, 'pg_proc'::regclass, 'pg_namespace'::regclass)
+    ) named
+    WHERE NOT EXISTS (SELECT FROM pg_depend own
+            WHERE own.classid = named.class AND own.objid = named.object AND age(own.xmin) <= 0 AND hihooi.is_own(own.xmin))
+        AND NOT hihooi.is_temporary(named.class, named.object);
 END
 $$;
 
@@ -2232,6 +2314,16 @@ BEGIN
             PERFORM hihooi.check_snapshot(NULL);
         END IF;
         PERFORM hihooi.follow_shared();
+        PERFORM hihooi.hold(named.class, named.object) FROM (
+            SELECT 'pg_namespace'::regclass, n.oid FROM pg_event_trigger_dropped_objects() d
+                JOIN pg_namespace n ON n.nspname = d.schema_name
+                WHERE d.original AND NOT hihooi.is_temporary_drop(d)
+          UNION
+            SELECT 'pg_type'::regclass, t.oid FROM pg_event_trigger_dropped_objects() d, unnest(d.address_args) a
+                JOIN pg_type t ON t.oid = to_regtype(a)
+                WHERE d.original AND d.classid = 'pg_proc'::regclass AND NOT hihooi.is_temporary_drop(d)
+                  AND t.oid >= 16384
+        ) named(class, object);
         PERFORM hihooi.write_note('drop', jsonb_build_object(
             'tag', tag, 'role', current_setting('hihooi.caller'),
             'objects', dropped.objects, 'cascades', dropped.cascades));
@@ -2400,7 +2492,7 @@ BEGIN
         PERFORM hihooi.follow_indexes(true);
     END IF;
     IF NOT is_ours AND tag <> 'REINDEX' THEN
-        PERFORM hihooi.hold_needed(array_agg(classid), array_agg(objid)) FROM pg_event_trigger_ddl_commands()
+        PERFORM hihooi.hold_named(array_agg(classid), array_agg(objid)) FROM pg_event_trigger_ddl_commands()
             WHERE NOT in_extension AND objid IS NOT NULL AND schema_name IS DISTINCT FROM 'pg_temp';
     END IF;
     FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP

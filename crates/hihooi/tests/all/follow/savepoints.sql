@@ -394,3 +394,143 @@ ROLLBACK;
 -- session: 2
 -- expect: 1
 SELECT f FROM v;
+
+-- case: nobody changes what the values of an open transaction are made of
+CREATE TYPE inner_c AS (a int);
+CREATE TYPE c AS (i inner_c);
+CREATE TYPE e AS ENUM ('a', 'b');
+CREATE TABLE r (id int PRIMARY KEY, a int);
+CREATE TABLE old (id int PRIMARY KEY);
+BEGIN;
+CREATE TABLE new (id int PRIMARY KEY, c c[], e e, r r);
+INSERT INTO new VALUES (1, ARRAY[ROW(ROW(1))::c], 'a', ROW(1, 2));
+ALTER TABLE old ADD c c;
+INSERT INTO old VALUES (1, ROW(ROW(1)));
+-- session: 2
+-- background
+ALTER TYPE inner_c ADD ATTRIBUTE b int, DROP ATTRIBUTE a;
+-- session: 3
+-- background
+ALTER TABLE r DROP COLUMN a, ADD a int;
+-- session: 4
+BEGIN;
+-- background
+ALTER TYPE e RENAME VALUE 'a' TO 't';
+-- session: 1
+COMMIT;
+-- session: 2
+SELECT 1;
+-- session: 3
+SELECT 1;
+-- session: 4
+ALTER TYPE e RENAME VALUE 'b' TO 'a';
+ALTER TYPE e RENAME VALUE 't' TO 'b';
+COMMIT;
+-- session: 1
+INSERT INTO new VALUES (2, ARRAY[ROW(ROW(1))::c], 'a', ROW(1, 2));
+
+-- case: what comes to use a type that another transaction is changing waits for that
+CREATE TYPE c AS (a int);
+CREATE TYPE d AS (a int);
+CREATE TYPE e AS ENUM ('a', 'b');
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+BEGIN;
+ALTER TYPE c ADD ATTRIBUTE b int;
+ALTER TYPE d RENAME ATTRIBUTE a TO b;
+ALTER TYPE e RENAME VALUE 'a' TO 't';
+DROP FUNCTION f();
+-- session: 2
+-- background
+CREATE TABLE t2 (id int PRIMARY KEY, c c);
+-- session: 3
+-- background
+-- error: 40001
+CREATE TABLE t3 (id int PRIMARY KEY, e e DEFAULT 'a');
+-- session: 4
+-- background
+-- error: 42703
+CREATE VIEW v AS SELECT (NULL::d).a;
+-- session: 5
+SET lock_timeout = '100ms';
+-- error: 55P03
+CREATE VIEW v AS SELECT f();
+-- session: 1
+COMMIT;
+-- session: 4
+SELECT 1;
+-- session: 2
+INSERT INTO t2 VALUES (1, ROW(1, 2));
+-- session: 3
+CREATE TABLE t3 (id int PRIMARY KEY, e e DEFAULT 't');
+
+-- case: what a command names keeps its name until the transaction ends
+CREATE SCHEMA follow_kept;
+CREATE VIEW follow_kept.v AS SELECT 1 AS one;
+CREATE TABLE follow_kept.t (id int PRIMARY KEY, a int);
+CREATE SCHEMA follow_used;
+CREATE FUNCTION follow_used.f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE TYPE t1 AS ENUM ('a');
+CREATE TYPE t2 AS ENUM ('a');
+CREATE TYPE t3 AS ENUM ('a');
+CREATE FUNCTION f(t1) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION g(t2) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION compare(int, int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 - $2';
+CREATE TABLE rc (id int PRIMARY KEY);
+CREATE TABLE rt (a int PRIMARY KEY);
+BEGIN;
+DROP VIEW follow_kept.v;
+CREATE INDEX ON follow_kept.t (a);
+ALTER FUNCTION follow_used.f() STABLE;
+ALTER FUNCTION f(t1) STABLE;
+DROP FUNCTION g(t2);
+COMMENT ON TYPE t3 IS 'three';
+CREATE OPERATOR CLASS kept FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 compare(int, int);
+CREATE TABLE t (id int PRIMARY KEY, x regclass DEFAULT 'rc'::regclass);
+CREATE FUNCTION takes(x rt) RETURNS int LANGUAGE sql AS 'SELECT x.a';
+-- session: 2
+-- background
+ALTER SCHEMA follow_kept RENAME TO follow_other;
+-- session: 3
+-- background
+ALTER SCHEMA follow_used RENAME TO follow_unused;
+-- session: 4
+-- background
+ALTER TYPE t1 RENAME TO u1;
+-- session: 5
+-- background
+ALTER TYPE t2 RENAME TO u2;
+-- session: 6
+-- background
+ALTER TYPE t3 RENAME TO u3;
+-- session: 7
+-- background
+ALTER FUNCTION compare(int, int) RENAME TO difference;
+-- session: 8
+-- background
+ALTER TABLE rc RENAME TO rc2;
+-- session: 9
+-- background
+ALTER TABLE rt RENAME a TO aa;
+-- session: 1
+COMMIT;
+-- session: 2
+SELECT 1;
+-- session: 3
+SELECT 1;
+-- session: 4
+SELECT 1;
+-- session: 5
+SELECT 1;
+-- session: 6
+SELECT 1;
+-- session: 7
+SELECT 1;
+-- session: 8
+SELECT 1;
+-- session: 9
+SELECT 1;
+-- session: 1
+CREATE VIEW follow_other.v AS SELECT 2 AS two;
+-- finally
+DROP SCHEMA follow_other, follow_unused CASCADE;
