@@ -195,7 +195,8 @@ pub struct Login {
 impl Login {
     /// A login with no schema in its `search_path` but PostgreSQL's own: our sessions are
     /// superusers', and nobody who may make operators or functions elsewhere can have them run
-    /// there (manual, chapter 5.9.3). It may write, also at replicas, which are read-only for others.
+    /// there (manual, chapter 5.9.3). It may write, also at replicas, which are read-only for others, and no client's serializable
+    /// transaction fails because of it.
     #[must_use]
     pub fn new(address: Address, user: &str, database: &str, application: &str) -> Login {
         Login {
@@ -210,6 +211,7 @@ impl Login {
         .with_all(&UNLIMITED)
         .with("search_path", "pg_catalog")
         .with("default_transaction_read_only", "off")
+        .with("default_transaction_isolation", "read committed")
         .with("role", "none")
     }
 

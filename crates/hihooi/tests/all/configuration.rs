@@ -239,4 +239,17 @@ fn i2_what_the_database_sets_changes_no_row() {
     session.run("INSERT INTO u VALUES (0, ARRAY[NULL]::text[], '<b/>')");
     cluster.assert_verified();
     assert_eq!(session.value("SELECT count(*) FROM t WHERE a[2] IS NULL OR a[1] IS NULL"), "19");
+
+    // (As long as this transaction is open, PostgreSQL keeps what others have read beside it.)
+    session.run("BEGIN ISOLATION LEVEL SERIALIZABLE; INSERT INTO u VALUES (-1)");
+    let began = cluster.direct("primary").value("SELECT extract(epoch FROM clock_timestamp())");
+    let ours = "application_name LIKE 'hihooi%'";
+    cluster.until_active(&format!(
+        "{ours} AND query LIKE '%hihooi.tidy%' AND query_start > to_timestamp({began})"
+    ));
+    let serializable = format!(
+        "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE mode = 'SIReadLock' AND {ours}"
+    );
+    assert_eq!(cluster.direct("primary").number(&serializable), 0, "no client fails because of it");
+    session.run("ROLLBACK");
 }

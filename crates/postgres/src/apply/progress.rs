@@ -42,8 +42,7 @@ const SETTINGS: [(&str, &str); 6] = [
 /// The login of a connection that writes.
 pub(super) fn applier_login(site: &Site, database: &str) -> Login {
     let login = Login::new(site.address.clone(), &site.user, database, APPLICATION);
-    let login = login.with_all(&TEXT_SETTINGS).with_all(&SETTINGS);
-    login.with("default_transaction_isolation", "read committed").with("jit", "off")
+    login.with_all(&TEXT_SETTINGS).with_all(&SETTINGS).with("jit", "off")
 }
 
 /// The login of a connection beside those that write.
