@@ -24,8 +24,8 @@ use tokio::time::error::Elapsed;
 /// What a role's sessions in a database start with.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Defaults {
-    /// The role's OID; a role of the same name that was made later is another one.
-    role: String,
+    /// The OIDs of the role and of the database; what was made later and has the same name is another one.
+    identity: String,
     /// It may log in.
     may_log_in: bool,
     is_superuser: bool,
@@ -33,10 +33,19 @@ pub struct Defaults {
     pub settings: Vec<(String, String)>,
 }
 
+impl Defaults {
+    /// Whether the role or the database of that name is another one by now, or there is none. (Nothing was told of it if the
+    /// primary was away when the session began.)
+    #[must_use]
+    pub fn is_gone(&self, now: &Defaults) -> bool {
+        !self.identity.is_empty() && self.identity != now.identity
+    }
+}
+
 /// Roles with a database each, and their settings there (`name=value`), as far as both exist. The closest setting of a name
 /// comes last: all, the database's, the role's, the role's in the database. (As they are stored: what is set in a database
 /// with another encoding is no text here, and functions of texts fail.)
-const DEFAULTS: &str = "SELECT w.role, w.database, r.oid, r.rolcanlogin AND d.datallowconn \
+const DEFAULTS: &str = "SELECT w.role, w.database, r.oid || ' ' || d.oid, r.rolcanlogin AND d.datallowconn \
         AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) \
         AND pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), r.rolsuper, s.setting \
     FROM ROWS FROM (pg_catalog.unnest($1::name[]), pg_catalog.unnest($2::name[])) w(role, database) \
@@ -455,7 +464,7 @@ fn all_defaults(rows: Vec<Row>) -> AHashMap<(String, String), Defaults> {
         let mut next = || row.next().flatten();
         let pair = (next().unwrap_or_default(), next().unwrap_or_default());
         let defaults = found.entry(pair).or_default();
-        defaults.role = next().unwrap_or_default();
+        defaults.identity = next().unwrap_or_default();
         defaults.may_log_in = next().as_deref() == Some("t");
         defaults.is_superuser = next().as_deref() == Some("t");
         if let Some(setting) = next() {

@@ -214,7 +214,7 @@ impl Servers {
     /// Ends a transaction whose snapshots are old, and opens what is not open.
     async fn ready(&mut self) -> Result<()> {
         self.begin().await?;
-        if self.relay.is_primary_silent.get() {
+        if self.relay.pools.is_primary_silent.get() {
             return Err(late());
         }
         if self.primary.is_none() {

@@ -219,7 +219,7 @@ async fn startup_key(
     defaults: Option<Defaults>,
 ) -> Shared<Rc<StartupKey>> {
     let known = || relay.welcomes.borrow().keys().find(|known| known.is_like(key)).cloned();
-    if relay.is_primary_silent.get()
+    if relay.pools.is_primary_silent.get()
         && let Some(known) = known()
     {
         return Ok(known);
@@ -267,7 +267,7 @@ fn apply_own_settings(session: &mut Served<Socket>, startup: &StartupKey, packet
         if let Some(name) = name.strip_prefix("hihooi.")
             && let Err(report) = session.set_own(name, value)
         {
-            warn!(why = %report.message, "a setting of a session that starts is ignored");
+            warn!(why = report.message, "a setting of a session that starts is ignored");
         }
     }
     session.starts();

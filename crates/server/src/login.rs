@@ -138,9 +138,6 @@ impl Authentication {
             let told = found.refusal(&attempt).unwrap_or_default();
             return Err(Refused { why: told.clone(), told: Report::fatal("28000", told) });
         };
-        if is_admin && !is_unknown {
-            check_role(key, &stored)?;
-        }
         check_certificate(rule, maps, client, key, &is_member)?;
         if rule.method == Method::Peer {
             check_peer(rule, maps, client, key, stranger, &is_member).await?;
@@ -151,7 +148,10 @@ impl Authentication {
             let mock = Mock { secret, role: &key.user, iterations: scram::ITERATIONS_DEFAULT };
             Exchange::of(rule.method, parsed, mock)
         };
+        // Who has proved nothing isn't told which roles there are.
+        let check = || if is_admin && !is_unknown { check_role(key, &stored) } else { Ok(()) };
         let Some(exchange) = exchange else {
+            check()?;
             return Ok(Some(Proved { how: name_of(rule.method), told }));
         };
         let how = match &exchange {
@@ -168,6 +168,7 @@ impl Authentication {
         };
         match shown {
             Ok(Some(secret)) => {
+                check()?;
                 relay.pools.know(&key.user, secret);
                 relay.passwords.borrow_mut().know(key, stored);
                 Ok(Some(Proved { how, told }))
@@ -189,7 +190,7 @@ impl Authentication {
         groups: &[&str],
     ) -> Result<(StoredPassword, Option<Told>), Refused> {
         let about = About::new(groups, self.query.clone());
-        let why = match relay.is_primary_silent.get() {
+        let why = match relay.pools.is_primary_silent.get() {
             true => "the primary does not answer".to_owned(),
             false => {
                 let (primary, at) = (relay.pools.asked(SiteId::Primary), Instant::now());

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 
 use crate::backend::Backend;
 use crate::configuration::{Configurations, Given};
-use crate::defaults::Asked;
+use crate::defaults::{Asked, Defaults};
 use crate::permits::{Permit, Permits};
 use crate::room::{self, Room};
 use crate::socket;
@@ -235,6 +235,8 @@ pub struct Pools {
     secrets: RefCell<AHashMap<String, Arc<Secret>>>,
     /// By site, which refusal the log told last, and when.
     told: RefCell<PerSite<Option<(String, Instant)>>>,
+    /// Whether the primary doesn't answer.
+    pub is_primary_silent: Cell<bool>,
 }
 
 impl Pools {
@@ -260,7 +262,20 @@ impl Pools {
         let told = RefCell::new(sites.map(|_| None));
         let (pools, secrets) = Default::default();
         let bounds = Cell::new(bounds);
-        Pools { sites, replicas, bounds, fence, asked, configurations, pools, rooms, secrets, told }
+        let is_primary_silent = Cell::new(false);
+        Pools {
+            sites,
+            replicas,
+            bounds,
+            fence,
+            asked,
+            configurations,
+            pools,
+            rooms,
+            secrets,
+            told,
+            is_primary_silent,
+        }
     }
 
     /// A site, to be asked what sessions start with.
@@ -503,11 +518,37 @@ impl Pools {
             let connection = Connection::open(&login).await?;
             let found_then = std::mem::replace(&mut found, asked.defaults(user, database).await?);
             if found == found_then {
+                if self.is_gone(site, startup, found).await? {
+                    connection.close().await;
+                    return Err(no_longer(user));
+                }
                 return Ok(connection);
             }
             connection.close().await; // nobody knows what it began with
         }
         Err(connection::Error::Protocol(format!("what \"{user}\" starts with keeps changing")))
+    }
+
+    /// Whether the session's role or database is another one by now: whoever has its name may not be told what that one may
+    /// see. At a replica they have OIDs of its own: what counts is the primary, behind which replicas are. (While it is away it
+    /// changes no roles.)
+    async fn is_gone(
+        &self,
+        site: SiteId,
+        startup: &StartupKey,
+        found: Defaults,
+    ) -> connection::Result<bool> {
+        let StartupKey { user, database, defaults, .. } = startup;
+        let now = match site {
+            SiteId::Primary => found,
+            _ if self.is_primary_silent.get() => return Ok(false),
+            _ => match self.asked(SiteId::Primary).defaults(user, database).await {
+                Ok(now) => now,
+                Err(connection::Error::Lost { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(defaults.is_gone(&now))
     }
 
     fn login(&self, site: SiteId, startup: &StartupKey, given: &[(String, String)]) -> Login {
@@ -650,6 +691,16 @@ fn option(name: &str, value: &str) -> String {
         option.push(letter);
     }
     option
+}
+
+/// As a server answers who logs in as a role that is no more.
+fn no_longer(user: &str) -> connection::Error {
+    let message = format!(
+        "the role \"{user}\" of this session, or its database, has been dropped or renamed"
+    );
+    let fields = [(b'S', "FATAL"), (b'V', "FATAL"), (b'C', "28000"), (b'M', &message)];
+    let fields = fields.map(|(code, text)| (code, text.to_owned())).into();
+    connection::Error::Server(Box::new(ErrorFields { fields }))
 }
 
 fn refusal(error: connection::Error) -> Refusal {

@@ -252,8 +252,6 @@ pub struct Relay {
     pub sites: PerSite<Site>,
     /// The replicas.
     pub replicas: Vec<Arc<Replica>>,
-    /// Whether the primary doesn't answer.
-    pub is_primary_silent: Cell<bool>,
     /// Whether a site answered the last probe without an error; true before the first.
     pub answers: PerSite<Cell<bool>>,
     /// The version of TLS that our connections to a site have, if they are encrypted.
@@ -372,7 +370,6 @@ impl Relay {
             )),
             sites,
             replicas: replication.replicas,
-            is_primary_silent: Cell::new(false),
             passwords: RefCell::default(),
             positions: Cell::new(None),
             costs: RefCell::default(),
@@ -715,7 +712,7 @@ impl Relay {
     /// Whether a question to the primary failed because it is away, not because it has much to do.
     #[must_use]
     pub fn is_primary_away(&self, error: &connection::Error) -> bool {
-        self.is_primary_silent.get() || matches!(error, connection::Error::Lost { .. })
+        self.pools.is_primary_silent.get() || matches!(error, connection::Error::Lost { .. })
     }
 
     /// Ends a session, whatever it does, as `pg_terminate_backend` does on a server; whether it is there.

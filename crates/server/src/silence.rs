@@ -147,7 +147,7 @@ impl Relay {
                 }
                 None => warn!(site, "the primary answers again"),
             }
-            self.is_primary_silent.set(is_silent);
+            self.pools.is_primary_silent.set(is_silent);
             return;
         };
         replica.set_silence(why);

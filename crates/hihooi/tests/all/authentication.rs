@@ -372,10 +372,14 @@ fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
 
 /// Opens a connection up to the request for a proof.
 fn asked(port: u16, role: &str) -> (TcpStream, Vec<u8>) {
+    asked_in(port, role, "postgres")
+}
+
+fn asked_in(port: u16, role: &str, database: &str) -> (TcpStream, Vec<u8>) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.set_read_timeout(Some(s(HANG_S_MAX))).expect("a time limit");
     let mut packet = BytesMut::new();
-    startup::startup([("user", role), ("database", "postgres")], &mut packet);
+    startup::startup([("user", role), ("database", database)], &mut packet);
     stream.write_all(&packet).expect("it is read");
     let (tag, body) = message(&mut stream);
     assert_eq!(tag, b'R');
@@ -454,6 +458,7 @@ fn strangers_learn_nothing() {
         assert_eq!(first, second, "{role}");
         assert!(first.ends_with(",i=4096") && first.len() == 24 + 7, "{role}: {first}");
     }
+    asked_in(port, "no_such_role", "hihooi");
     let salt = challenged(port, "no_such_role");
     assert_ne!(salt, challenged(port, "no_such_rolf"));
     guarded.cluster.kill_manager();
@@ -612,4 +617,39 @@ fn rules_may_include_files() {
     fs::write(path("staff"), "alice, without\n").expect("own folder");
     assert_eq!(guarded.lets_in("without", ""), Ok("without".to_owned()));
     assert!(guarded.lets_in("stan", "").is_err());
+}
+
+/// A session whose role was dropped, or got another name, never becomes the role that has its name by then, at no site.
+#[test]
+fn a_session_never_becomes_another_role_of_the_same_name() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(crate::harness::Options::replicas(1));
+    let mut owner = cluster.connect();
+    owner.run("CREATE TABLE secret (id int PRIMARY KEY); INSERT INTO secret VALUES (1)");
+    let forbidden = ["CREATE ROLE evil", "INSERT INTO secret VALUES (2)", "SELECT * FROM secret"];
+    for change in ["DROP ROLE dave", "ALTER ROLE dave RENAME TO former"] {
+        owner.run("CREATE ROLE dave LOGIN");
+        cluster.caught_up();
+        let dave = || cluster.connect_with(&[("user", "dave")]);
+        let mut busy = dave();
+        let sessions = forbidden.map(|statement| (dave(), statement));
+        // The others need connections of their own.
+        busy.run("BEGIN; SELECT pg_advisory_lock(1)");
+        owner.run(change);
+        owner.run("CREATE ROLE dave LOGIN SUPERUSER");
+        cluster.caught_up();
+        for (mut session, statement) in sessions {
+            let failure = session.simple(statement).expect_err(statement);
+            assert!(
+                ["08006", "42501"].contains(&failure.code()),
+                "{change}, {statement}: {failure}"
+            );
+        }
+        assert_eq!(dave().number("SELECT count(*) FROM secret"), 1);
+        drop(busy);
+        owner.run("DROP ROLE dave");
+    }
+    cluster.assert_verified();
 }

@@ -88,7 +88,7 @@ fn why_behind(relay: &Relay, is_unknown: bool) -> String {
 
 /// The newest entry once the collector has passed the primary's position of now.
 async fn newest_now(relay: &Relay) -> Option<Tsid> {
-    if relay.is_primary_silent.get() {
+    if relay.pools.is_primary_silent.get() {
         return None;
     }
     let position = async {
@@ -172,7 +172,7 @@ pub(super) fn servers(relay: &Relay, mut table: Table) -> Table {
 }
 
 fn is_primary_heard(relay: &Relay) -> bool {
-    relay.collector.connected.load(Ordering::Relaxed) && !relay.is_primary_silent.get()
+    relay.collector.connected.load(Ordering::Relaxed) && !relay.pools.is_primary_silent.get()
 }
 
 /// `SHOW POOLS`.

@@ -61,7 +61,7 @@ struct Pools {
 pub(crate) fn not_ready(relay: &Relay) -> Option<&'static str> {
     if relay.stopping.has_begun() {
         Some("the manager is stopping")
-    } else if relay.is_primary_silent.get() {
+    } else if relay.pools.is_primary_silent.get() {
         Some("the primary does not answer")
     } else if !relay.answers.primary.get() {
         Some("the primary does not accept connections")
@@ -232,7 +232,7 @@ pub(super) fn server_up(moment: &Moment<'_>) -> Vec<Sample> {
     let relay = moment.relay;
     let is_silent = |site| match relay.replica(site) {
         Some(replica) => replica.is_silent(),
-        None => relay.is_primary_silent.get(),
+        None => relay.pools.is_primary_silent.get(),
     };
     moment.by_site(|site| flag(relay.answers[site].get() && !is_silent(site)))
 }
