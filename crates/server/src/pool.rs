@@ -529,9 +529,9 @@ impl Pools {
         Err(connection::Error::Protocol(format!("what \"{user}\" starts with keeps changing")))
     }
 
-    /// Whether the session's role or database is another one by now: whoever has its name may not be told what that one may
-    /// see. At a replica they have OIDs of its own: what counts is the primary, behind which replicas are. (While it is away it
-    /// changes no roles.)
+    /// Whether the session's role or database is another one by now, of the same name, whose rights the session must not get.
+    /// Replicas have OIDs of their own: what counts there are those of the primary, which they follow. (While it can't be
+    /// asked, nobody changes roles.)
     async fn is_gone(
         &self,
         site: SiteId,

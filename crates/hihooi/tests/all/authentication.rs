@@ -653,3 +653,35 @@ fn a_session_never_becomes_another_role_of_the_same_name() {
     }
     cluster.assert_verified();
 }
+
+/// Nor does it get into another database of the same name.
+#[test]
+fn a_session_never_gets_into_another_database_of_the_same_name() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(crate::harness::Options::replicas(1));
+    let mut owner = cluster.connect();
+    owner.run("CREATE DATABASE other");
+    let mut session = cluster.connect_with(&[("database", "other")]);
+    session.run("SELECT 1");
+    owner.run("DROP DATABASE other");
+    owner.run("CREATE DATABASE other");
+    let failure = session.simple("SELECT 1").expect_err("it is another database");
+    assert_eq!(failure.code(), "08006", "{failure}");
+    cluster.connect_with(&[("database", "other")]).run("SELECT 1");
+}
+
+/// What a client sends can't look like a line of the log.
+#[test]
+fn a_client_forges_no_lines_of_the_log() {
+    if target_is_plain() {
+        return;
+    }
+    let cluster = Cluster::start(crate::harness::Options::replicas(1));
+    let forged = "no such level\nERROR forged";
+    cluster.connect_with(&[("hihooi.consistency", forged)]).run("SELECT 1");
+    eventually("it is logged", || cluster.log_tail().contains("no such level"));
+    let log = cluster.log_tail();
+    assert!(!log.lines().any(|line| line.starts_with("ERROR forged")), "{log}");
+}
