@@ -1311,6 +1311,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     before record;
+    present record;
     renamed jsonb;
     dropped jsonb;
 BEGIN
@@ -1322,22 +1323,35 @@ BEGIN
     IF before.hash = hihooi.hash_of_shared() THEN
         RETURN;
     END IF;
-    SELECT jsonb_agg(jsonb_build_array(quote_ident(o.value), quote_ident(r.rolname))) INTO renamed
-        FROM jsonb_each_text(before.names) o JOIN pg_roles r ON r.oid = o.key::oid
-        WHERE r.rolname <> o.value;
+    LOOP
+        SELECT hihooi.hash_of_shared() AS hash, hihooi.shared() AS state, jsonb_object_agg(oid, rolname) AS names INTO present
+            FROM pg_roles WHERE rolname !~ '^pg_';
+        -- (regrole gives the name of this moment, which may be newer than what the query sees.)
+        EXIT WHEN present.hash = hihooi.hash_of_shared();
+    END LOOP;
+    SELECT jsonb_agg(jsonb_build_array(quote_ident(o.value), quote_ident(n.value))) INTO renamed
+        FROM jsonb_each_text(before.names) o JOIN jsonb_each_text(present.names) n ON n.key = o.key
+        WHERE n.value <> o.value;
     SELECT jsonb_agg(quote_ident(o.value)) INTO dropped
         FROM jsonb_each_text(before.names) o
-        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.key::oid OR r.rolname = o.value);
-    PERFORM hihooi.write_note('shared', jsonb_build_object('renamed', renamed, 'state', hihooi.shared()));
-    UPDATE hihooi.told SET hash = hihooi.hash_of_shared() WHERE what = 'shared';
+        WHERE NOT EXISTS (SELECT FROM jsonb_each_text(present.names) n WHERE n.key = o.key OR n.value = o.value);
+    PERFORM hihooi.write_note('shared', jsonb_build_object('renamed', renamed, 'state', present.state));
+    -- (Roles that were dropped go with the second note.)
+    UPDATE hihooi.told SET (hash, names) = (present.hash, before.names || present.names) WHERE what = 'shared';
     IF dropped IS NOT NULL THEN
         PERFORM hihooi.note_new_owners(true); -- they own nothing any more
-        PERFORM hihooi.write_note('shared', jsonb_build_object('dropped', dropped, 'state', hihooi.shared()));
+        PERFORM hihooi.write_note('shared', jsonb_build_object('dropped', dropped, 'state', present.state));
     END IF;
-    UPDATE hihooi.told
-        SET names = (SELECT jsonb_object_agg(oid, rolname) FROM pg_roles WHERE rolname !~ '^pg_')
-        WHERE what = 'shared';
+    UPDATE hihooi.told SET names = present.names WHERE what = 'shared';
 END
+$$;
+
+-- A role's name as replicas have it where the last state was noted, if they have been told of the role. (PostgreSQL's own keep theirs.)
+CREATE FUNCTION hihooi.told_name(role oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT quote_ident(coalesce((SELECT names->>role::text FROM hihooi.told WHERE what = 'shared'),
+        (SELECT rolname FROM pg_roles WHERE oid = role AND rolname ~ '^pg_')))
 $$;
 
 -- Indexes that are not valid: CREATE INDEX CONCURRENTLY failed, or DROP INDEX CONCURRENTLY. They are the
@@ -2019,26 +2033,29 @@ BEGIN
 END
 $$;
 
--- Notes owners of objects; with `before`, of objects that have these owners at replicas, which others stay as they are.
+-- Notes owners of objects; with `before`, of objects that have these owners at replicas, which others stay as they are. Nobody
+-- tells replicas of other names of roles until the transaction ends.
 CREATE FUNCTION hihooi.note_owners(owners hihooi.owners[], before oid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     note jsonb;
 BEGIN
+    IF cardinality(owners) > 0 THEN
+        PERFORM FROM hihooi.told WHERE what = 'shared' FOR UPDATE;
+    END IF;
     -- (Procedures may differ in what is IN and OUT.)
-    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'owner', o.owner::regrole::text, 'identity',
+    SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'owner', r.owner, 'identity',
             CASE i.type WHEN 'procedure' THEN format('%I.%I(%s)', a.names[1], a.names[2],
                 'IN ' || nullif(array_to_string(a.args, ', IN '), '')) ELSE i.identity END,
             'before', CASE WHEN o.before IS NOT NULL THEN jsonb_build_object(
-                'kind', a.kind, 'names', a.names, 'args', a.args, 'owner', b.name) END))
+                'kind', a.kind, 'names', a.names, 'args', a.args, 'owner', r.before) END))
         INTO note
         FROM unnest(owners, before) o(class, object, owner, writer, before),
             LATERAL hihooi.identify(o.class, o.object) i, LATERAL hihooi.address(o.class, o.object) a,
-            LATERAL (SELECT coalesce((SELECT quote_ident(rolname) FROM pg_roles WHERE oid = o.before),
-                (SELECT quote_ident(names->>o.before::text) FROM hihooi.told WHERE what = 'shared'))) b(name)
-        -- (It was noted with the end of the role that had it before.)
-        WHERE NOT (o.before IS NOT NULL AND b.name IS NULL)
+            LATERAL (SELECT hihooi.told_name(o.owner), hihooi.told_name(o.before)) r(owner, before)
+        -- (Who is new is noted the next time; who had it before, with the end of that role.)
+        WHERE r.owner IS NOT NULL AND NOT (o.before IS NOT NULL AND r.before IS NULL)
           AND NOT hihooi.is_temporary(o.class, o.object)
           AND coalesce(i.schema, i.identity) <> 'hihooi';
     IF note IS NOT NULL THEN
@@ -2068,7 +2085,7 @@ BEGIN
     END IF;
     PERFORM hihooi.follow_shared(); -- the owners may be new
     found := ARRAY(SELECT o FROM hihooi.new_owners('LIMIT 200 FOR UPDATE SKIP LOCKED') o);
-    IF NOT EXISTS (SELECT FROM hihooi.told WHERE what = 'shared' AND hash = hihooi.hash_of_shared()) THEN
+    IF EXISTS (SELECT FROM unnest(found) WHERE hihooi.told_name(owner) IS NULL) THEN
         RETURN; -- one of them was made just now: next time
     END IF;
     PERFORM hihooi.note_owners(found, NULL);

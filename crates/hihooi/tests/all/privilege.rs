@@ -241,6 +241,43 @@ fn extensions_objects_get_no_other_privileges_at_replicas() {
     maker.run("DROP FUNCTION behind_it; DROP EXTENSION hstore; DROP ROLE favoured");
 }
 
+/// Who owns something is noted by the name that replicas have for the role by then, though it gets another one
+/// meanwhile: two roles swap theirs.
+#[test]
+fn owners_are_noted_by_the_names_that_replicas_know() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let mut session = shared().connect();
+    session.run("CREATE ROLE swaps_a; CREATE ROLE swaps_b; CREATE ROLE swaps_before");
+    session.run("CREATE TABLE swapped (id int); ALTER TABLE swapped OWNER TO swaps_before");
+    // No event tells of this, and nobody asks before two seconds are over.
+    let mut direct = shared().direct("primary");
+    direct.run("BEGIN; REASSIGN OWNED BY swaps_before TO swaps_a");
+    direct.run("COMMIT; BEGIN; SELECT hihooi.follow_owners()");
+    let renaming = std::thread::spawn(move || {
+        session.run(
+            "DO $$ BEGIN
+                ALTER ROLE swaps_a RENAME TO swaps_x;
+                ALTER ROLE swaps_b RENAME TO swaps_a;
+                ALTER ROLE swaps_x RENAME TO swaps_b;
+            END $$",
+        );
+        session
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
+    eventually("it waits, or has not", || {
+        renaming.is_finished() || shared().direct("primary").number(waits) > 0
+    });
+    direct.run("COMMIT");
+    let mut session = renaming.join().expect("it goes on");
+    shared().caught_up();
+    let owner = "SELECT relowner::regrole::text FROM pg_class WHERE relname = 'swapped'";
+    assert_eq!(shared().assert_equal(owner).rows[0][0].as_deref(), Some("swaps_b"));
+    session.run("DROP TABLE swapped; DROP ROLE swaps_a, swaps_b, swaps_before");
+}
+
 /// How many sessions wait for a lock of ours.
 const WAITS: &str =
     "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'hihooi.owners'::regclass";
