@@ -65,32 +65,35 @@ impl Authentication {
     }
 }
 
-/// What the primary said of roles whose clients it let in, by role and database.
+/// What the primary said of roles whose clients it let in, by role and database: in each, other memberships may matter.
 #[derive(Default)]
-pub struct Passwords(AHashMap<(String, String), StoredPassword>);
+pub struct Passwords {
+    of_roles: AHashMap<String, AHashMap<String, StoredPassword>>,
+    len: usize,
+}
 
 impl Passwords {
-    fn of(key: &StartupKey) -> (String, String) {
-        (key.user.clone(), key.database.clone())
-    }
-
     /// A client has proved who it is with this.
     pub(crate) fn know(&mut self, key: &StartupKey, stored: StoredPassword) {
-        if self.0.len() >= PASSWORDS_MAX {
-            self.0.clear();
+        if self.len >= PASSWORDS_MAX {
+            *self = Passwords::default();
         }
-        self.0.insert(Passwords::of(key), stored);
+        let of_role = self.of_roles.entry(key.user.clone()).or_default();
+        self.len += usize::from(of_role.insert(key.database.clone(), stored).is_none());
     }
 
-    /// The primary says this now.
+    /// The primary says this now, in whichever database the role logs in.
     pub(crate) fn renew(&mut self, key: &StartupKey, stored: &StoredPassword) {
-        if let Some(known) = self.0.get_mut(&Passwords::of(key)) {
-            known.clone_from(stored);
+        for known in
+            self.of_roles.get_mut(&key.user).into_iter().flat_map(|of_role| of_role.values_mut())
+        {
+            known.renew(stored);
         }
     }
 
     /// What it said last, if it was asked for the same.
     pub(crate) fn get(&self, key: &StartupKey, asked: &About) -> Option<StoredPassword> {
-        self.0.get(&Passwords::of(key)).filter(|known| known.asked == *asked).cloned()
+        let known = self.of_roles.get(&key.user)?.get(&key.database)?;
+        (known.asked == *asked).then(|| known.clone())
     }
 }

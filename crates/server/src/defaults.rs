@@ -34,6 +34,12 @@ pub struct Defaults {
 }
 
 impl Defaults {
+    /// Whether the server lets nobody in with this role and database, as was told.
+    #[must_use]
+    pub fn keeps_out(&self) -> bool {
+        !self.identity.is_empty() && !self.may_log_in
+    }
+
     /// Whether the role or the database of that name is another one by now, or there is none. (Nothing was told of it if the
     /// primary was away when the session began.)
     #[must_use]
@@ -47,6 +53,7 @@ impl Defaults {
 /// with another encoding is no text here, and functions of texts fail.)
 const DEFAULTS: &str = "SELECT w.role, w.database, r.oid || ' ' || d.oid, r.rolcanlogin AND d.datallowconn \
         AND coalesce(r.rolvaliduntil > pg_catalog.now(), true) \
+        AND (r.rolsuper OR 0 NOT IN (r.rolconnlimit, d.datconnlimit)) \
         AND pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), r.rolsuper, s.setting \
     FROM ROWS FROM (pg_catalog.unnest($1::name[]), pg_catalog.unnest($2::name[])) w(role, database) \
         JOIN pg_catalog.pg_authid r ON r.rolname = w.role \
@@ -89,6 +96,20 @@ pub struct StoredPassword {
     pub asked: About,
     /// Those of its roles of which the role is a member, or which it is itself.
     pub memberships: Vec<String>,
+}
+
+impl StoredPassword {
+    /// A later answer about the same role; it may have been asked for other memberships.
+    pub(crate) fn renew(&mut self, later: &StoredPassword) {
+        let StoredPassword { memberships, asked, .. } = std::mem::replace(self, later.clone());
+        if asked == self.asked {
+            return;
+        }
+        let is_left =
+            |name: &String| !later.asked.groups.contains(name) || later.memberships.contains(name);
+        self.memberships = memberships.into_iter().filter(is_left).collect();
+        self.asked = asked;
+    }
 }
 
 /// What is asked about the password of a role that logs in.

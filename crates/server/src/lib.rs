@@ -39,6 +39,7 @@ pub mod settings;
 mod silence;
 mod socket;
 mod startup_key;
+mod statements;
 mod stopping;
 pub mod tls;
 

@@ -5,6 +5,7 @@
 //! which it returns, and pools that wait for a place at a site are in the site's queue.)
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -464,7 +465,11 @@ impl Pools {
         let mut connection = loop {
             match self.open_as(site, startup, &given).await {
                 // Others took what the server, the role or the database has.
-                Err(error) if error.code() == Some(TOO_MANY) && began.elapsed() < wait => {
+                Err(error)
+                    if error.code() == Some(TOO_MANY)
+                        && began.elapsed() < wait
+                        && !startup.defaults.keeps_out() =>
+                {
                     closed += usize::from(closed < CLOSED_MAX && self.close_longest_idle(pool));
                     tokio::time::sleep(ROOM_PAUSE).await;
                 }
@@ -636,10 +641,9 @@ impl Pools {
         pool.permits.free() == 0 || !has_room()
     }
 
-    /// Closes idle connections to other databases than this one, so that DROP DATABASE can
-    /// succeed.
-    pub fn close_other_databases(&self, database: &str) {
-        self.close_idle_of(|key| key.database != database);
+    /// Closes idle connections to databases in which there are no sessions, so that DROP DATABASE can succeed.
+    pub fn close_unused_databases(&self, used: &HashSet<&str>) {
+        self.close_idle_of(|key| !used.contains(&*key.database));
     }
 
     /// Closes idle connections to a site that doesn't answer: they may never work again.

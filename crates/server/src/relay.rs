@@ -5,7 +5,7 @@ pub(crate) mod routing;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
@@ -40,6 +40,7 @@ use crate::origin::Origin;
 use crate::pool::{Pool, Pools};
 use crate::settings::Settings;
 use crate::startup_key::{StartupKey, Welcome};
+use crate::statements::Statements;
 use crate::stopping::Stopping;
 use hihooi_session::balance::Balance;
 use hihooi_session::own_types::{Objects, OwnTypes};
@@ -48,12 +49,6 @@ use hihooi_session::session::IdleLimits;
 use hihooi_session::sites::{PerSite, SiteId};
 use hihooi_session::state::MeaningfulSettings;
 
-/// Distinct statements that are remembered with their server-side ids; unused ones are
-/// forgotten beyond that (I8).
-const STATEMENTS_MAX: usize = 100_000;
-
-/// Text, parameter types, and under what a statement was prepared.
-type StatementKey = (Bytes, Bytes, Meaning);
 /// The duration of one read in so many is measured.
 const MEASURED_EVERY: usize = 16;
 /// The usual lag, microseconds, until it was measured. A cheaper read doesn't wait for a replica.
@@ -312,10 +307,9 @@ pub struct Relay {
     pub apply_stats: ApplyStatsOf,
     acknowledged: mpsc::Sender<u64>,
     analyser: RefCell<Analyser>,
-    statements: RefCell<AHashMap<StatementKey, Weak<Prepared>>>,
+    statements: RefCell<Statements>,
     /// Changes of the schema that may have been committed since the catalog was read.
     definitions: Cell<u64>,
-    next_statement: Cell<u64>,
     turn: Cell<usize>,
     lag_us: Cell<u32>,
     started: Instant,
@@ -406,7 +400,6 @@ impl Relay {
             }),
             statements: RefCell::default(),
             definitions: Cell::new(0),
-            next_statement: Cell::new(1),
             turn: Cell::new(0),
             lag_us: Cell::new(LAG_US_AT_FIRST),
             started: Instant::now(),
@@ -602,25 +595,8 @@ impl Relay {
         types: Bytes,
         settings: Option<MeaningfulSettings>,
     ) -> Arc<Prepared> {
-        let mut statements = self.statements.borrow_mut();
-        let is_shared = settings.is_some();
-        let key = (query, types, Meaning { schema: self.schema_version(), settings });
-        if is_shared && let Some(prepared) = statements.get(&key).and_then(Weak::upgrade) {
-            return prepared;
-        }
-        if statements.len() >= STATEMENTS_MAX {
-            statements.retain(|_, prepared| prepared.strong_count() > 0);
-        }
-        let id = self.next_statement.get();
-        self.next_statement.set(id + 1);
-        // Own memory: the message it came in is larger.
-        let key = (Bytes::copy_from_slice(&key.0), Bytes::copy_from_slice(&key.1), key.2);
-        let (query, types, meaning) = key.clone();
-        let prepared = Arc::new(Prepared::new(id, query, types, meaning));
-        if is_shared {
-            statements.insert(key, Arc::downgrade(&prepared));
-        }
-        prepared
+        let meaning = Meaning { schema: self.schema_version(), settings };
+        self.statements.borrow_mut().get(query, types, meaning)
     }
 
     /// Which schema it is now, as far as is known.

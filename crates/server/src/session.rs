@@ -549,8 +549,10 @@ impl<S: Stream> Served<S> {
                 }
             }
             Action::Cancel => self.cancel(),
-            Action::CloseOtherDatabases => {
-                self.relay.pools.close_other_databases(&self.startup.database);
+            Action::CloseUnusedDatabases => {
+                let sessions = self.relay.sessions.borrow();
+                let used = sessions.values().map(|info| info.startup.database.as_str()).collect();
+                self.relay.pools.close_unused_databases(&used);
             }
             Action::Note(placed) => {
                 if placed.reason == Reason::NotFresh {

@@ -14,7 +14,6 @@ use crate::beside::keeps_meaning;
 use crate::consistency::Consistency;
 use crate::events::{Actions, AwaitedCatalog, Env};
 use crate::names::NamesGone;
-use crate::read::hinted_level;
 use crate::relaying::QUERY_CANCELED;
 use crate::session::{End, Session, may_change_path, mentions};
 use crate::state::{self, CarriedSettings, Pin};
@@ -74,12 +73,13 @@ pub(crate) enum Look {
 }
 
 impl Session {
-    /// What a statement that runs on the primary leaves in the session.
+    /// What a statement that runs on the primary leaves in the session. `text` is its own, `level` that of a hint.
     pub(crate) fn note_effects(
         &mut self,
         up: &mut Upstream,
         statement: &Statement,
         text: &[u8],
+        level: Option<Consistency>,
         env: &dyn Env,
     ) {
         self.may_take_numbers(up, statement);
@@ -92,8 +92,7 @@ impl Session {
         self.cross_own(&statement.kind);
         self.transaction.is_read_committed &= keeps_meaning(&statement.kind);
         self.transaction.has_read |= matches!(statement.kind, Kind::Read | Kind::Write);
-        self.transaction.everywhere |=
-            statement.is_write() && hinted_level(text) == Some(Consistency::Sync);
+        self.transaction.everywhere |= statement.is_write() && level == Some(Consistency::Sync);
         if is_unsure {
             self.doubts.unit.any_setting = any_setting; // to be told later
         }

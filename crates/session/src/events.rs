@@ -102,8 +102,8 @@ pub enum Action {
     Doubt(WriteId),
     /// What runs for the session is to be cancelled.
     Cancel,
-    /// Idle connections to other databases are to be closed: one of them may be about to be dropped.
-    CloseOtherDatabases,
+    /// Idle connections to databases without sessions are to be closed: one may be about to be dropped.
+    CloseUnusedDatabases,
     /// Where the session's statements run from now on.
     Note(Placed),
     /// One more of these at a site.

@@ -13,6 +13,7 @@ use hihooi_wire::frontend;
 
 use crate::answers::Audience;
 use crate::block::Crossed;
+use crate::consistency::Consistency;
 use crate::downstream::Message;
 use crate::effects::EVENT_TRIGGERS;
 use crate::events::{Actions, Env};
@@ -184,7 +185,7 @@ impl Session {
             }
         };
         let may_lack_events =
-            statements.iter().any(|statement| self.may_lack_events(statement, text));
+            statements.iter().any(|one| self.may_lack_events(one, own_text(text, one)));
         let hides = |statement: &Statement| matches!(&statement.kind, Kind::Ddl(ddl) if ddl.hidden || may_lack_events);
         self.opened.is_replicated
             && statements.iter().any(hides)
@@ -206,15 +207,16 @@ impl Session {
         }
     }
 
-    /// Notes what a statement does that is sent as it came.
+    /// Notes what a statement does that is sent as it came, in a query with this level in its hint.
     pub(crate) fn note_query(
         &mut self,
         up: &mut Upstream,
         statement: &Statement,
         text: &[u8],
+        level: Option<Consistency>,
         env: &dyn Env,
     ) {
-        self.note_effects(up, statement, text, env);
+        self.note_effects(up, statement, own_text(text, statement), level, env);
         if matches!(statement.kind, Kind::Commit { .. } | Kind::Rollback { .. }) {
             self.transaction_ends();
         } else {

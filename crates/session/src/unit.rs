@@ -19,7 +19,7 @@ use crate::consistency::Consistency;
 use crate::downstream::Message;
 use crate::events::{Action, Actions, Env, Outcome, Prepared};
 use crate::mistakes::{Mistake, makes};
-use crate::read::describe_binary;
+use crate::read::{describe_binary, hinted_level};
 use crate::session::Session;
 use crate::upstream::Upstream;
 use crate::values::RunValues;
@@ -415,7 +415,7 @@ impl Session {
         if self.switches_events_amid(statement, op.text()) {
             up.write_follow(&self.transaction, Audience::Hidden); // while it is certain what events told
         }
-        self.note_effects(up, statement, op.text(), env);
+        self.note_effects(up, statement, op.text(), hinted_level(op.text()), env);
         match &statement.kind {
             Kind::Begin(modes) => {
                 self.transaction.is_read_committed = self.begins_read_committed(up, modes, op);

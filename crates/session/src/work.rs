@@ -24,7 +24,7 @@ use crate::effects::Look;
 use crate::events::{Action, Actions, Env, ReadRequest};
 use crate::own_types::Needs;
 use crate::passwords::{Held, Storing};
-use crate::read::{Wanted, can_be_sent, is_binary, write_read};
+use crate::read::{Wanted, can_be_sent, hinted_level, is_binary, write_read};
 use crate::relaying::{Hold, QUERY_CANCELED};
 use crate::route::{Reason, Route};
 use crate::session::{End, Phase, Session};
@@ -300,7 +300,7 @@ impl Session {
         match &work.what {
             What::Storing(_) => {}
             What::Query(query) if query.facts.statements.iter().any(drops_database) => {
-                out.push_back(Action::CloseOtherDatabases);
+                out.push_back(Action::CloseUnusedDatabases);
                 self.note_route(route, out);
             }
             _ => self.note_route(route, out),
@@ -595,11 +595,12 @@ impl Session {
         if facts.statements.iter().any(|statement| statement.lists_prepared) {
             self.show_prepared(up);
         }
+        let level = hinted_level(text);
         for statement in &facts.statements {
             if self.write_named(up, statement, Audience::Us) {
                 up.write_sync(Audience::Us);
             }
-            self.note_query(up, statement, text, env);
+            self.note_query(up, statement, text, level, env);
         }
         up.unnamed = None;
         up.output.extend_from_slice(&message.bytes);

@@ -27,6 +27,7 @@ use pg_raw_parse::nodes::RawStmt;
 
 use crate::catalog::{Catalog, SearchPath};
 use crate::facts::{Analysis, Kind, Replica, SessionEffect, Statement, Unsafe};
+use crate::parser::parse;
 use crate::template;
 pub(crate) use scan::Facts;
 use scan::Scan;
@@ -66,7 +67,7 @@ fn statements(
     constants: Option<&[Range<usize>]>,
 ) -> Box<[Statement]> {
     let whole = 0..text.len();
-    let Ok(tree) = pg_raw_parse::parse(text) else { return Box::new([unparsable(whole)]) };
+    let Some(tree) = parse(text) else { return Box::new([unparsable(whole)]) };
     if tree.is_empty() {
         return Box::new([empty(whole)]);
     }

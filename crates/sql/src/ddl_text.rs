@@ -12,13 +12,14 @@ use pg_raw_parse::raw::{AlterTableType, ConstrType, ObjectType};
 
 use crate::analysis::range_of;
 use crate::lexer::{Token, TokenKind, tokens, tokens_if};
+use crate::parser::parse;
 
 /// Where the statements of a text stand in it; `None` if it has a syntax error.
 #[must_use]
 pub fn statements(text: &str) -> Option<Vec<Range<usize>>> {
     // As in `analyse`: the parser's bindings may panic.
     let parsed = catch_unwind(AssertUnwindSafe(|| {
-        let tree = pg_raw_parse::parse(text).ok()?;
+        let tree = parse(text)?;
         Some(tree.iter().map(|raw| range_of(raw, text)).collect())
     }));
     parsed.ok().flatten()
@@ -174,7 +175,7 @@ pub struct AddedValue<'a> {
 /// `None` if that can't be written.
 #[must_use]
 pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
-    let tree = pg_raw_parse::parse(text).ok()?;
+    let tree = parse(text)?;
     let Node::AlterTableStmt(alter) = tree.stmts().next()? else { return None };
     let tokens: Vec<Token<'_>> =
         tokens(text).filter(|token| token.kind != TokenKind::Space).collect();
@@ -196,7 +197,7 @@ pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
     }
     changed.push_str(text.get(at..end)?);
     changed.push_str(&defaults);
-    let tree = pg_raw_parse::parse(&changed).ok()?;
+    let tree = parse(&changed)?;
     let mut statements = tree.stmts();
     let is_alter = matches!(statements.next(), Some(Node::AlterTableStmt(_)));
     (is_alter && statements.next().is_none()).then_some(changed)
@@ -206,7 +207,7 @@ pub fn with_values(text: &str, values: &[AddedValue<'_>]) -> Option<String> {
 /// and of objects that have no rights of their own in a database.
 #[must_use]
 pub fn granted_kind(text: &str) -> Option<&'static str> {
-    let tree = pg_raw_parse::parse(text).ok()?;
+    let tree = parse(text)?;
     let Node::GrantStmt(grant) = tree.stmts().next()? else { return None };
     Some(match grant.objtype {
         ObjectType::OBJECT_TABLE => "TABLE",

@@ -21,6 +21,7 @@ mod leaves;
 pub mod lexer;
 pub mod named_rows;
 mod own_objects;
+mod parser;
 mod passwords;
 mod routines;
 mod template;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use pg_raw_parse::Node;
 
 use crate::lexer::{Token, TokenKind, tokens};
+use crate::parser::parse;
 
 /// A password in clear text.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +22,7 @@ pub struct ClearPassword {
 /// be understood. Assumes standard_conforming_strings.
 #[must_use]
 pub fn clear_passwords(text: &str) -> Vec<ClearPassword> {
-    let Ok(tree) = pg_raw_parse::parse(text) else { return Vec::new() };
+    let Some(tree) = parse(text) else { return Vec::new() };
     let mut found = Vec::new();
     for statement in tree.stmts() {
         let options = match statement {

@@ -547,6 +547,7 @@ fn a_replica_vouches_for_nobody() {
     };
     let proved = ["may not use the admin database"];
     assert_names(&told("alice's secret"), &proved);
+    assert_eq!(guarded.lets_in("alice", "alice's secret").as_deref(), Ok("alice"));
     cluster.command("PAUSE REPLICA replica1");
     cluster.connect().run("ALTER ROLE alice PASSWORD 'new'");
     assert_names(&told("new"), &proved);
@@ -554,6 +555,9 @@ fn a_replica_vouches_for_nobody() {
     eventually("it is noticed", || cluster.logged(&["the primary does not answer"]) > 0);
     assert_names(&told("new"), &proved);
     assert_names(&told("alice's secret"), &[&failed("alice")]);
+    // In whichever database it logged in last.
+    let refused = guarded.lets_in("alice", "alice's secret").expect_err("it has another one");
+    assert_names(&refused, &[&failed("alice")]);
     let refused = guarded.ask("without", "", "", "SELECT 1").expect_err("it never logged in");
     assert_names(&refused, &["can't be asked for the role's password"]);
     // Rules that need no server let operators in.
@@ -665,7 +669,7 @@ fn a_session_never_gets_into_another_database_of_the_same_name() {
     owner.run("CREATE DATABASE other");
     let mut session = cluster.connect_with(&[("database", "other")]);
     session.run("SELECT 1");
-    owner.run("DROP DATABASE other");
+    owner.run("DROP DATABASE other WITH (FORCE)");
     owner.run("CREATE DATABASE other");
     let failure = session.simple("SELECT 1").expect_err("it is another database");
     assert_eq!(failure.code(), "08006", "{failure}");

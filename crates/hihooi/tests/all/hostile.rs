@@ -267,6 +267,27 @@ fn unknown_roles_and_databases_are_refused_in_postgresqls_words() {
     alive(shared());
 }
 
+/// Who may have no connection gets none, though others of the same name have left theirs.
+#[test]
+fn a_limit_of_no_connections_keeps_everybody_out() {
+    let _beside = beside();
+    let mut session = shared().connect();
+    session.run("CREATE ROLE limited LOGIN");
+    session.run("CREATE DATABASE limited");
+    let others = [("user", "limited"), ("database", "limited")];
+    let connect = || shared().try_connect(&others).map(|mut other| other.run("SELECT 1"));
+    for whose in ["ROLE", "DATABASE"] {
+        connect().expect("no limit");
+        session.run(&format!("ALTER {whose} limited CONNECTION LIMIT 0"));
+        let refused = connect().expect_err(whose);
+        assert_eq!(refused.code(), "53300", "{refused}");
+        session.run(&format!("ALTER {whose} limited CONNECTION LIMIT -1"));
+    }
+    connect().expect("no limit");
+    eventually("nobody is left", || session.simple("DROP DATABASE limited").is_ok());
+    session.run("DROP ROLE limited");
+}
+
 /// Databases that are not replicated go wholly to the primary.
 #[test]
 fn another_database_goes_to_the_primary() {
@@ -281,6 +302,9 @@ fn another_database_goes_to_the_primary() {
     if cluster.is_hihooi() {
         assert_eq!(other.route().site(), "primary", "{}", other.route().text);
     }
+    let used = session.simple("DROP DATABASE hostile_other").expect_err("a client uses it");
+    assert_eq!(used.code(), "55006", "{used}");
+    other.run("SELECT 1");
     other.close();
     eventually("the database can be dropped", || {
         session.simple("DROP DATABASE hostile_other").is_ok()
@@ -902,4 +926,20 @@ fn names_of_other_encodings_lock_nobody_out() {
     latin("postgres", r#"ALTER ROLE "é" RENAME TO "ö""#);
     // (What is done to roles in other databases is found by comparing from time to time.)
     eventually("the roles are equal", || cluster.run_verify().0);
+}
+
+/// A query of very many statements is looked at in a moment: sessions share one thread.
+#[test]
+fn a_query_of_many_statements_holds_up_nobody() {
+    let _beside = beside();
+    let cluster = shared();
+    let (mut many, mut other) = (cluster.connect(), cluster.connect());
+    let busy = std::thread::spawn(move || {
+        many.run(&"SET work_mem = '4MB'; SELECT 1; ".repeat(15_000));
+    });
+    eventually("it is answered", || {
+        assert_eq!(other.value("SELECT 1"), "1");
+        busy.is_finished()
+    });
+    busy.join().expect("all of them");
 }
