@@ -24,6 +24,9 @@ use crate::settings::Access;
 use crate::socket::Stream;
 use hihooi_session::downstream::Message;
 
+/// Names and texts of a session's prepared statements together (I8).
+const STATEMENTS_LEN_MAX: usize = 64 << 10;
+
 /// A command that is to be executed, and the formats of its result, true for binary.
 #[derive(Clone, Debug, Default)]
 struct Portal {
@@ -170,6 +173,12 @@ impl<S: Stream> Admin<S> {
 
     fn parse(&mut self, message: &Message) -> Result<(), Report> {
         let parse = Parse::read(message.body()).map_err(|e| protocol(&e))?;
+        let kept =
+            self.statements.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>();
+        if kept + parse.statement.len() + parse.query.len() > STATEMENTS_LEN_MAX {
+            return Err(Report::error("54000", "the session's prepared statements are too long")
+                .hint("Close those that are not needed any more."));
+        }
         let text = String::from_utf8_lossy(parse.query).into_owned();
         self.statements.insert(parse.statement.to_vec(), text);
         backend::empty(server_tag::PARSE_COMPLETE, &mut self.client.down.output);

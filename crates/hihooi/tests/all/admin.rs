@@ -86,6 +86,14 @@ fn the_extended_protocol_is_complete() {
     let rows = "D".repeat(shared().sites().len());
     assert_eq!(tags(&mut admin), format!("2T{rows}C3Z"));
     assert_eq!(tags(&mut admin), "EZ", "a closed statement is gone");
+    let mut prepare = BytesMut::new();
+    frontend::parse(b"long", &[b' '; 40_000], &mut prepare);
+    frontend::sync(&mut prepare);
+    for (name, answer) in [("long", "1Z"), ("more", "EZ")] {
+        prepare[5..9].copy_from_slice(name.as_bytes());
+        admin.send(&prepare).expect("sent");
+        assert_eq!(tags(&mut admin), answer, "there is a limit (I8)");
+    }
     let wrong = admin.error("SHOW NONSENSE");
     assert!(wrong.code() == "42601" || wrong.code() == "42704", "{wrong}");
     let wrong = admin.extended("SELECT * FROM pg_class", &[]).expect_err("no SQL here");
