@@ -412,13 +412,34 @@ END
 $$;
 
 -- An object as a note tells it: its address, which is the same at every site, and its description.
+-- A role's name stays as it is until the transaction ends. (Other changes of the role don't wait for that.)
+CREATE FUNCTION hihooi.hold_role(called text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM pg_authid WHERE rolname = called FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE 'role "%" was dropped, or got another name, while this transaction used it', called
+        USING ERRCODE = 'serialization_failure', HINT = 'Try again.';
+    END IF;
+END
+$$;
+
 -- (In PL/pgSQL like whatever runs for every command, since it keeps its plans.)
 CREATE FUNCTION hihooi.object_note(class oid, object oid) RETURNS jsonb
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     address record;
 BEGIN
+    -- The names of roles in the description stay as they are until the transaction ends.
+    PERFORM FROM pg_authid WHERE oid = ANY (ARRAY(
+        SELECT s.refobjid FROM (
+                SELECT $1, $2
+                UNION ALL SELECT 'pg_policy'::regclass, p.oid FROM pg_policy p WHERE $1 = 'pg_class'::regclass AND p.polrelid = $2
+            ) part(class, object) JOIN pg_shdepend s ON (s.classid, s.objid) = (part.class, part.object)
+        WHERE s.dbid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND s.refclassid = 'pg_authid'::regclass)) FOR KEY SHARE;
     SELECT * INTO address FROM hihooi.address(class, object);
     IF NOT FOUND THEN
         RETURN NULL;
@@ -2330,6 +2351,7 @@ BEGIN
         IF tag NOT IN ('DROP TABLE', 'DROP VIEW', 'DROP MATERIALIZED VIEW', 'DROP SEQUENCE') THEN
             PERFORM hihooi.check_snapshot(NULL);
         END IF;
+        PERFORM hihooi.hold_role(current_setting('hihooi.caller'));
         PERFORM hihooi.follow_shared();
         PERFORM hihooi.hold(named.class, named.object) FROM (
             SELECT 'pg_namespace'::regclass, n.oid FROM pg_event_trigger_dropped_objects() d
@@ -2709,6 +2731,7 @@ BEGIN
         PERFORM hihooi.check_snapshot(NULL);
     END IF;
     IF cardinality(objects) > 0 OR matters THEN
+        PERFORM hihooi.hold_role(caller);
         PERFORM hihooi.follow_shared();
         -- As whom the command ran: who owns what it has created, and otherwise nobody else than when it began. (CONCURRENTLY
         -- lets that be forgotten.)

@@ -534,3 +534,50 @@ SELECT 1;
 CREATE VIEW follow_other.v AS SELECT 2 AS two;
 -- finally
 DROP SCHEMA follow_other, follow_unused CASCADE;
+
+-- case: the role of an open transaction's commands, their owners and who has rights on them can't get another name
+CREATE ROLE follow_by;
+CREATE ROLE follow_owner;
+CREATE ROLE follow_reader;
+CREATE ROLE follow_policy;
+GRANT ALL ON SCHEMA :schema TO follow_by;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE TABLE dropped (id int PRIMARY KEY);
+CREATE TABLE p (id int PRIMARY KEY);
+ALTER TABLE dropped OWNER TO follow_by;
+BEGIN;
+ALTER TABLE t OWNER TO follow_owner;
+GRANT SELECT ON t TO follow_reader;
+CREATE POLICY mine ON p TO follow_policy;
+SET LOCAL ROLE follow_by;
+DROP TABLE dropped;
+-- session: 2
+-- background
+ALTER ROLE follow_by RENAME TO follow_by2;
+-- session: 3
+-- background
+ALTER ROLE follow_owner RENAME TO follow_owner2;
+-- session: 4
+-- background
+ALTER ROLE follow_reader RENAME TO follow_reader2;
+-- session: 5
+-- background
+ALTER ROLE follow_policy RENAME TO follow_policy2;
+-- session: 6
+ALTER ROLE follow_by SET work_mem = '5MB';
+-- session: 1
+COMMIT;
+-- session: 2
+SELECT 1;
+-- session: 3
+SELECT 1;
+-- session: 4
+SELECT 1;
+-- session: 5
+SELECT 1;
+-- session: 1
+INSERT INTO t VALUES (1);
+-- finally
+DROP POLICY mine ON p;
+DROP OWNED BY follow_by2, follow_owner2, follow_reader2, follow_policy2;
+DROP ROLE follow_by2, follow_owner2, follow_reader2, follow_policy2;
