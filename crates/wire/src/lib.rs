@@ -15,7 +15,6 @@ pub mod startup;
 #[cfg(test)]
 mod strangers;
 
-use std::ffi::CStr;
 
 /// Bytes that are not the protocol: the connection can only be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,8 +99,9 @@ impl<'a> Fields<'a> {
     /// A string up to its terminating zero byte, which is skipped. Not necessarily UTF-8: the
     /// encoding is the client's.
     pub fn cstr(&mut self) -> Result<&'a [u8]> {
-        let text = CStr::from_bytes_until_nul(self.rest).map_err(|_| self.error())?.to_bytes();
-        self.rest = &self.rest[text.len() + 1..];
+        let end = memchr::memchr(0, self.rest).ok_or_else(|| self.error())?;
+        let text = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
         Ok(text)
     }
 
