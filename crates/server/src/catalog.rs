@@ -50,7 +50,7 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
         let (changes, changed_by) = relay.catalog_changes();
         match load(&relay, &mut session, version, changed_by).await {
             Ok((catalog, named)) => {
-                if failures >= FAILURES_TOLD {
+                if relay.catalog_failure.take().is_some() {
                     info!("the catalog was read");
                 }
                 failures = 0;
@@ -64,6 +64,9 @@ pub async fn keep(relay: Rc<Relay>, reload: Rc<Notify>) {
                 failures += 1;
                 if failures == FAILURES_TOLD {
                     warn!(%error, "the catalog can't be read; reads stay on the primary");
+                }
+                if failures >= FAILURES_TOLD {
+                    relay.catalog_failure.replace(Some(error.to_string()));
                 }
                 session = None;
                 tokio::time::sleep(RETRY).await;
@@ -120,11 +123,13 @@ impl Session {
     async fn open(relay: &Relay) -> Result<Session> {
         let login = relay.login(SiteId::Primary, "hihooi catalog").with_all(&SETTINGS);
         let mut connection = Connection::open(&login).await?;
+        connection.query(&format!("BEGIN; {GIVE_WAY}")).await?;
         // Planned once: that takes as long as asking.
         for (number, question) in QUERIES.iter().enumerate() {
             connection.query(&format!("PREPARE hihooi_{number} AS {}", question.sql)).await?;
         }
         NamedObjects::prepare(&mut connection).await?;
+        connection.query("COMMIT").await?;
         Ok(Session {
             connection,
             locked: BTreeSet::new(),

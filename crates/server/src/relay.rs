@@ -279,6 +279,8 @@ pub struct Relay {
     pub catalog_set: Notify,
     /// Somebody waits for the catalog.
     pub catalog_wanted: Notify,
+    /// Why it can't be read, if that is so for a while.
+    pub catalog_failure: RefCell<Option<String>>,
     /// Who must see what.
     pub freshness: RefCell<Freshness>,
     /// Commits that every read shows from now on, whatever its level.
@@ -374,6 +376,7 @@ impl Relay {
             exports,
             catalog_set: Notify::new(),
             catalog_wanted: Notify::new(),
+            catalog_failure: RefCell::default(),
             freshness: RefCell::new(Freshness::new(newest)),
             everywhere: RefCell::default(),
             changed: Notify::new(),

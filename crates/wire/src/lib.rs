@@ -15,7 +15,6 @@ pub mod startup;
 #[cfg(test)]
 mod strangers;
 
-
 /// Bytes that are not the protocol: the connection can only be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {

@@ -398,6 +398,39 @@ fn broken_code_holds_up_no_reads_of_others() {
     cluster.assert_verified();
 }
 
+/// Whoever keeps hihooi from reading the primary's schema is found out: by SHOW STATE, too.
+#[test]
+fn a_schema_that_cant_be_read_is_told_of() {
+    if target_is_plain() {
+        return;
+    }
+    let _alone = alone();
+    let cluster = Cluster::start(Options::replicas(1));
+    let (mut owner, mut admin) = (cluster.connect(), cluster.admin());
+    let mut schema = || {
+        let rows = admin.run("SHOW STATE").rows;
+        let row = rows.into_iter().find(|row| row[0].as_deref() == Some("schema"));
+        row.and_then(|row| row[1].clone()).expect("a row")
+    };
+    eventually("it is read", || schema() == "is known");
+    // The command itself reads that catalog: the lock is had behind it, and in front of us.
+    owner.run("BEGIN; CREATE FUNCTION changed() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    let mut locker = cluster.direct("primary");
+    let locking = std::thread::spawn(move || {
+        locker.run("BEGIN; LOCK TABLE pg_partitioned_table IN ACCESS EXCLUSIVE MODE");
+        locker
+    });
+    let waits = "wait_event_type = 'Lock' AND query LIKE '%pg_partitioned_table%'";
+    eventually("it waits", || cluster.activity(waits) > 0);
+    owner.run("COMMIT");
+    let mut locker = locking.join().expect("locked");
+    eventually("it is told", || {
+        schema().starts_with("can't be read, so that reads run on the primary")
+    });
+    locker.run("ROLLBACK");
+    eventually("it is read", || schema() == "is known");
+}
+
 /// A replica that gets no further since somebody has locked a system catalog there says so, and goes on afterwards.
 #[test]
 fn a_locked_catalog_of_a_replica_is_told_of() {

@@ -298,7 +298,8 @@ pub(super) const COMMANDS: &[Command] = &[
         syntax: "SHOW STATE",
         action: Action::State,
         access: Access::Read,
-        help: "Shows whether clients are served, by how many replicas, and since how many seconds hihooi is running.",
+        help: "Shows whether clients are served, by how many replicas, since how many seconds hihooi is running, and \
+               whether it knows the primary's schema, without which reads run on the primary.",
         columns: &[text("key", "what is shown"), text("value", "its value")],
     },
     Command {

@@ -287,12 +287,18 @@ pub(super) fn state(relay: &Relay, mut table: Table) -> Table {
     let readable = |replica: &Replica| replica.state().is_readable() && !relay.is_late(replica);
     let serving = relay.replicas.iter().filter(|replica| readable(replica)).count();
     let primary = &relay.sites.primary;
+    let schema = match &*relay.catalog_failure.borrow() {
+        Some(why) => format!("can't be read, so that reads run on the primary: {why}"),
+        None if relay.is_catalog_unread() => "is being read after a change".to_owned(),
+        None => "is known".to_owned(),
+    };
     for (key, value) in [
         ("state", state.to_owned()),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("up_s", relay.now().as_secs().to_string()),
         ("primary", format!("{} at {}", primary.name, primary.address)),
         ("replicas_serving", format!("{serving} of {}", relay.replicas.len())),
+        ("schema", schema),
     ] {
         table.row([key.into(), value.into()]);
     }
