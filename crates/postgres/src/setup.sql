@@ -372,7 +372,7 @@ BEGIN
         escape_string_warning, array_nulls, transform_null_equals, default_text_search_config,
         DateStyle, IntervalStyle, TimeZone, timezone_abbreviations, extra_float_digits,
         bytea_output, xmlbinary, lc_monetary, lc_numeric, lc_time, default_with_oids,
-        allow_in_place_tablespaces, createrole_self_grant, icu_validation_level, extension_control_path
+        allow_in_place_tablespaces, allow_system_table_mods, createrole_self_grant, icu_validation_level, extension_control_path
     }'::text[]) name
     WHERE current_setting(name, true) IS NOT NULL
       -- A path of this machine, unless it was set for the command.
@@ -1333,6 +1333,7 @@ AS $$
 DECLARE
     before record;
     present record;
+    left_names jsonb;
     renamed jsonb;
     dropped jsonb;
 BEGIN
@@ -1350,15 +1351,19 @@ BEGIN
         -- (regrole gives the name of this moment, which may be newer than what the query sees.)
         EXIT WHEN present.hash = hihooi.hash_of_shared();
     END LOOP;
+    -- A role that was dropped, and whose name another one got by RENAME, gets a name that nobody has, until it is dropped.
+    SELECT before.names || coalesce(jsonb_object_agg(o.key, 'hihooi_dropped_' || o.key), '{}') INTO left_names
+        FROM jsonb_each_text(before.names) o JOIN jsonb_each_text(present.names) n ON n.value = o.value
+        WHERE NOT present.names ? o.key AND before.names ? n.key;
     SELECT jsonb_agg(jsonb_build_array(quote_ident(o.value), quote_ident(n.value))) INTO renamed
-        FROM jsonb_each_text(before.names) o JOIN jsonb_each_text(present.names) n ON n.key = o.key
+        FROM jsonb_each_text(before.names) o JOIN jsonb_each_text(left_names || present.names) n ON n.key = o.key
         WHERE n.value <> o.value;
     SELECT jsonb_agg(quote_ident(o.value)) INTO dropped
-        FROM jsonb_each_text(before.names) o
+        FROM jsonb_each_text(left_names) o
         WHERE NOT EXISTS (SELECT FROM jsonb_each_text(present.names) n WHERE n.key = o.key OR n.value = o.value);
     PERFORM hihooi.write_note('shared', jsonb_build_object('renamed', renamed, 'state', present.state));
     -- (Roles that were dropped go with the second note.)
-    UPDATE hihooi.told SET (hash, names) = (present.hash, before.names || present.names) WHERE what = 'shared';
+    UPDATE hihooi.told SET (hash, names) = (present.hash, left_names || present.names) WHERE what = 'shared';
     IF dropped IS NOT NULL THEN
         PERFORM hihooi.note_new_owners(true); -- they own nothing any more
         PERFORM hihooi.write_note('shared', jsonb_build_object('dropped', dropped, 'state', present.state));

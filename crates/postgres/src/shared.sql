@@ -39,7 +39,9 @@ AS $$
                 'roleid', roleid::regrole::text, 'member', member::regrole::text,
                 'grantor', grantor::regrole::text)
                 ORDER BY roleid::regrole::text, member::regrole::text, grantor::regrole::text)
-            FROM pg_auth_members m),
+            -- (GRANT beside DROP ROLE may leave rows about roles that are gone.)
+            FROM pg_auth_members m WHERE EXISTS (SELECT FROM pg_authid WHERE oid = roleid)
+                AND EXISTS (SELECT FROM pg_authid WHERE oid = m.member)),
         'settings', (SELECT jsonb_object_agg(concat(
                 CASE WHEN setdatabase <> 0 THEN 'database ' END,
                 CASE WHEN setrole <> 0 THEN 'role ' || setrole::regrole::text END), setconfig)

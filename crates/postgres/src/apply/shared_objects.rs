@@ -73,13 +73,13 @@ pub(super) fn renames(note: &SharedObjects, here: &str) -> serde_json::Result<Ve
     let mut here: SharedState = serde_json::from_str(here)?;
     let mut commands = Vec::new();
     // By way of other names, since roles may have swapped theirs.
-    let renamed = note.renamed.iter().flatten().enumerate();
-    let renamed: Vec<(String, &String)> = renamed
-        .filter_map(|(number, (old, new))| {
-            let between = format!("\"hihooi_renamed_{number}\"");
-            here.rename(old, &between, &mut commands).then_some((between, new))
-        })
-        .collect();
+    let mut renamed = Vec::new();
+    for (number, (old, new)) in note.renamed.iter().flatten().enumerate() {
+        let between = format!("\"hihooi_renamed_{number}\"");
+        if here.rename(old, &between, &mut commands) {
+            renamed.push((between, new));
+        }
+    }
     for (between, new) in renamed {
         here.rename(&between, new, &mut commands);
     }
@@ -111,13 +111,10 @@ pub(super) fn commands(
 }
 
 impl SharedState {
-    /// Whether the role is there and can have that name.
+    /// Whether the role is there. (If another one has that name, the command fails.)
     fn rename(&mut self, old: &str, new: &str, commands: &mut Vec<String>) -> bool {
         let roles = self.roles.get_or_insert_default();
         let plain = |name: &str| name.trim_matches('"').replace("\"\"", "\"");
-        if roles.contains_key(&plain(new)) {
-            return false;
-        }
         let Some(role) = roles.remove(&plain(old)) else { return false };
         roles.insert(plain(new), role);
         commands.push(format!("ALTER ROLE {old} RENAME TO {new}"));

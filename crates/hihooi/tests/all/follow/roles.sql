@@ -195,6 +195,64 @@ INSERT INTO ta VALUES (1);
 DROP OWNED BY follow_a, follow_b;
 DROP ROLE follow_a, follow_b;
 
+-- case: a role gets the name of one that was dropped in its transaction
+CREATE ROLE follow_a CREATEDB;
+CREATE ROLE follow_b CREATEROLE;
+CREATE ROLE follow_c;
+CREATE TABLE ta (id int PRIMARY KEY);
+CREATE TABLE tb (id int PRIMARY KEY);
+ALTER TABLE ta OWNER TO follow_a;
+ALTER TABLE tb OWNER TO follow_b;
+BEGIN;
+REASSIGN OWNED BY follow_a TO follow_c;
+DROP ROLE follow_a;
+ALTER ROLE follow_b RENAME TO follow_a;
+COMMIT;
+INSERT INTO ta VALUES (1);
+INSERT INTO tb VALUES (1);
+-- check
+ALTER ROLE follow_c RENAME TO follow_d;
+COMMENT ON TABLE tb IS 'b';
+-- finally
+DROP OWNED BY follow_a, follow_d;
+DROP ROLE follow_a, follow_d;
+
+-- case: the same in two transactions at the primary itself
+CREATE ROLE follow_a CREATEDB;
+CREATE ROLE follow_b CREATEROLE;
+CREATE TABLE tb (id int PRIMARY KEY);
+ALTER TABLE tb OWNER TO follow_b;
+-- direct
+DROP ROLE follow_a;
+ALTER ROLE follow_b RENAME TO follow_a;
+-- through
+INSERT INTO tb VALUES (1);
+COMMENT ON TABLE tb IS 'b';
+-- finally
+DROP OWNED BY follow_a;
+DROP ROLE follow_a;
+
+-- case: a role is granted while it is dropped
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+CREATE ROLE follow_c;
+BEGIN;
+GRANT follow_a TO follow_b;
+-- session: 2
+DROP ROLE follow_b;
+-- session: 1
+COMMIT;
+CREATE TABLE t (id int PRIMARY KEY);
+BEGIN;
+GRANT follow_c TO follow_a;
+-- session: 2
+DROP ROLE follow_c;
+-- session: 1
+COMMIT;
+INSERT INTO t VALUES (1);
+-- finally
+DROP ROLE follow_a;
+
 -- case: role with a name that needs quotes
 CREATE ROLE "follow ""Ü' role";
 CREATE TABLE t (id int PRIMARY KEY);
