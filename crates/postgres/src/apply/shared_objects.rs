@@ -114,11 +114,15 @@ impl SharedState {
     /// Whether the role is there. (If another one has that name, the command fails.)
     fn rename(&mut self, old: &str, new: &str, commands: &mut Vec<String>) -> bool {
         let roles = self.roles.get_or_insert_default();
-        let plain = |name: &str| name.trim_matches('"').replace("\"\"", "\"");
         let Some(role) = roles.remove(&plain(old)) else { return false };
         roles.insert(plain(new), role);
         commands.push(format!("ALTER ROLE {old} RENAME TO {new}"));
         true
+    }
+
+    fn is_superuser(&self, quoted: &str) -> bool {
+        let role = self.roles.iter().flatten().find(|(name, _)| **name == plain(quoted));
+        role.is_some_and(|(_, role)| role.get("rolsuper") == Some(&serde_json::Value::Bool(true)))
     }
 
     fn roles(&self, here: &SharedState, commands: &mut Vec<String>) {
@@ -257,7 +261,12 @@ impl SharedState {
             commands.push(format!(
                 "CREATE EVENT TRIGGER {name} ON {event}{tags} EXECUTE FUNCTION {function}()"
             ));
+            // Its owner must be a superuser, and may be one no more.
+            let is_super = self.is_superuser(owner);
+            let may_own = |may: &str| format!("ALTER ROLE {owner} {may}");
+            commands.extend((!is_super).then(|| may_own("SUPERUSER")));
             commands.push(format!("ALTER EVENT TRIGGER {name} OWNER TO {owner}"));
+            commands.extend((!is_super).then(|| may_own("NOSUPERUSER")));
             if !trigger.enabled {
                 commands.push(format!("ALTER EVENT TRIGGER {name} DISABLE"));
             }
@@ -265,6 +274,11 @@ impl SharedState {
             commands.push(format!("COMMENT ON EVENT TRIGGER {name} IS {comment}"));
         }
     }
+}
+
+/// A name without the quotes that SQL needs.
+fn plain(name: &str) -> String {
+    name.trim_matches('"').replace("\"\"", "\"")
 }
 
 /// Makes rights on an object of that owner what they should be.

@@ -232,6 +232,22 @@ COMMENT ON TABLE tb IS 'b';
 DROP OWNED BY follow_a;
 DROP ROLE follow_a;
 
+-- case: the owner of an event trigger is a superuser no more
+CREATE ROLE follow_a SUPERUSER;
+CREATE FUNCTION told() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+CREATE EVENT TRIGGER follow_told ON ddl_command_end EXECUTE FUNCTION told();
+BEGIN;
+ALTER EVENT TRIGGER follow_told OWNER TO follow_a;
+ALTER ROLE follow_a NOSUPERUSER;
+COMMIT;
+CREATE TABLE t (id int PRIMARY KEY);
+-- check
+ALTER EVENT TRIGGER follow_told RENAME TO follow_told2;
+CREATE TABLE t2 (id int PRIMARY KEY);
+-- finally
+DROP EVENT TRIGGER follow_told2;
+DROP ROLE follow_a;
+
 -- case: a role is granted while it is dropped
 CREATE ROLE follow_a;
 CREATE ROLE follow_b;
