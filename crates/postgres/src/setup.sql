@@ -1973,7 +1973,7 @@ BEGIN
     IF is_hidden OR has_made THEN
         PERFORM hihooi.note_owners(ARRAY(
             SELECT o FROM hihooi.own_owners() o
-            WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL);
+            WHERE NOT (class = 'pg_class'::regclass AND object = ANY (used))), NULL, true);
     END IF;
     -- (Not in a transaction in which a command has begun: what an extension's script changes there, it changes at replicas too.)
     IF is_first THEN
@@ -2060,8 +2060,9 @@ END
 $$;
 
 -- Notes owners of objects; with `before`, of objects that have these owners at replicas, which others stay as they are. Nobody
--- tells replicas of other names of roles until the transaction ends.
-CREATE FUNCTION hihooi.note_owners(owners hihooi.owners[], before oid[]) RETURNS void
+-- tells replicas of other names of roles until the transaction ends. With `rights`, also the rights on the objects, which nobody
+-- else may change by then: an owner that replicas are not told of, who had some, or granted some, makes a difference.
+CREATE FUNCTION hihooi.note_owners(owners hihooi.owners[], before oid[], rights boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -2074,11 +2075,12 @@ BEGIN
     SELECT jsonb_agg(jsonb_build_object('kind', i.type, 'owner', r.owner, 'identity',
             CASE i.type WHEN 'procedure' THEN format('%I.%I(%s)', a.names[1], a.names[2],
                 'IN ' || nullif(array_to_string(a.args, ', IN '), '')) ELSE i.identity END,
-            'before', CASE WHEN o.before IS NOT NULL THEN jsonb_build_object(
-                'kind', a.kind, 'names', a.names, 'args', a.args, 'owner', r.before) END))
+            'before', CASE WHEN o.before IS NOT NULL THEN address || jsonb_build_object('owner', r.before) END,
+            'rights', CASE WHEN rights THEN address || hihooi.rights_on(o.class, o.object) END))
         INTO note
         FROM unnest(owners, before) o(class, object, owner, writer, before),
             LATERAL hihooi.identify(o.class, o.object) i, LATERAL hihooi.address(o.class, o.object) a,
+            LATERAL jsonb_build_object('kind', a.kind, 'names', a.names, 'args', a.args) address,
             LATERAL (SELECT hihooi.told_name(o.owner), hihooi.told_name(o.before)) r(owner, before)
         -- (Who is new is noted the next time; who had it before, with the end of that role.)
         WHERE r.owner IS NOT NULL AND NOT (o.before IS NOT NULL AND r.before IS NULL)
@@ -2114,7 +2116,9 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(found) WHERE hihooi.told_name(owner) IS NULL) THEN
         RETURN; -- one of them was made just now: next time
     END IF;
-    PERFORM hihooi.note_owners(found, NULL);
+    PERFORM FROM unnest(found) o JOIN pg_attribute a ON o.class = 'pg_class'::regclass AND a.attrelid = o.object
+        WHERE a.attacl IS NOT NULL FOR UPDATE OF a; -- rights on columns
+    PERFORM hihooi.note_owners(found, NULL, true);
     INSERT INTO hihooi.owners SELECT * FROM unnest(found)
         ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
     IF NOT EXISTS (SELECT FROM hihooi.new_owners('LIMIT 1')) THEN
@@ -2153,10 +2157,10 @@ BEGIN
     END IF;
     IF all_of_them THEN
         PERFORM hihooi.note_owners(ARRAY(SELECT o FROM hihooi.new_owners('') o
-            WHERE NOT EXISTS (SELECT FROM hihooi.owners h WHERE (h.class, h.object) = (o.class, o.object))), NULL);
+            WHERE NOT EXISTS (SELECT FROM hihooi.owners h WHERE (h.class, h.object) = (o.class, o.object))), NULL, false);
     END IF;
     IF owners IS NOT NULL THEN
-        PERFORM hihooi.note_owners(owners, before);
+        PERFORM hihooi.note_owners(owners, before, false);
     END IF;
 END
 $$;

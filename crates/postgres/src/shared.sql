@@ -13,6 +13,27 @@ AS $$
     FROM aclexplode(acl)
 $$;
 
+-- Rights on an object that has an owner, and on columns that have rights of their own. Without any set, the owner's default ones.
+CREATE OR REPLACE FUNCTION hihooi.rights_on(class oid, object oid) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_build_object('object', hihooi.rights(coalesce(acl, acldefault(kind, owner))), 'columns', (
+        SELECT jsonb_object_agg(quote_ident(attname), hihooi.rights(attacl)) FROM pg_attribute
+        WHERE class = 'pg_class'::regclass AND attrelid = object AND attacl IS NOT NULL AND NOT attisdropped))
+    FROM (
+        SELECT 'pg_class'::regclass, oid, relacl, CASE relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", relowner FROM pg_class
+            WHERE oid = object
+        UNION ALL SELECT 'pg_proc'::regclass, oid, proacl, 'f', proowner FROM pg_proc WHERE oid = object
+        UNION ALL SELECT 'pg_namespace'::regclass, oid, nspacl, 'n', nspowner FROM pg_namespace WHERE oid = object
+        UNION ALL SELECT 'pg_type'::regclass, oid, typacl, 'T', typowner FROM pg_type WHERE oid = object
+        UNION ALL SELECT 'pg_language'::regclass, oid, lanacl, 'l', lanowner FROM pg_language WHERE oid = object
+        UNION ALL SELECT 'pg_foreign_server'::regclass, oid, srvacl, 'S', srvowner FROM pg_foreign_server WHERE oid = object
+        UNION ALL SELECT 'pg_foreign_data_wrapper'::regclass, oid, fdwacl, 'F', fdwowner FROM pg_foreign_data_wrapper
+            WHERE oid = object
+    ) o(of_class, oid, acl, kind, owner)
+    WHERE of_class = class
+$$;
+
 -- Rights on parameters, since PostgreSQL 15, and the role that grants what any superuser does.
 CREATE OR REPLACE FUNCTION hihooi.parameters() RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -61,4 +82,4 @@ AS $$
                 WHERE oid = evtfoid AND pronamespace::regnamespace::text ~ '^pg_temp_')))
 $$;
 
-REVOKE ALL ON FUNCTION hihooi.shared(), hihooi.parameters(), hihooi.rights(aclitem[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION hihooi.shared(), hihooi.parameters(), hihooi.rights(aclitem[]), hihooi.rights_on(oid, oid) FROM PUBLIC;

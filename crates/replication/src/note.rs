@@ -202,6 +202,9 @@ pub struct Owner {
     /// Its owner is only changed where it is this one.
     #[serde(default)]
     pub before: Option<OwnerBefore>,
+    /// The rights on it, if they are told.
+    #[serde(default)]
+    pub rights: Option<Rights>,
 }
 
 /// The owner that an object has where replicas were not told of another one yet.
@@ -209,13 +212,36 @@ pub struct Owner {
 pub struct OwnerBefore {
     /// The owner, quoted.
     pub owner: String,
-    /// What sort of object (`pg_identify_object_as_address`).
+    /// By what the object is found.
+    #[serde(flatten)]
+    pub address: Address,
+}
+
+/// Rights on an object.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Rights {
+    /// By what it is found.
+    #[serde(flatten)]
+    pub address: Address,
+    /// Those on itself.
+    pub object: Option<Vec<Right>>,
+    /// Those on its columns that have any, by quoted names.
+    pub columns: Option<BTreeMap<String, Vec<Right>>>,
+}
+
+/// By what an object is found (`pg_identify_object_as_address`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Address {
+    /// What sort of object.
     pub kind: String,
-    /// Its names there.
+    /// Its names.
     pub names: Vec<String>,
-    /// Its arguments there.
+    /// Its arguments.
     pub args: Vec<String>,
 }
+
+/// Grantee, grantor, privilege, whether it may be granted on.
+pub type Right = (String, String, String, bool);
 
 /// A row of `hihooi.note` that only matters while the stream is read.
 #[derive(Clone, PartialEq, Debug)]

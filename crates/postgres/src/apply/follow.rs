@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use hihooi_replication::entry::Relation;
 use hihooi_replication::note::{
-    self, Command, Contents, Note, Object, Owner, OwnerBefore, SharedObjects,
+    self, Address, Command, Contents, Note, Object, Owner, OwnerBefore, Rights, SharedObjects,
 };
 use hihooi_sql::lexer::{Token, TokenKind, tokens};
 
@@ -630,10 +630,21 @@ async fn run_all(connection: &mut Connection, commands: Vec<String>) -> Done {
     Ok(())
 }
 
-/// Gives objects their owners. An object that doesn't exist yet is created later: its command had begun,
-/// and the command's note, which has the owner too, comes after this one. A relation that has its owner already
-/// isn't altered, since that would lock it against reads.
+/// Gives objects their owners, and rights on them.
 async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
+    for owner in owners {
+        give_owner(connection, owner).await?;
+        if let Some(rights) = &owner.rights {
+            give_rights(connection, owner, rights).await?;
+        }
+    }
+    Ok(())
+}
+
+/// An object that doesn't exist yet is created later: its command had begun, and the command's note, which has the
+/// owner too, comes after this one. A relation that has its owner already isn't altered, since that would lock it
+/// against reads.
+async fn give_owner(connection: &mut Connection, it: &Owner) -> Done {
     const HAS: &str = "SELECT FROM pg_catalog.pg_class
         WHERE oid = pg_catalog.to_regclass($1) AND relowner = pg_catalog.to_regrole($2)";
     const HAS_WRAPPER: &str = "SELECT FROM pg_catalog.pg_foreign_data_wrapper
@@ -642,50 +653,73 @@ async fn owned(connection: &mut Connection, owners: &[Owner]) -> Done {
         WHERE pg_catalog.quote_ident(evtname) = $1 AND evtowner = pg_catalog.to_regrole($2)";
     const RELATIONS: [&str; 5] =
         ["table", "view", "materialized view", "sequence", "foreign table"];
-    for Owner { kind, identity, owner, before } in owners {
-        if RELATIONS.contains(&kind.as_str())
-            && !connection.query_with(HAS, &[Some(identity), Some(owner)]).await?.rows.is_empty()
-        {
-            continue;
+    let Owner { kind, identity, owner, before, .. } = it;
+    if RELATIONS.contains(&kind.as_str())
+        && !connection.query_with(HAS, &[Some(identity), Some(owner)]).await?.rows.is_empty()
+    {
+        return Ok(());
+    }
+    // Their owner must be a superuser, and may be one no more.
+    let has = match kind.as_str() {
+        "foreign-data wrapper" => Some(HAS_WRAPPER),
+        "event trigger" => Some(HAS_EVENT_TRIGGER),
+        _ => None,
+    };
+    if let Some(has) = has
+        && !connection.query_with(has, &[Some(identity), Some(owner)]).await?.rows.is_empty()
+    {
+        return Ok(());
+    }
+    if let Some(before) = before
+        && !is_owned_by(connection, before).await?
+    {
+        return Ok(());
+    }
+    let kind = match kind.as_str() {
+        "function" | "aggregate" => "ROUTINE".to_owned(),
+        "statistics object" => "STATISTICS".to_owned(),
+        "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
+        "composite type" => "TYPE".to_owned(),
+        kind => kind.to_uppercase(),
+    };
+    let text = match kind.as_str() {
+        // No command does it but REASSIGN OWNED, for all that a role has.
+        "EXTENSION" => own_extension(identity, owner),
+        kind => format!("ALTER {kind} {identity} OWNER TO {owner}"),
+    };
+    let point = "SAVEPOINT hihooi_owner";
+    match connection.query(&format!("{point}; {text}; RELEASE {point}")).await {
+        Ok(_) => {}
+        Err(Error::Server(fields)) if UNDEFINED.contains(&fields.code()) => {
+            connection.query(&format!("ROLLBACK TO {point}; RELEASE {point}")).await?;
         }
-        // Their owner must be a superuser, and may be one no more.
-        let has = match kind.as_str() {
-            "foreign-data wrapper" => Some(HAS_WRAPPER),
-            "event trigger" => Some(HAS_EVENT_TRIGGER),
-            _ => None,
-        };
-        if let Some(has) = has
-            && !connection.query_with(has, &[Some(identity), Some(owner)]).await?.rows.is_empty()
-        {
-            continue;
-        }
-        if let Some(before) = before
-            && !is_owned_by(connection, before).await?
-        {
-            continue;
-        }
-        let kind = match kind.as_str() {
-            "function" | "aggregate" => "ROUTINE".to_owned(),
-            "statistics object" => "STATISTICS".to_owned(),
-            "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
-            "composite type" => "TYPE".to_owned(),
-            kind => kind.to_uppercase(),
-        };
-        let text = match kind.as_str() {
-            // No command does it but REASSIGN OWNED, for all that a role has.
-            "EXTENSION" => own_extension(identity, owner),
-            kind => format!("ALTER {kind} {identity} OWNER TO {owner}"),
-        };
-        let point = "SAVEPOINT hihooi_owner";
-        match connection.query(&format!("{point}; {text}; RELEASE {point}")).await {
-            Ok(_) => {}
-            Err(Error::Server(fields)) if UNDEFINED.contains(&fields.code()) => {
-                connection.query(&format!("ROLLBACK TO {point}; RELEASE {point}")).await?;
-            }
-            Err(error) => return Err(Failed::Error(text, error)),
-        }
+        Err(error) => return Err(Failed::Error(text, error)),
     }
     Ok(())
+}
+
+/// Makes the rights on an object what they are at the primary. Mostly they are, since ALTER … OWNER changes them like REASSIGN
+/// OWNED; not if there was another owner in between.
+async fn give_rights(connection: &mut Connection, it: &Owner, rights: &Rights) -> Done {
+    const RIGHTS: &str = "SELECT hihooi.rights_on(f.class, f.object)::text
+        FROM hihooi.find($1, $2::text[], $3::text[]) f";
+    let Address { kind, names, args } = &rights.address;
+    let (names, args) = (array(names), array(args));
+    let values = [kind, &names, &args].map(|value| Some(value.as_str()));
+    let found = connection.query_with(RIGHTS, &values).await?;
+    let Some(here) = found.value() else { return Ok(()) };
+    let kind = match it.kind.as_str() {
+        "sequence" | "schema" | "language" => it.kind.to_uppercase(),
+        "function" | "aggregate" | "procedure" => "ROUTINE".to_owned(),
+        "type" | "domain" | "composite type" => "TYPE".to_owned(),
+        "server" => "FOREIGN SERVER".to_owned(),
+        "foreign-data wrapper" => "FOREIGN DATA WRAPPER".to_owned(),
+        _ => "TABLE".to_owned(),
+    };
+    let object = format!("{kind} {}", it.identity);
+    let commands = shared_objects::rights(rights, here, &object, &it.owner);
+    let commands = commands.map_err(|error| Failed::Differs(format!("{object}: {error}")))?;
+    run_all(connection, commands).await
 }
 
 /// Whether an object has that owner. (Of PostgreSQL's own roles pg_shdepend has no rows.)
@@ -696,7 +730,7 @@ async fn is_owned_by(connection: &mut Connection, before: &OwnerBefore) -> Resul
                     AND (s.classid, s.objid, s.objsubid, s.deptype) = (f.class, f.object, 0, 'o')
             CROSS JOIN LATERAL (SELECT pg_catalog.to_regrole($4)::oid) b(owner)
         WHERE coalesce(s.refobjid, 0) = CASE WHEN b.owner < 16384 THEN 0 ELSE b.owner END";
-    let OwnerBefore { owner, kind, names, args } = before;
+    let OwnerBefore { owner, address: Address { kind, names, args } } = before;
     let (names, args) = (array(names), array(args));
     let values = [kind, &names, &args, owner].map(|value| Some(value.as_str()));
     Ok(!connection.query_with(IS, &values).await?.rows.is_empty())

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use hihooi_replication::note::SharedObjects;
+use hihooi_replication::note::{Right, Rights, SharedObjects};
 use serde::Deserialize;
 
 use super::statements::{literal, quote};
@@ -51,9 +51,6 @@ struct Parameters {
     owner: String,
     rights: Option<BTreeMap<String, Option<Vec<Right>>>>,
 }
-
-/// Grantee, grantor, privilege, whether it may be granted on.
-type Right = (String, String, String, bool);
 
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 struct EventTrigger {
@@ -218,7 +215,14 @@ impl SharedState {
             return;
         }
         let rights = |database: &Database| database.rights.clone().unwrap_or_default();
-        grant(&format!("DATABASE {name}"), &there.owner, &rights(before), &rights(there), commands);
+        grant(
+            "ALL",
+            &format!("DATABASE {name}"),
+            &there.owner,
+            &rights(before),
+            &rights(there),
+            commands,
+        );
     }
 
     fn parameters(&self, here: &SharedState, commands: &mut Vec<String>) {
@@ -241,7 +245,7 @@ impl SharedState {
             };
             let parameter = name.split('.').map(quote).collect::<Vec<_>>().join(".");
             let parameter = format!("PARAMETER {parameter}");
-            grant(&parameter, &there.owner, &of(&before), &of(&wanted), commands);
+            grant("ALL", &parameter, &there.owner, &of(&before), &of(&wanted), commands);
         }
     }
 
@@ -281,8 +285,42 @@ fn plain(name: &str) -> String {
     name.trim_matches('"').replace("\"\"", "\"")
 }
 
-/// Makes rights on an object of that owner what they should be.
+/// What makes the rights on an object at a replica, `here`, those that were told. `object` is how GRANT names it.
+///
+/// # Errors
+/// If `here` can't be read.
+pub(super) fn rights(
+    told: &Rights,
+    here: &str,
+    object: &str,
+    owner: &str,
+) -> serde_json::Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Here {
+        object: Option<Vec<Right>>,
+        columns: Option<BTreeMap<String, Vec<Right>>>,
+    }
+    let mut here: Here = serde_json::from_str(here)?;
+    let mut commands = Vec::new();
+    let (before, wanted) = (here.object.unwrap_or_default(), told.object.iter().flatten());
+    let wanted: Vec<Right> = wanted.cloned().collect();
+    if before != wanted {
+        grant("ALL", object, owner, &before, &wanted, &mut commands);
+        here.columns = None; // REVOKE takes those on columns, too
+    }
+    let before = here.columns.unwrap_or_default();
+    for (column, wanted) in told.columns.iter().flatten() {
+        let before = before.get(column).map_or(&[][..], Vec::as_slice);
+        if before != wanted {
+            grant(&format!("ALL ({column})"), object, owner, before, wanted, &mut commands);
+        }
+    }
+    Ok(commands)
+}
+
+/// Makes rights on an object of that owner what they should be. `all` are all that there are, of a column with its name.
 fn grant(
+    all: &str,
     object: &str,
     owner: &str,
     before: &[Right],
@@ -294,12 +332,13 @@ fn grant(
     grantees.sort_unstable();
     grantees.dedup();
     let everybody = grantees.join(", ");
-    commands.push(format!("REVOKE ALL ON {object} FROM {everybody} CASCADE"));
+    commands.push(format!("REVOKE {all} ON {object} FROM {everybody} CASCADE"));
+    let column = all.strip_prefix("ALL").unwrap_or_default();
     let mut rights: Vec<_> = wanted.iter().collect();
     rights.sort_by_key(|(_, grantor, ..)| grantor != owner);
     for (grantee, grantor, right, grantable) in rights {
         let option = if *grantable { " WITH GRANT OPTION" } else { "" };
-        let grant = format!("GRANT {right} ON {object} TO {grantee}{option}");
+        let grant = format!("GRANT {right}{column} ON {object} TO {grantee}{option}");
         if grantor == owner {
             commands.push(grant);
         } else {

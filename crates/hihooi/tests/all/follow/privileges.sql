@@ -531,3 +531,67 @@ DROP ROLE follow_a, follow_b;
 COMMIT;
 -- expect: 0
 SELECT count(*) FROM pg_default_acl WHERE defaclnamespace = ':schema'::regnamespace;
+
+-- case: an owner in between takes up the rights it has, and gives on those it granted
+CREATE ROLE follow_a;
+CREATE ROLE follow_b;
+CREATE ROLE follow_c;
+CREATE ROLE follow_d;
+GRANT ALL ON SCHEMA :schema TO follow_a, follow_b, follow_c;
+CREATE TABLE t (id int PRIMARY KEY, v text, w text);
+CREATE SEQUENCE s;
+CREATE VIEW v AS SELECT 1 AS one;
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE PROCEDURE p(a int) LANGUAGE sql AS 'SELECT 1';
+CREATE TYPE e AS ENUM ('a');
+CREATE DOMAIN d AS int;
+ALTER TABLE t OWNER TO follow_a;
+ALTER SEQUENCE s OWNER TO follow_a;
+ALTER VIEW v OWNER TO follow_a;
+ALTER FUNCTION f() OWNER TO follow_a;
+ALTER PROCEDURE p(int) OWNER TO follow_a;
+ALTER TYPE e OWNER TO follow_a;
+ALTER DOMAIN d OWNER TO follow_a;
+SET ROLE follow_a;
+GRANT SELECT ON t TO follow_b WITH GRANT OPTION;
+GRANT UPDATE (v, w) ON t TO follow_b WITH GRANT OPTION;
+GRANT INSERT (w) ON t TO follow_d;
+GRANT ALL ON SEQUENCE s TO follow_b WITH GRANT OPTION;
+GRANT SELECT ON v TO follow_b;
+GRANT EXECUTE ON FUNCTION f() TO follow_b WITH GRANT OPTION;
+GRANT EXECUTE ON PROCEDURE p(int) TO follow_b;
+GRANT USAGE ON TYPE e TO follow_b WITH GRANT OPTION;
+REVOKE USAGE ON TYPE d FROM PUBLIC;
+GRANT USAGE ON TYPE d TO follow_b;
+SET ROLE follow_b;
+GRANT SELECT ON t TO follow_d;
+GRANT UPDATE (w) ON t TO follow_d;
+GRANT EXECUTE ON FUNCTION f() TO follow_d;
+RESET ROLE;
+BEGIN;
+REASSIGN OWNED BY follow_a TO follow_b;
+REASSIGN OWNED BY follow_b TO follow_c;
+COMMIT;
+INSERT INTO t VALUES (1);
+-- check
+SET ROLE follow_c;
+GRANT SELECT ON t TO follow_b;
+GRANT UPDATE (v) ON t TO follow_b;
+GRANT EXECUTE ON FUNCTION f() TO follow_b WITH GRANT OPTION;
+RESET ROLE;
+DO $$ BEGIN REASSIGN OWNED BY follow_c TO follow_b; REASSIGN OWNED BY follow_b TO follow_c; END $$;
+INSERT INTO t VALUES (2);
+-- check
+-- direct
+SET ROLE follow_c;
+GRANT SELECT ON :schema.t TO follow_b;
+GRANT EXECUTE ON FUNCTION :schema.f() TO follow_b;
+RESET ROLE;
+REASSIGN OWNED BY follow_c TO follow_b;
+REASSIGN OWNED BY follow_b TO follow_a;
+-- through
+-- sleep: 3
+INSERT INTO t VALUES (3);
+-- finally
+DROP OWNED BY follow_a, follow_b, follow_c, follow_d CASCADE;
+DROP ROLE follow_a, follow_b, follow_c, follow_d;
