@@ -2112,12 +2112,18 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hihooi.follow_shared(); -- the owners may be new
+    -- First, and nothing that clients hold is waited for behind it: they may wait for this.
+    PERFORM FROM hihooi.told WHERE what = 'shared' FOR UPDATE;
     found := ARRAY(SELECT o FROM hihooi.new_owners('LIMIT 200 FOR UPDATE SKIP LOCKED') o);
     IF EXISTS (SELECT FROM unnest(found) WHERE hihooi.told_name(owner) IS NULL) THEN
         RETURN; -- one of them was made just now: next time
     END IF;
-    PERFORM FROM unnest(found) o JOIN pg_attribute a ON o.class = 'pg_class'::regclass AND a.attrelid = o.object
-        WHERE a.attacl IS NOT NULL FOR UPDATE OF a; -- rights on columns
+    BEGIN
+        PERFORM FROM unnest(found) o JOIN pg_attribute a ON o.class = 'pg_class'::regclass AND a.attrelid = o.object
+            WHERE a.attacl IS NOT NULL FOR UPDATE OF a NOWAIT; -- rights on columns
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN; -- somebody changes them just now: next time
+    END;
     PERFORM hihooi.note_owners(found, NULL, true);
     INSERT INTO hihooi.owners SELECT * FROM unnest(found)
         ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
