@@ -2106,26 +2106,29 @@ DECLARE
         WHERE s.deptype = 'o' AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
           AND NOT EXISTS (SELECT FROM pg_class c
               WHERE s.classid = 'pg_class'::regclass AND c.oid = s.objid AND c.relpersistence = 't');
-    found hihooi.owners[];
+    written hihooi.owners[];
 BEGIN
     IF EXISTS (SELECT FROM hihooi.told WHERE what = 'owners' AND hash = state) THEN
         RETURN;
     END IF;
     PERFORM hihooi.follow_shared(); -- the owners may be new
-    -- First, and nothing that clients hold is waited for behind it: they may wait for this.
-    PERFORM FROM hihooi.told WHERE what = 'shared' FOR UPDATE;
-    found := ARRAY(SELECT o FROM hihooi.new_owners('LIMIT 200 FOR UPDATE SKIP LOCKED') o);
-    IF EXISTS (SELECT FROM unnest(found) WHERE hihooi.told_name(owner) IS NULL) THEN
+    -- First, and nothing that clients hold is waited for: they may wait for this.
+    PERFORM FROM hihooi.told WHERE what = 'shared' FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN; -- somebody changes roles, or owners: next time
+    END IF;
+    written := ARRAY(SELECT o FROM hihooi.new_owners('LIMIT 200 FOR UPDATE SKIP LOCKED') o);
+    IF EXISTS (SELECT FROM unnest(written) WHERE hihooi.told_name(owner) IS NULL) THEN
         RETURN; -- one of them was made just now: next time
     END IF;
     BEGIN
-        PERFORM FROM unnest(found) o JOIN pg_attribute a ON o.class = 'pg_class'::regclass AND a.attrelid = o.object
+        PERFORM FROM unnest(written) o JOIN pg_attribute a ON o.class = 'pg_class'::regclass AND a.attrelid = o.object
             WHERE a.attacl IS NOT NULL FOR UPDATE OF a NOWAIT; -- rights on columns
     EXCEPTION WHEN lock_not_available THEN
         RETURN; -- somebody changes them just now: next time
     END;
-    PERFORM hihooi.note_owners(found, NULL, true);
-    INSERT INTO hihooi.owners SELECT * FROM unnest(found)
+    PERFORM hihooi.note_owners(written, NULL, true);
+    INSERT INTO hihooi.owners SELECT * FROM unnest(written)
         ON CONFLICT (class, object) DO UPDATE SET (owner, writer) = (excluded.owner, excluded.writer);
     IF NOT EXISTS (SELECT FROM hihooi.new_owners('LIMIT 1')) THEN
         DELETE FROM hihooi.owners h WHERE NOT EXISTS (

@@ -223,7 +223,15 @@ pub struct Rights {
     /// By what it is found.
     #[serde(flatten)]
     pub address: Address,
-    /// Those on itself.
+    /// The rights.
+    #[serde(flatten)]
+    pub given: Given,
+}
+
+/// Rights, as `hihooi.rights_on` tells them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Given {
+    /// Those on the object itself.
     pub object: Option<Vec<Right>>,
     /// Those on its columns that have any, by quoted names.
     pub columns: Option<BTreeMap<String, Vec<Right>>>,

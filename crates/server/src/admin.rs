@@ -173,8 +173,8 @@ impl<S: Stream> Admin<S> {
 
     fn parse(&mut self, message: &Message) -> Result<(), Report> {
         let parse = Parse::read(message.body()).map_err(|e| protocol(&e))?;
-        let kept =
-            self.statements.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>();
+        let others = self.statements.iter().filter(|(name, _)| **name != parse.statement);
+        let kept: usize = others.map(|(name, text)| name.len() + text.len()).sum();
         if kept + parse.statement.len() + parse.query.len() > STATEMENTS_LEN_MAX {
             return Err(Report::error("54000", "the session's prepared statements are too long")
                 .hint("Close those that are not needed any more."));

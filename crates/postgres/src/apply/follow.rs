@@ -717,7 +717,7 @@ async fn give_rights(connection: &mut Connection, it: &Owner, rights: &Rights) -
         _ => "TABLE".to_owned(),
     };
     let object = format!("{kind} {}", it.identity);
-    let commands = shared_objects::rights(rights, here, &object, &it.owner);
+    let commands = shared_objects::rights(&rights.given, here, &object, &it.owner);
     let commands = commands.map_err(|error| Failed::Differs(format!("{object}: {error}")))?;
     run_all(connection, commands).await
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use hihooi_replication::note::{Right, Rights, SharedObjects};
+use hihooi_replication::note::{Given, Right, SharedObjects};
 use serde::Deserialize;
 
 use super::statements::{literal, quote};
@@ -285,31 +285,29 @@ fn plain(name: &str) -> String {
     name.trim_matches('"').replace("\"\"", "\"")
 }
 
-/// What makes the rights on an object at a replica, `here`, those that were told. `object` is how GRANT names it.
+/// What makes the rights on an object at a replica, `here`, those that were told. `object` is how GRANT names it. (A column that
+/// isn't told of may have got its first rights meanwhile: it keeps them.)
 ///
 /// # Errors
 /// If `here` can't be read.
 pub(super) fn rights(
-    told: &Rights,
+    told: &Given,
     here: &str,
     object: &str,
     owner: &str,
 ) -> serde_json::Result<Vec<String>> {
-    #[derive(Deserialize)]
-    struct Here {
-        object: Option<Vec<Right>>,
-        columns: Option<BTreeMap<String, Vec<Right>>>,
-    }
-    let mut here: Here = serde_json::from_str(here)?;
+    let here: Given = serde_json::from_str(here)?;
+    let (told_columns, mut before) =
+        (told.columns.clone().unwrap_or_default(), here.columns.unwrap_or_default());
+    let mut wanted = before.clone();
+    wanted.extend(told_columns);
     let mut commands = Vec::new();
-    let (before, wanted) = (here.object.unwrap_or_default(), told.object.iter().flatten());
-    let wanted: Vec<Right> = wanted.cloned().collect();
-    if before != wanted {
-        grant("ALL", object, owner, &before, &wanted, &mut commands);
-        here.columns = None; // REVOKE takes those on columns, too
+    if here.object != told.object {
+        let of = |rights: &Option<Vec<Right>>| rights.clone().unwrap_or_default();
+        grant("ALL", object, owner, &of(&here.object), &of(&told.object), &mut commands);
+        before.clear(); // REVOKE takes those on columns, too
     }
-    let before = here.columns.unwrap_or_default();
-    for (column, wanted) in told.columns.iter().flatten() {
+    for (column, wanted) in &wanted {
         let before = before.get(column).map_or(&[][..], Vec::as_slice);
         if before != wanted {
             grant(&format!("ALL ({column})"), object, owner, before, wanted, &mut commands);
@@ -333,7 +331,7 @@ fn grant(
     grantees.dedup();
     let everybody = grantees.join(", ");
     commands.push(format!("REVOKE {all} ON {object} FROM {everybody} CASCADE"));
-    let column = all.strip_prefix("ALL").unwrap_or_default();
+    let column = all.trim_start_matches("ALL");
     let mut rights: Vec<_> = wanted.iter().collect();
     rights.sort_by_key(|(_, grantor, ..)| grantor != owner);
     for (grantee, grantor, right, grantable) in rights {
@@ -459,6 +457,29 @@ mod tests {
         let here = json!({"roles": {"new": role(false)}}).to_string();
         let made = commands(&note, &here, "db").expect("states");
         assert_eq!(made, ["DROP ROLE IF EXISTS gone"]);
+    }
+
+    #[test]
+    fn rights_on_columns_outlive_those_on_their_table() {
+        let right = |grantee: &str| json!([grantee, "o", "SELECT", false]);
+        let given = |object: serde_json::Value, columns: serde_json::Value| -> Given {
+            serde_json::from_value(json!({"object": object, "columns": columns})).expect("rights")
+        };
+        let told = given(json!([right("o")]), json!({"a": [right("o")]}));
+        let here =
+            json!({"object": [right("x")], "columns": {"a": [right("y")], "b": [right("z")]}});
+        let commands = rights(&told, &here.to_string(), "TABLE t", "o").expect("rights");
+        assert_eq!(
+            commands,
+            [
+                "REVOKE ALL ON TABLE t FROM PUBLIC, o, x CASCADE",
+                "GRANT SELECT ON TABLE t TO o",
+                "REVOKE ALL (a) ON TABLE t FROM PUBLIC, o CASCADE",
+                "GRANT SELECT (a) ON TABLE t TO o",
+                "REVOKE ALL (b) ON TABLE t FROM PUBLIC, o CASCADE",
+                "GRANT SELECT (b) ON TABLE t TO z",
+            ]
+        );
     }
 
     #[test]

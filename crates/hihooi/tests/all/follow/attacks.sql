@@ -572,3 +572,15 @@ RESET SESSION AUTHORIZATION;
 DROP OWNED BY follow_other;
 DROP SCHEMA follow_near CASCADE;
 DROP ROLE follow_other;
+
+-- case: a table among the system catalogs
+SET allow_system_table_mods = on;
+CREATE TABLE pg_catalog.follow_mine (id int PRIMARY KEY);
+RESET allow_system_table_mods;
+INSERT INTO pg_catalog.follow_mine VALUES (1);
+CREATE TABLE t (id int PRIMARY KEY);
+-- check
+SET allow_system_table_mods = on;
+DROP TABLE pg_catalog.follow_mine;
+RESET allow_system_table_mods;
+INSERT INTO t VALUES (1);

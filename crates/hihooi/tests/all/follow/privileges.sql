@@ -589,8 +589,9 @@ GRANT EXECUTE ON FUNCTION :schema.f() TO follow_b;
 RESET ROLE;
 REASSIGN OWNED BY follow_c TO follow_b;
 REASSIGN OWNED BY follow_b TO follow_a;
+-- eventually: 1
+SELECT count(*) FROM hihooi.owners WHERE object = ':schema.t'::regclass AND owner = 'follow_a'::regrole;
 -- through
--- sleep: 3
 INSERT INTO t VALUES (3);
 -- finally
 DROP OWNED BY follow_a, follow_b, follow_c, follow_d CASCADE;
